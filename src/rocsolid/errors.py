@@ -1,0 +1,74 @@
+"""Every error that rocsolid raises on purpose.
+
+RocsolidError                    anything below; `exit_code` is what the command line ends with
+├── UsageError                   the caller asked for something that cannot be (2)
+│   ├── UnknownNameError         no such profile, setting, rule, command; names the near matches
+│   └── InputError               a file that is broken, foreign, half-written or unreadable
+├── MissingExtraError            an optional package is not installed; says which command installs it (3)
+├── UnsupportedTorchError        the installed torch lacks what the feature needs (3)
+└── CannotRunError               a tool, a device or a permission is missing (3)
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class RocsolidError(Exception):
+    """The root of every error that rocsolid raises on purpose."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class UsageError(RocsolidError):
+    """The caller asked for something that cannot be."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that nothing answers to, with the names that come near it."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.near = near_matches(name, known)
+        hint = f"; did you mean {' or '.join(repr(n) for n in self.near)}?" if self.near else ""
+        super().__init__(f"unknown {kind} {name!r}{hint}")
+
+    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (self.kind, self.name, self.near)
+
+
+class InputError(UsageError):
+    """A file that is broken, foreign, half-written or unreadable; it is left as it was."""
+
+
+class MissingExtraError(RocsolidError):
+    """An optional package is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        self.feature = feature
+        self.extra = extra
+        super().__init__(f"{feature} needs an optional package: pip install 'rocsolid[{extra}]'")
+
+    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
+        return type(self), (self.feature, self.extra)
+
+
+class UnsupportedTorchError(RocsolidError):
+    """The installed torch lacks what the feature needs."""
+
+
+class CannotRunError(RocsolidError):
+    """A tool, a device or a permission is missing."""
+
+
+def near_matches(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Up to three known names that resemble `name`, best first."""
+    from difflib import get_close_matches  # slow to import, and only wanted on the way out
+
+    folded: dict[str, str] = {}
+    for candidate in known:
+        folded.setdefault(candidate.lower(), candidate)
+    close = get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    return tuple(folded[match] for match in close)

@@ -1,0 +1,137 @@
+"""Frozen data to JSON and back.
+
+Every document carries a `schema`, such as `rocsolid/probe/1`. A reader accepts its own and says plainly what else
+it was given.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum, IntEnum
+from functools import cache
+from typing import Any, TypeVar
+
+from rocsolid.errors import InputError
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> Any:
+    """Plain JSON data for any of our types; what JSON cannot hold becomes its text."""
+    if isinstance(value, IntEnum):
+        return value.name.lower()
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): encode(v) for k, v in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((encode(v) for v in value), key=str)
+    if isinstance(value, (list, tuple)):
+        return [encode(v) for v in value]
+    return str(value)
+
+
+def decode(kind: type[T], data: Any, where: str = "document") -> T:
+    """The inverse of `encode`; raises InputError that names the place where the data do not fit."""
+    result = _decode(kind, data, where)
+    return typing.cast("T", result)
+
+
+def dumps(schema: str, **parts: object) -> str:
+    """A JSON document with its schema first."""
+    return json.dumps({"schema": schema, **{k: encode(v) for k, v in parts.items()}}, indent=2) + "\n"
+
+
+def loads(text: str, name: str) -> dict[str, Any]:
+    """A JSON document of ours, or an InputError that says what `name` is instead."""
+    try:
+        data = json.loads(text)
+    except ValueError as broken:
+        msg = f"{name} is not JSON: {broken}"
+        raise InputError(msg) from broken
+    if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("rocsolid/"):
+        msg = f"{name} is JSON, but no document of rocsolid's (it has no schema 'rocsolid/...')"
+        raise InputError(msg)
+    return data
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _decode(kind: Any, data: Any, where: str) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is object or kind is Any:
+        return data
+    if origin in (types.UnionType, typing.Union):
+        return _decode_union(args, data, where)
+    if origin is tuple:
+        return tuple(_decode(args[0], item, f"{where}[{i}]") for i, item in enumerate(_list(data, where)))
+    if origin is frozenset:
+        return frozenset(_decode(args[0], item, where) for item in _list(data, where))
+    if origin is not None and issubclass(origin, Mapping):
+        return {k: _decode(args[1], v, f"{where}.{k}") for k, v in _dict(data, where).items()}
+    if is_dataclass(kind):
+        return _decode_dataclass(kind, data, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _decode_enum(kind, data, where)
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if type(data) is not kind:
+        raise InputError(_unfit(where, data, kind.__name__))
+    return data
+
+
+def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in args:
+        return None
+    others = [a for a in args if a is not type(None)]
+    for kind in others:
+        if not isinstance(kind, type) or is_dataclass(kind) or len(others) == 1:
+            return _decode(kind, data, where)
+        if type(data) is kind:
+            return data
+    raise InputError(_unfit(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
+
+
+def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
+    given, hints = _dict(data, where), _hints(kind)
+    known = {f.name for f in fields(kind) if f.init}
+    # A newer writer may have added fields; what we do not know we leave.
+    values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
+    try:
+        return kind(**values)
+    except TypeError as missing:
+        msg = f"{where}: {missing}"
+        raise InputError(msg) from missing
+
+
+def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:
+    try:
+        return kind[str(data).upper()] if issubclass(kind, IntEnum) else kind(data)
+    except (KeyError, ValueError) as unknown:
+        known = ", ".join(str(encode(member)) for member in kind)
+        raise InputError(_unfit(where, data, f"one of {known}")) from unknown
+
+
+def _list(data: Any, where: str) -> list[Any]:
+    if not isinstance(data, list):
+        raise InputError(_unfit(where, data, "a list"))
+    return data
+
+
+def _dict(data: Any, where: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InputError(_unfit(where, data, "an object"))
+    return data
+
+
+def _unfit(where: str, data: Any, wanted: str) -> str:
+    return f"{where}: expected {wanted}, found {json.dumps(data, default=str)[:60]}"

@@ -1,0 +1,57 @@
+"""What should be: the values a profile chooses for one environment, each with its reason."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rocsolid.model.evidence import Evidence
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Channel, Owner, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One value of a plan."""
+
+    id: str
+    value: Value
+    channel: Channel
+    why: str
+    profile: str  # the profile of the chain that decided
+    guard: bool = False
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def owner(self) -> Owner:
+        """Who reads the setting."""
+        return Owner(self.id.partition(".")[0])
+
+    @property
+    def name(self) -> str:
+        """The setting's name without its owner."""
+        return self.id.partition(".")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Iterates over its decisions; equal plans compare equal."""
+
+    profile: str
+    platform: Platform
+    torch: str  # the version it was made for
+    decisions: tuple[Decision, ...]
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def get(self, setting_id: str) -> Decision | None:
+        """What the plan says of one setting."""
+        return next((d for d in self.decisions if d.id == setting_id), None)
+
+    def __str__(self) -> str:
+        width = max((len(f"{d.id} = {d.value!r}") for d in self), default=0)
+        head = f"profile {self.profile} for torch {self.torch or '(none)'} on {self.platform.label}"
+        rows = [f"  {f'{d.id} = {d.value!r}':<{width}}  {d.why}" for d in self]
+        return "\n".join([head, *rows])

@@ -1,0 +1,63 @@
+"""Versions as numbers, and the spans of versions for which a statement holds."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_NUMBERS = re.compile(r"\s*v?(\d+(?:\.\d+)*)")
+
+
+@lru_cache(maxsize=256)
+def parts(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: `2.13.0+cpu` is (2, 13, 0); no number at all is ()."""
+    match = _NUMBERS.match(version)
+    return tuple(int(number) for number in match[1].split(".")) if match else ()
+
+
+def compare(left: str, right: str) -> int:
+    """Negative, zero or positive, at the precision both share: `2.9` and `2.9.1` are equal."""
+    a, b = parts(left), parts(right)
+    shared = min(len(a), len(b))
+    return (a[:shared] > b[:shared]) - (a[:shared] < b[:shared])
+
+
+@dataclass(frozen=True)
+class Span:
+    """Releases from `first` to `last`, both included; an empty end is open.
+
+    A version known only in part holds when some completion of it would: whether `7.2` lies in 7.2.0 to 7.2.3
+    cannot be told, and for a warning the careful answer is yes. An unknown version lies in no bounded span.
+    """
+
+    first: str = ""
+    last: str = ""
+
+    def holds(self, version: str) -> bool:
+        """Whether `version` lies in the span."""
+        if not self.first and not self.last:
+            return True
+        if not parts(version):
+            return False
+        return not (
+            (self.first and compare(version, self.first) < 0) or (self.last and compare(version, self.last) > 0)
+        )
+
+    def __str__(self) -> str:
+        match self.first, self.last:
+            case "", "":
+                return "all"
+            case first, "":
+                return f"{first} and later"
+            case "", last:
+                return f"up to {last}"
+            case first, last:
+                return first if first == last else f"{first} to {last}"
+
+
+EVERY_RELEASE = Span()
+
+
+def span(text: str) -> Span:
+    """Read a span as it is written in the catalogue: `2.9..2.13`, `2.10..`, `..2.9`, `7.2.0`, or nothing."""
+    first, dots, last = text.partition("..")
+    return Span(first, last) if dots else Span(first, first)

@@ -1,0 +1,82 @@
+"""Frozen data to JSON and back."""
+
+import json
+
+import pytest
+from tests.support import make_env
+
+from rocsolid.errors import InputError
+from rocsolid.model.codec import decode, dumps, encode, loads
+from rocsolid.model.environment import Container, Environment, Hook, Origin
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Finding, Remedy, Severity
+from rocsolid.model.record import ProbeRecord
+
+
+def a_record() -> ProbeRecord:
+    env = make_env(
+        moved={"inductor.max_autotune": (True, False, Origin.VARIABLE, "TORCHINDUCTOR_MAX_AUTOTUNE")},
+        container=Container(engine="podman", image="x"),
+        hooks=(Hook(kind="pth", place="a.pth"),),
+    )
+    finding = Finding(
+        code="CFG001",
+        name="n",
+        severity=Severity.CRITICAL,
+        subject="s",
+        seen="a",
+        why="b",
+        cure="c",
+        check="d",
+        evidence=(issue("a/b#1", "says"),),
+        remedy=Remedy(unset=("X",), export={"Y": "1"}),
+        facts={"value": "True"},
+    )
+    return ProbeRecord(environment=env, findings=(finding,), profile="safe")
+
+
+def test_a_record_survives_json_unchanged() -> None:
+    record = a_record()
+
+    assert decode(ProbeRecord, json.loads(json.dumps(encode(record)))) == record
+
+
+def test_a_field_from_a_newer_writer_is_passed_over() -> None:
+    data = encode(make_env())
+    data["invented_later"] = 1
+
+    assert decode(Environment, data) == make_env()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"platform": "vax"}, 'document.platform: expected one of rocm, cuda, cpu, found "vax"'),
+        ({"devices": 3}, "document.devices: expected a list, found 3"),
+        ({"python": 3}, "document.python: expected str, found 3"),
+        ({"settings": {"x": 1}}, "document.settings.x: expected an object, found 1"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_by_their_place(change: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError) as error:
+        decode(Environment, {**encode(make_env()), **change})
+
+    assert str(error.value) == says
+
+
+def test_a_missing_field_is_refused() -> None:
+    data = encode(make_env())
+    del data["taken_at"]
+
+    with pytest.raises(InputError, match="taken_at"):
+        decode(Environment, data)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "other/1"}', "<html>"])
+def test_what_is_no_document_of_ours_is_said_plainly(text: str) -> None:
+    with pytest.raises(InputError, match=r"^thing\.json is "):
+        loads(text, "thing.json")
+
+
+def test_a_document_begins_with_its_schema() -> None:
+    assert list(json.loads(dumps("rocsolid/x/1", b=1))) == ["schema", "b"]

@@ -1,0 +1,54 @@
+"""Versions and spans."""
+
+import pytest
+
+from rocsolid.model.release import Span, compare, parts, span
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("2.13.0+cpu", (2, 13, 0)),
+        ("7.2.53211", (7, 2, 53211)),
+        ("2.14.0a0+git1", (2, 14, 0)),
+        ("", ()),
+        ("nightly", ()),
+    ],
+)
+def test_parts_are_the_leading_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert parts(text) == numbers
+
+
+def test_comparison_stops_at_the_precision_both_share() -> None:
+    assert compare("2.9", "2.9.1") == 0
+    assert compare("2.10.0", "2.9") > 0
+    assert compare("7.1.1", "7.2.0") < 0
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "holds"),
+    [
+        ("7.2.0..7.2.3", "7.2.1", True),
+        ("7.2.0..7.2.3", "7.2.4", False),
+        ("7.2.0..7.2.3", "7.2", True),  # could be any of them, so the careful answer is yes
+        ("7.2.0..7.2.3", "", False),
+        ("..2.9", "2.9.1", True),
+        ("2.10..", "2.9.1", False),
+        ("2.10..", "2.15.0", True),
+        ("..", "", True),
+        ("2.13", "2.13.0+cpu", True),
+    ],
+)
+def test_a_span_holds_what_may_lie_in_it(text: str, version: str, *, holds: bool) -> None:
+    assert span(text).holds(version) is holds
+
+
+def test_a_span_reads_as_people_say_it() -> None:
+    assert [str(span(t)) for t in ("..", "2.9..", "..2.9", "2.9..2.15", "2.9")] == [
+        "all",
+        "2.9 and later",
+        "up to 2.9",
+        "2.9 to 2.15",
+        "2.9",
+    ]
+    assert Span() == span("..")

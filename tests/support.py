@@ -1,0 +1,119 @@
+"""What the tests share: environments made by hand, and children in clean or planted surroundings."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocsolid.model.environment import Device, Environment, Observed, Origin, Route, TorchBuild
+from rocsolid.model.platform import Platform
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+# Names that would change what torch does; a test that wants one plants it.
+_MOVING = ("TORCH", "PYTORCH", "TRITON", "INDUCTOR", "HIP_", "HSA_", "ROCR_", "AMD", "MIOPEN", "PYTHON", "ROCSOLID")
+
+
+def in_ci() -> bool:
+    """Whether a missing tool is a failure instead of a skip."""
+    return os.environ.get("ROCSOLID_CI") == "1"
+
+
+def chromium() -> str:
+    """The browser's path, or nothing."""
+    return shutil.which("chromium") or shutil.which("google-chrome") or ""
+
+
+def has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+
+
+def clean_environ(**planted: str) -> dict[str, str]:
+    """The environment of this process without anything that would move a setting, plus what a test plants."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_MOVING)}
+    return {**kept, "PYTHONPATH": str(SOURCE), **planted}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How a child ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+
+def run_python(
+    *args: str, env: Mapping[str, str] | None = None, python: str = sys.executable, timeout: float = 240
+) -> Ran:
+    """Run a fresh interpreter in clean surroundings, or in those given."""
+    done = subprocess.run(
+        [python, *args],
+        env=dict(clean_environ() if env is None else env),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def run_cli(*args: str, env: Mapping[str, str] | None = None, timeout: float = 240) -> Ran:
+    """Run the command line as a user would."""
+    return run_python("-m", "rocsolid", *args, env=env, timeout=timeout)
+
+
+def make_env(
+    platform: Platform = Platform.ROCM,
+    *,
+    torch: str = "2.13.0",
+    rocm: str = "7.1.1",
+    arch: str = "gfx942",
+    moved: Mapping[str, tuple[object, object, Origin, str]] | None = None,
+    **fields: Any,
+) -> Environment:
+    """An environment by hand; `moved` gives value, default, origin and who, by setting id."""
+    device = Device(index=0, name="a chip", arch=arch, memory_bytes=1, platform=platform)
+    given: dict[str, Any] = {
+        "taken_at": "2026-11-15T00:00:00+00:00",
+        "route": Route.STATIC,
+        "platform": platform,
+        "rocm_version": rocm if platform is Platform.ROCM else "",
+        "torch": TorchBuild(version=torch, hip="7.1" if platform is Platform.ROCM else "", folder="/torch"),
+        "devices": () if platform is Platform.CPU else (device,),
+        "settings": {
+            name: Observed(value=value, upstream=default, origin=origin, by=by)
+            for name, (value, default, origin, by) in (moved or {}).items()
+        },
+    }
+    return Environment(**{**given, **fields})
+
+
+def installed_torch() -> str:
+    """The release of the torch that is here, such as 2.13.0."""
+    from rocsolid.probe.packages import installed
+    from rocsolid.torchapi.upstream import release_of
+
+    return release_of(installed()["torch"][0])
+
+
+def record_row(file: str, text: str) -> str:
+    import base64
+    import hashlib
+
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    return f"{file},sha256={digest},{len(text.encode())}"
+
+
+def with_path(folder: Path, **planted: str) -> dict[str, str]:
+    """Clean surroundings in which `folder` comes first on the path."""
+    return clean_environ(PYTHONPATH=f"{folder}{os.pathsep}{SOURCE}", **planted)
