@@ -1,0 +1,147 @@
+"""Reading torch's config from its source."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support import clean_environ, run_python
+
+from rocsolid.probe.packages import torch_folder
+from rocsolid.torchapi.source import UNREADABLE, Build, ConfigSource, read_configs
+
+MODULE = """
+import os
+import torch
+from torch.utils._config_module import Config, get_tristate_env, inherit_fields_from
+plain = os.environ.get("X_PLAIN") == "1"
+number: int = int(os.environ.get("X_NUMBER", "3"))
+by_function = None
+def decide():
+    if "X_FUNCTION" in os.environ:
+        return os.environ["X_FUNCTION"]
+    return "default"
+by_function = decide()
+moving = Config(default=False, env_name_default="X_MOVING")
+forced = Config(default=True, env_name_force=["X_FORCED", "X_ALSO"])
+other = Config(alias="torch._dynamo.config.recompile_limit")
+tristate = get_tristate_env("X_TRISTATE")
+for_hip = 32 if torch.version.hip else 16
+out_of_reach = torch.cuda.device_count()
+annotated: torch.nothing.Here = 1
+class inner:
+    value = os.environ.get("X_INNER", "a")
+    twice = value * 2
+@inherit_fields_from(inner)
+class child(inner):
+    more = 1
+"""
+
+
+def entries(hip: str | None = None, **variables: str) -> dict[str, object]:
+    found = ConfigSource.parse(MODULE).entries(variables, Build(hip=hip))
+    return {name: entry.value for name, entry in found.items()}
+
+
+def test_defaults_are_those_of_an_empty_environment() -> None:
+    assert entries() == {
+        "plain": False,
+        "number": 3,
+        "by_function": "default",
+        "moving": False,
+        "forced": True,
+        "other": UNREADABLE,
+        "tristate": None,
+        "for_hip": 16,
+        "out_of_reach": UNREADABLE,
+        "annotated": 1,
+        "inner.value": "a",
+        "inner.twice": "aa",
+        "child.value": "a",
+        "child.twice": "aa",
+        "child.more": 1,
+    }
+
+
+def test_variables_act_as_they_do_in_torch() -> None:
+    seen = entries(X_PLAIN="1", X_NUMBER="7", X_FUNCTION="f", X_MOVING="1", X_ALSO="0", X_TRISTATE="0", X_INNER="b")
+
+    assert (seen["plain"], seen["number"], seen["by_function"]) == (True, 7, "f")
+    assert (seen["moving"], seen["forced"], seen["tristate"], seen["inner.twice"]) == (True, False, False, "bb")
+
+
+def test_a_rocm_build_has_its_own_defaults() -> None:
+    assert entries(hip="7.2")["for_hip"] == 32
+
+
+def test_it_is_known_which_variable_each_entry_asks_for() -> None:
+    found = ConfigSource.parse(MODULE).entries({"X_ALSO": "0"}, Build())
+
+    assert found["by_function"].asked == ("X_FUNCTION",)
+    assert found["inner.value"].asked == ("X_INNER",)
+    assert found["moving"].asked == ("X_MOVING",)
+    assert found["forced"].forcing == ("X_FORCED", "X_ALSO")
+    assert found["forced"].forced
+    assert found["other"].alias == "torch._dynamo.config.recompile_limit"
+
+
+def test_a_file_that_is_no_python_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "_inductor").mkdir()
+    (tmp_path / "_inductor/config.py").write_text("def (")
+
+    assert read_configs(tmp_path, [{}], Build()) == [{}]
+
+
+LIVE = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+from rocsolid.torchapi import config
+for name in config.MODULES.values():
+    importlib.import_module(name)
+from rocsolid.torchapi.upstream import plain
+import torch
+found = {}
+for owner, module in config.MODULES.items():
+    for name in sys.modules[module]._config:
+        if name != "TYPE_CHECKING":
+            found[f"{owner}.{name}"] = plain(sys.modules[module].__getattr__(name))
+print(json.dumps([torch.__version__, found], default=repr))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {
+            "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+            "TORCHINDUCTOR_COMPILE_THREADS": "7",
+            "TORCH_COMPILE_FORCE_DISABLE_CACHES": "1",
+            "TORCHDYNAMO_SUPPRESS_ERRORS": "0",
+        },
+    ],
+)
+def test_nothing_read_differs_from_the_live_modules(variables: dict[str, str]) -> None:
+    """Every entry of the installed torch, with and without variables, against torch's own answer."""
+    folder = torch_folder()
+    assert folder is not None
+    surroundings = clean_environ(**variables)
+    version, live = run_python("-c", LIVE, env=surroundings).json()
+    (read,) = read_configs(folder, [surroundings], Build(version=version))
+    from rocsolid.torchapi.upstream import plain
+
+    here = {name: plain(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
+    wrong = {name: (value, live[name]) for name, value in here.items() if name in live and live[name] != value}
+
+    assert wrong == {}
+    assert here.keys() <= live.keys()
+    assert len(live.keys() - here.keys()) <= 5  # what only an import can tell
+    assert len(here) > 500
+
+
+def test_reading_leaves_this_process_alone() -> None:
+    before = dict(os.environ)
+    ConfigSource.parse("import os\nos.environ['X_LEAK'] = '1'\n").entries({}, Build())
+
+    assert dict(os.environ) == before
