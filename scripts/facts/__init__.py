@@ -1,0 +1,1 @@
+"""The experiments of measure_facts.py, by subject."""

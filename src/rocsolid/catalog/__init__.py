@@ -1,0 +1,1 @@
+"""Every setting, profile and known problem, declared once with reason and evidence."""

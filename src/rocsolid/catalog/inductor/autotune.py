@@ -1,0 +1,244 @@
+"""The search for faster kernels."""
+
+from rocsolid.model.evidence import Evidence, claim, issue, measured, source
+from rocsolid.model.finding import Severity
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable, on
+
+_ROCM = on(Platform.ROCM)
+_CONFIG = "torch 2.13 _inductor/config.py"
+_H200 = "settings-on-h200"
+
+_AUTOTUNE_HANGS = issue(
+    "pytorch/pytorch#140395", "A compile under max-autotune never ends, and nothing says which kernel it waits for."
+)
+_IMAGE_SETS_IT = source(
+    "sglang docker/rocm.Dockerfile",
+    "The public ROCm images end with ENV TORCHINDUCTOR_MAX_AUTOTUNE=1 and ..._POINTWISE=1.",
+)
+
+
+def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence) -> Setting:
+    """The three switches of the kernel search differ in what they search and in nothing else."""
+    return Setting(
+        owner=Owner.INDUCTOR,
+        name=name,
+        kind=bool,
+        summary=summary,
+        variable=Variable(name=variable),
+        candidates=(False, True),
+        choices=(
+            Choice(
+                profile="safe",
+                value=False,
+                why=f"The search grows with every {what} and has no deadline of its own.",
+                evidence=(_AUTOTUNE_HANGS, cost, _IMAGE_SETS_IT),
+                when=_ROCM,
+                guard=True,
+            ),
+            Choice(
+                profile="safe",
+                value=False,
+                why=f"The search grows with every {what} and has no deadline of its own.",
+                evidence=(_AUTOTUNE_HANGS, cost),
+            ),
+        ),
+        hazards=(
+            Hazard(
+                value=True,
+                severity=Severity.CRITICAL,
+                why=f"Every compile, in every mode, searches kernels for each {what}: minutes become "
+                "a quarter of an hour or never end, without a word.",
+                evidence=(_AUTOTUNE_HANGS, _IMAGE_SETS_IT, cost),
+                when=_ROCM,
+            ),
+            Hazard(
+                value=True,
+                severity=Severity.WARNING,
+                why=f"Every compile, in every mode, searches kernels for each {what}; it can take many times longer.",
+                evidence=(_AUTOTUNE_HANGS, cost),
+            ),
+        ),
+        evidence=(
+            source(f"{_CONFIG} {name}", "Read from the variable when the module is imported, into the default."),
+        ),
+    )
+
+
+SETTINGS = (
+    _autotune(
+        "max_autotune",
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "Benchmark several kernels for each matmul, convolution and reduction, and keep the fastest.",
+        "matmul and convolution",
+        measured(_H200, "ResNet-50 was not compiled after 150 s; untouched it took 21 s. GPT-2: 41 s against 16 s."),
+    ),
+    _autotune(
+        "max_autotune_pointwise",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
+        "Benchmark several launch configurations for each pointwise and reduction kernel.",
+        "generated kernel",
+        measured(_H200, "On CUDA three models compiled as fast as untouched, and ran no faster."),
+    ),
+    _autotune(
+        "max_autotune_gemm",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
+        "Benchmark several kernels for each matmul, and leave other kernels alone.",
+        "matmul",
+        measured(_H200, "GPT-2 with every search on: 41 s of set-up against 16 s, and 0.493 ms against 0.566."),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="max_autotune_gemm_backends",
+        kind=str,
+        summary="Which libraries and templates compete when matmuls are autotuned.",
+        variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"),
+        candidates=("ATEN", "ATEN,TRITON", "ATEN,TRITON,CK"),
+        choices=(
+            Choice(
+                profile="safe",
+                value="ATEN",
+                why="A second lock: nobody reads it while autotuning is off, and should something switch that on, "
+                "there is only one candidate and no search.",
+                evidence=(
+                    source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+                ),
+                when=_ROCM,
+            ),
+        ),
+        notes="With autotuning off this setting has no effect, so it is neither the cause of a slow matmul nor its cure.",
+        evidence=(
+            source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+            claim(
+                "guide S3", "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given."
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="max_autotune_gemm_search_space",
+        kind=str,
+        summary="How many configurations of each matmul template are tried when matmuls are autotuned.",
+        variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_SEARCH_SPACE"),
+        candidates=("DEFAULT",),
+        hazards=(
+            Hazard(
+                value="EXHAUSTIVE",
+                severity=Severity.WARNING,
+                why="Hundreds of configurations are compiled and timed for each matmul shape.",
+                evidence=(source(f"{_CONFIG} max_autotune_gemm_search_space", "EXHAUSTIVE tries the full product."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="autotune_in_subproc",
+        kind=bool,
+        summary="Benchmark matmul candidates in a child process, with a limit of 60 s for each.",
+        variable=Variable(name="TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC"),
+        candidates=(False, True),
+        notes="Off by default, so that a candidate that hangs the device hangs the compile.",
+        evidence=(source(f"{_CONFIG} autotune_in_subproc", "Off by default; the timeouts hold only when it is on."),),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="use_experimental_benchmarker",
+        kind=bool,
+        summary="Time autotune candidates with Inductor's own benchmarker instead of Triton's.",
+        variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", wins=True),
+        candidates=(True, False),
+        notes="On MI300X it flushes 4 MB of a 256 MB cache between runs, so that candidates are ranked by noise.",
+        evidence=(issue("pytorch/pytorch#192159", "The flush is far smaller than the MI300X's last-level cache."),),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="coordinate_descent_tuning",
+        kind=bool,
+        summary="After a first choice, vary each launch parameter of a Triton kernel by steps and keep what is faster.",
+        variable=Variable(name="TORCHINDUCTOR_COORDINATE_DESCENT_TUNING"),
+        candidates=(False, True),
+        choices=(
+            Choice(
+                profile="safe",
+                value=False,
+                why="It doubled the set-up time and made no model faster.",
+                evidence=(
+                    measured(
+                        _H200,
+                        "ResNet-50 0.431 ms against 0.409, GPT-2 0.572 against 0.568, T5 0.238 against 0.235; "
+                        "set-up 43 s against 21 s.",
+                    ),
+                ),
+            ),
+        ),
+        hazards=(
+            Hazard(
+                value=True,
+                severity=Severity.INFO,
+                why="Compiles take about twice as long; on three models nothing became faster.",
+                evidence=(measured(_H200, "Set-up 43 s against 21 s for ResNet-50, which then ran 5 % slower."),),
+            ),
+        ),
+        dispute="Guide S3 switches it on, S0 and S1 switch it off. Off: on three public models it cost time and won none. "
+        "The tuner tries it on yours.",
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="benchmark_kernel",
+        kind=bool,
+        summary="Write a benchmark harness into each generated kernel file.",
+        variable=Variable(name="TORCHINDUCTOR_BENCHMARK_KERNEL"),
+        notes="It changes the generated file and not the kernel: nothing is benchmarked while compiling.",
+        evidence=(source("torch 2.13 _inductor/codegen/simd.py config.benchmark_kernel", "Emits a harness only."),),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="triton.multi_kernel",
+        kind=int,
+        summary="Generate reductions twice, persistent and looped, and choose by timing at the first call.",
+        variable=Variable(name="TORCHINDUCTOR_MULTI_KERNEL"),
+        candidates=(0, 1),
+        choices=(
+            Choice(
+                profile="safe",
+                value=0,
+                why="The timing happens at the first call, which must not be inside a capture.",
+                evidence=(
+                    source(
+                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks when first run."
+                    ),
+                    measured(_H200, "No model of three became faster."),
+                ),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="compile_worker_wait_timeout",
+        kind=int,
+        summary="Seconds to wait for a compile worker before raising an error that names the kernel; 0 waits for ever.",
+        variable=Variable(name="TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT"),
+        valid=on(torch="2.13.."),
+        choices=(
+            Choice(
+                profile="safe",
+                value=900,
+                why="A worker that died or hangs becomes an error with the kernel's name instead of silence.",
+                evidence=(
+                    issue("pytorch/pytorch#191183", "A stuck compile worker stalls the compile for ever."),
+                    source(f"{_CONFIG} compile_worker_wait_timeout", "Default 0: no timeout. Upstream's CI uses 300."),
+                ),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="compile_threads",
+        kind=int,
+        summary="How many processes compile kernels side by side.",
+        variable=Variable(name="TORCHINDUCTOR_COMPILE_THREADS"),
+        notes="The default follows the cores this process may use, up to 32. Many workers were reported to overload the "
+        "kernel driver of MI350 machines.",
+        evidence=(issue("pytorch/pytorch#191493", "Fewer workers on ROCm, because many overload the driver."),),
+    ),
+)

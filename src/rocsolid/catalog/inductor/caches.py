@@ -1,0 +1,101 @@
+"""What is kept between processes, and what is written for people."""
+
+from rocsolid.model.evidence import source
+from rocsolid.model.finding import Severity
+from rocsolid.model.setting import Channel, Choice, Hazard, Owner, Setting, Variable
+
+_CONFIG = "torch 2.13 _inductor/config.py"
+_H200 = "settings-on-h200"
+
+SETTINGS = (
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="fx_graph_cache",
+        kind=bool,
+        summary="Keep compiled graphs on disk and reuse them in the next process.",
+        variable=Variable(name="TORCHINDUCTOR_FX_GRAPH_CACHE", wins=True),
+        choices=(
+            Choice(
+                profile="balanced",
+                value=True,
+                why="The second start of a program skips the compile.",
+                evidence=(source(f"{_CONFIG} fx_graph_cache", "On by default; its variable beats any assignment."),),
+            ),
+        ),
+        hazards=(
+            Hazard(
+                value=False,
+                severity=Severity.WARNING,
+                why="Every start of every process compiles everything again.",
+                evidence=(source(f"{_CONFIG} fx_graph_cache", "The local cache of compiled graphs."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="force_disable_caches",
+        kind=bool,
+        summary="Switch off every compile cache, local and remote.",
+        variable=Variable(name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", wins=True),
+        choices=(
+            Choice(
+                profile="safe",
+                value=False,
+                why="Without caches a crash costs the whole compile again.",
+                evidence=(
+                    source("torch 2.13 compiler/config.py force_disable_caches", "Both of its variables force."),
+                ),
+            ),
+        ),
+        hazards=(
+            Hazard(
+                value=True,
+                severity=Severity.WARNING,
+                why="Every start of every process compiles everything again.",
+                evidence=(
+                    source("torch 2.13 compiler/config.py force_disable_caches", "Overrides all cache settings."),
+                ),
+            ),
+        ),
+        via=Channel.SCOPE,
+        notes="Since 2.9 an alias of the entry in torch.compiler.config; TORCH_COMPILE_FORCE_DISABLE_CACHES acts likewise.",
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="trace.enabled",
+        kind=bool,
+        summary="Write a folder with the graphs and generated code of every compile.",
+        variable=Variable(name="TORCH_COMPILE_DEBUG"),
+        choices=(
+            Choice(
+                profile="debug",
+                value=True,
+                why="The generated code and the graphs it came from, side by side.",
+                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+            ),
+        ),
+        hazards=(
+            Hazard(
+                value=True,
+                severity=Severity.INFO,
+                why="Every compile writes a folder of files.",
+                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="trace.debug_log",
+        kind=bool,
+        summary="Save Inductor's debug log into the trace folder.",
+        choices=(
+            Choice(
+                profile="debug",
+                value=True,
+                why="The log lies beside the code it speaks of.",
+                evidence=(source(f"{_CONFIG} trace.debug_log", "Saves the log to a file."),),
+            ),
+        ),
+        notes="It prints no generated code; TORCH_LOGS=output_code does.",
+    ),
+)

@@ -1,0 +1,27 @@
+"""The known problems of the field: where each strikes, how it shows, what cures it, and how to see the cure work."""
+
+from functools import cache
+
+from rocsolid.catalog.problems import autotune, capture, compiler, machine, recovery, replay
+from rocsolid.errors import UnknownNameError
+from rocsolid.model.problem import Problem
+
+
+@cache
+def all_problems() -> tuple[Problem, ...]:
+    """Every problem we know; refuses an id used twice."""
+    tables = (replay, capture, recovery, compiler, autotune, machine)
+    problems = tuple(found for table in tables for found in table.PROBLEMS)
+    ids = [p.id for p in problems]
+    if len(set(ids)) != len(ids):
+        msg = f"a problem is declared twice: {sorted(i for i in ids if ids.count(i) > 1)}"
+        raise ValueError(msg)
+    return problems
+
+
+def problem(name: str) -> Problem:
+    """The problem of that id; raises UnknownNameError with the near matches."""
+    for found in all_problems():
+        if found.id == name:
+            return found
+    raise UnknownNameError(kind="problem", name=name, known=[p.id for p in all_problems()])

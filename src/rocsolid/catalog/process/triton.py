@@ -1,0 +1,135 @@
+"""Variables of the Triton compiler."""
+
+from rocsolid.model.evidence import issue, source
+from rocsolid.model.finding import Severity
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+
+_KNOBS = "triton 3.7 knobs.py"
+_ROCM = on(Platform.ROCM)
+
+SETTINGS = (
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_CACHE_DIR",
+        kind=str,
+        summary="Where compiled kernels are kept; under Inductor it lies in Inductor's own cache folder.",
+        evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_ALWAYS_COMPILE",
+        kind=str,
+        summary="1 compiles every kernel again and ignores the cache.",
+        hazards=(
+            Hazard(
+                value="1",
+                severity=Severity.WARNING,
+                why="No kernel is ever taken from the cache.",
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache look-up."),),
+            ),
+        ),
+        choices=(
+            Choice(
+                profile="safe",
+                value=None,
+                why="Kernels are compiled once and then taken from the cache.",
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "Off by default."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_INTERPRET",
+        kind=str,
+        summary="1 runs kernels in Python, one element block at a time.",
+        hazards=(
+            Hazard(
+                value="1",
+                severity=Severity.WARNING,
+                why="Kernels run in Python, thousands of times slower, and cannot be captured.",
+                evidence=(source(f"{_KNOBS} runtime.interpret", "Replaces compiled kernels by an interpreter."),),
+            ),
+        ),
+        choices=(
+            Choice(
+                profile="safe",
+                value=None,
+                why="For debugging a kernel only.",
+                evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_PRINT_AUTOTUNING",
+        kind=str,
+        summary="1 prints what Triton's own autotuner chose.",
+        choices=(
+            Choice(
+                profile="debug",
+                value="1",
+                why="A search that takes long says so.",
+                evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_DEFAULT_FP_FUSION",
+        kind=str,
+        summary="0 keeps multiply and add apart, as eager does; 1 lets the compiler fuse them.",
+        candidates=("0", "1"),
+        notes="Triton 3.9 warns that the default changes in 3.10.",
+        evidence=(source(f"{_KNOBS} language.default_fp_fusion", "On by default."),),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="AMDGCN_USE_BUFFER_OPS",
+        kind=str,
+        summary="Whether Triton uses buffer instructions on AMD.",
+        hazards=tuple(
+            Hazard(
+                value=value,
+                severity=Severity.WARNING,
+                why="It cured one wrong result and caused another: a setting for one kernel, not for a machine.",
+                evidence=(
+                    issue("ROCm/triton#830", "Wrong results that 0 cures."),
+                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                ),
+                when=_ROCM,
+            )
+            for value in ("0", "1")
+        ),
+        choices=(
+            Choice(
+                profile="safe",
+                value=None,
+                why="Set either way it has caused wrong results; leave Triton's own choice.",
+                evidence=(
+                    issue("ROCm/triton#830", "Wrong results that 0 cures."),
+                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                ),
+                when=_ROCM,
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_HIP_USE_BLOCK_PINGPONG",
+        kind=str,
+        summary="Whether matmul kernels on AMD alternate between two groups of waves.",
+        candidates=("0", "1"),
+        valid=_ROCM,
+        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "Unset: Triton decides."),),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TRITON_HIP_USE_ASYNC_COPY",
+        kind=str,
+        summary="Whether kernels on AMD copy into shared memory asynchronously.",
+        candidates=("0", "1"),
+        valid=_ROCM,
+        evidence=(source(f"{_KNOBS} amd.use_async_copy", "Unset: Triton decides."),),
+    ),
+)

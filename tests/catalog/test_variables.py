@@ -1,0 +1,59 @@
+"""Families of variables, and names that nobody reads."""
+
+import pytest
+
+from rocsolid.catalog.variables import FAMILIES, MISNOMERS, family, in_family, is_read, meant
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "PYTORCH_TUNABLEOP_ROTATING_BUFFER_SIZE",
+        "TRITON_CACHE_DIR",
+        "HIP_VISIBLE_DEVICES",
+        "HSA_ENABLE_SDMA",
+        "AMD_LOG_LEVEL",
+        "GPU_MAX_HW_QUEUES",
+        "ROCR_VISIBLE_DEVICES",
+        "MIOPEN_FIND_MODE",
+        "NCCL_DEBUG",
+        "RCCL_MSCCL_ENABLE",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "DISABLE_ADDMM_CUDA_LT",
+        "TORCH_BLAS_PREFER_HIPBLASLT",
+        "AMDGCN_USE_BUFFER_OPS",
+    ],
+)
+def test_variables_that_are_read_are_known_and_audited(name: str) -> None:
+    assert in_family(name)
+    assert is_read(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "COMPOSE_FILE", "MY_HIPSTER"])
+def test_other_variables_are_none_of_our_business(name: str) -> None:
+    assert not in_family(name)
+
+
+@pytest.mark.parametrize("name", MISNOMERS)
+def test_a_misnomer_is_really_read_by_nobody(name: str) -> None:
+    assert not is_read(name)
+    assert in_family(name)
+
+
+def test_the_right_name_of_a_misnomer_is_really_read() -> None:
+    assert all(is_read(right) for right in MISNOMERS.values() if right)
+
+
+def test_a_slip_of_the_pen_is_recognised_and_another_word_is_not() -> None:
+    assert meant("TORCHINDUCTOR_MAX_AUTOTUNNE") == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+    assert "HIP_VISIBLE_DEVICES" in meant("HIP_VISIBLE_DEVICE")
+    assert meant("TORCH_MY_SERVER_PORT") == ()
+
+
+def test_every_family_asked_for_is_there() -> None:
+    asked = "TORCH_X X_INDUCTOR X_AUTOTUNE TORCH_COMPILE_X TRITON_X OMP_X MKL_X HIP_X HSA_X ROCR_X AMD_X MIOPEN_X NCCL_X RCCL_X GPU_X"
+
+    assert [name for name in asked.split() if family(name) is None] == []
+    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
