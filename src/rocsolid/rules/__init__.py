@@ -1,0 +1,1 @@
+"""One hazard per file: its page, its declaration, its check."""

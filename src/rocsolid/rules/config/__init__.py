@@ -1,0 +1,1 @@
+"""Hazards in the compiler's settings."""

@@ -1,0 +1,56 @@
+"""A compiler setting has one value in one thread and another value in others.
+
+## What it does
+In a running program, compares what this thread sees with what a new thread would see, and with what other threads and
+tasks have assigned. Needs torch 2.12 or later; before, assignments held for the whole process.
+
+## Why it matters
+Since torch 2.12 an assignment to a config module belongs to the context that made it. A server that sets its config at
+start-up and compiles in a worker thread compiles with the defaults, or with what the environment left, and nothing says so.
+
+## Example
+    torch._inductor.config.max_autotune = False     # main thread
+    ThreadPoolExecutor().submit(model, x)           # compiles without it
+
+## Use instead
+    model = rs.compile(model, profile="safe")       # values ride on the function and reach every thread
+
+## When to allow it
+When only this thread compiles.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.environment import Environment, Origin
+from rocsolid.model.evidence import measured, source
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.plan import Plan
+
+RULE = Rule(
+    code="CFG009",
+    name="setting-differs-between-threads",
+    severity=Severity.WARNING,
+    seen="{subject} is {value} in this thread and {elsewhere} in {where}",
+    why="Since torch 2.12 an assignment holds only in the context that made it: code compiled elsewhere does not see it.",
+    cure="pass the setting with the function: rs.compile(fn, ...), or torch.compile(fn, options={{...}})",
+    check="rs.check(rs.probe()) in the thread that compiles",
+    since="0.1",
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu", "A value assigned in the main thread was not seen by a worker thread."
+        ),
+        source("torch 2.13 utils/_config_module.py user_override", "A context variable."),
+    ),
+)
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
+    """Every setting that threads of this process disagree on."""
+    for name, observed in env.settings.items():
+        if observed.origin is Origin.ELSEWHERE:
+            where = "another thread or task"
+        elif observed.origin is Origin.ASSIGNED and observed.elsewhere is not None:
+            where = "every new thread"
+        else:
+            continue
+        yield RULE.found(name, value=repr(observed.value), elsewhere=repr(observed.elsewhere), where=where)

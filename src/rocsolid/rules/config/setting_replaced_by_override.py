@@ -1,0 +1,50 @@
+"""TORCH_COMPILE_OVERRIDE_* replaces a compiler setting, above everything a program says.
+
+## What it does
+Reads `TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS` and `TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS` as torch does, and lists the
+settings they replace.
+
+## Why it matters
+The variable was made for bisecting. From torch 2.12 on it is merged after modes and options and beats them all; on 2.11
+modes and options still win. It shows in no config module, and it breaks every backend but Inductor.
+
+## Example
+    $ export TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS=">=0:max_autotune=True"
+
+## Use instead
+    unset TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS
+
+## When to allow it
+While bisecting.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.environment import Environment, Origin
+from rocsolid.model.evidence import measured
+from rocsolid.model.finding import Finding, Fix, Rule, Severity
+from rocsolid.model.plan import Plan
+from rocsolid.rules.moved import found, moved_by
+
+_BREAKS = measured(
+    "compiler-facts-torch-2.13-cpu", "It beat options given to the call, and a backend other than Inductor failed."
+)
+
+RULE = Rule(
+    code="CFG003",
+    name="setting-replaced-by-override",
+    severity=Severity.WARNING,
+    seen="{by} replaces {subject} by {value} for the graphs it names; this release ships {upstream}",
+    why="It beats Python, modes and options (torch 2.12 and later) and breaks backends other than Inductor. {hazard}",
+    cure="unset {by}",
+    check="rocsolid probe",
+    since="0.1",
+    fix=Fix.ASK,
+    evidence=(_BREAKS,),
+)
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:
+    """Every setting that is replaced, at least a warning."""
+    for name in moved_by(Origin.OVERRIDE, env):
+        yield found(RULE, name, env, plan)

@@ -1,0 +1,1 @@
+"""Hazards in the machine, its packages and its known problems."""

@@ -1,0 +1,57 @@
+"""A small real computation went wrong on this machine.
+
+## What it does
+With `rocsolid probe --active`, runs matrix products in every type, a compile, a graph capture with two hundred replays in
+several fresh processes, and FP8 attention where there is one. Each runs in a process of its own with a deadline, and each
+answer is compared with a reference.
+
+## Why it matters
+It is the one kind of finding that needs no list: this machine, now, does not do it right.
+
+## Example
+    capture: wrong, replay 117 differs from eager by 3.1
+
+## Use instead
+Follow the finding's own words; a capture that is wrong here must not be used, whatever the versions say.
+
+## When to allow it
+Never for a wrong answer.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.plan import Plan
+
+RULE = Rule(
+    code="ACT001",
+    name="active-check-failed",
+    severity=Severity.CRITICAL,
+    seen="{subject} {ending} after {seconds:.1f} s: {detail}",
+    why="{reason}",
+    cure="do not rely on it on this machine; the known problems above may name the cause",
+    check="rocsolid probe --active",
+    since="0.1",
+)
+
+_REASONS = {
+    Ending.WRONG: "The computation ended without an error, and its answer is wrong.",
+    Ending.HUNG: "The computation did not end within its deadline, and would hang a program.",
+    Ending.CRASHED: "The computation ended its process, and would end a program.",
+    Ending.FAILED: "The computation raised an error.",
+}
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
+    """Every computation that did not give the right answer in time."""
+    for done in env.checks:
+        if done.ending in _REASONS:
+            yield RULE.found(
+                done.name,
+                severity=Severity.WARNING if done.ending is Ending.FAILED else Severity.CRITICAL,
+                ending=done.ending.value,
+                detail=done.detail,
+                seconds=done.seconds,
+                reason=_REASONS[done.ending],
+            )

@@ -1,0 +1,43 @@
+"""There is no C++ compiler, and torch.compile needs one.
+
+## What it does
+Looks for the compiler Inductor would call: `$CXX`, `g++`, `clang++`, `c++`.
+
+## Why it matters
+Inductor compiles C++ on the CPU, and Triton compiles a small C launcher for every kernel on a GPU. Slim images have no
+compiler, and the first call of a compiled function fails.
+
+## Example
+    FileNotFoundError: [Errno 2] No such file or directory: 'g++'
+
+## Use instead
+    apt-get install g++
+
+## When to allow it
+When nothing is compiled here.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.environment import Environment
+from rocsolid.model.evidence import source
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.plan import Plan
+
+RULE = Rule(
+    code="SYS005",
+    name="compiler-missing",
+    severity=Severity.WARNING,
+    seen="no C++ compiler was found ($CXX, g++, clang++, c++)",
+    why="The first call of a compiled function fails: Inductor compiles C++, and Triton a launcher in C.",
+    cure="apt-get install g++   (or set CXX to a compiler that is there)",
+    check="g++ --version",
+    since="0.1",
+    evidence=(source("torch 2.13 _inductor/cpp_builder.py get_cpp_compiler", "Calls the host's C++ compiler."),),
+)
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
+    """No compiler where torch is."""
+    if env.torch and not env.host.compiler:
+        yield RULE.found("c++")

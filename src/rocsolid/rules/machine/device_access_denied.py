@@ -1,0 +1,42 @@
+"""The AMD device is there, and this user may not open it.
+
+## What it does
+Tries the access rights of `/dev/kfd`.
+
+## Why it matters
+HIP then reports that there is no device, which sends people to reinstall drivers.
+
+## Example
+    $ docker run ... rocm/pytorch         # without --device=/dev/kfd --device=/dev/dri --group-add video
+
+## Use instead
+    docker run --device=/dev/kfd --device=/dev/dri --group-add video --group-add render ...
+
+## When to allow it
+When this user is not meant to use the device.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.environment import Environment
+from rocsolid.model.evidence import source
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.plan import Plan
+
+RULE = Rule(
+    code="SYS007",
+    name="device-access-denied",
+    severity=Severity.CRITICAL,
+    seen="/dev/kfd is there, and this user may not read and write it",
+    why="Every HIP call will say that there is no device.",
+    cure="add the user to the groups render and video; in a container: --device=/dev/kfd --device=/dev/dri --group-add render",
+    check="test -r /dev/kfd -a -w /dev/kfd && echo ok",
+    since="0.1",
+    evidence=(source("Linux amdkfd driver, /dev/kfd", "Every HIP process opens it for reading and writing."),),
+)
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
+    """The device file is there and closed."""
+    if env.host.kfd == "denied":
+        yield RULE.found("/dev/kfd")

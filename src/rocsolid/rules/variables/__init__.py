@@ -1,0 +1,1 @@
+"""Hazards in the environment of the process."""

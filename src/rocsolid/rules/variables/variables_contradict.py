@@ -1,0 +1,87 @@
+"""Two environment variables contradict each other.
+
+## What it does
+Looks for pairs that cannot both be meant: two lists of visible devices that differ, two spellings of one setting with
+different values, TunableOp told to tune while it is switched off, and others of the kind.
+
+## Why it matters
+Which one wins depends on the library and its release, and nothing says so.
+
+## Example
+    HIP_VISIBLE_DEVICES=0,1
+    CUDA_VISIBLE_DEVICES=2,3
+
+## Use instead
+Keep one of the two.
+
+## When to allow it
+When two programs with different needs share the environment.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import all_settings
+from rocsolid.model.environment import Environment
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.plan import Plan
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Owner
+
+RULE = Rule(
+    code="ENV004",
+    name="variables-contradict",
+    severity=Severity.WARNING,
+    seen="{one} and {other}",
+    why="{reason}",
+    cure="{cure}",
+    check="env | grep -E '{subject}'",
+    since="0.1",
+)
+
+
+def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
+    """Every pair that cannot both be meant."""
+    yield from _spellings(env)
+    yield from _visible_devices(env)
+    yield from _tunableop(env)
+
+
+def _spellings(env: Environment) -> Iterator[Finding]:
+    for setting in all_settings():
+        names = [n for n in (setting.name, *setting.former_names) if n in env.variables]
+        if setting.owner is Owner.PROCESS and len({env.variables[n] for n in names}) > 1:
+            one, other = names[0], names[1]
+            yield _found(env, one, other, "They are spellings of one setting.", f"keep {one} and unset {other}")
+
+
+def _visible_devices(env: Environment) -> Iterator[Finding]:
+    hip, cuda = "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+    if (
+        env.platform is Platform.ROCM
+        and {hip, cuda} <= env.variables.keys()
+        and env.variables[hip] != env.variables[cuda]
+    ):
+        yield _found(env, hip, cuda, "HIP reads both, and they name different devices.", f"keep {hip} and unset {cuda}")
+
+
+def _tunableop(env: Environment) -> Iterator[Finding]:
+    enabled, tuning = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
+    if env.variables.get(tuning) == "1" and env.variables.get(enabled, "0") == "0":
+        text = {**env.variables, enabled: env.variables.get(enabled, "(unset)")}
+        yield RULE.found(
+            f"{tuning}|{enabled}",
+            one=f"{tuning}=1",
+            other=f"{enabled}={text[enabled]}",
+            reason="Tuning is asked for, but TunableOp is off, so nothing is tuned.",
+            cure=f"export {enabled}=1, or unset {tuning}",
+        )
+
+
+def _found(env: Environment, one: str, other: str, reason: str, cure: str) -> Finding:
+    return RULE.found(
+        f"{one}|{other}",
+        one=f"{one}={env.variables[one]}",
+        other=f"{other}={env.variables[other]}",
+        reason=reason,
+        cure=cure,
+    )

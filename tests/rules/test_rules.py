@@ -1,0 +1,290 @@
+"""Every rule: its page is whole, it trips where it should and stays silent where it should."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from string import Formatter
+
+import pytest
+from tests.support import make_env
+
+from rocsolid.catalog.profiles import resolve
+from rocsolid.errors import UnknownNameError
+from rocsolid.model.environment import (
+    Answer,
+    Cache,
+    ConfigFile,
+    Ending,
+    Environment,
+    Host,
+    Integrity,
+    Observed,
+    Origin,
+    Route,
+    TorchBuild,
+)
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.plan import Plan
+from rocsolid.model.platform import Platform
+from rocsolid.rules.engine import RuleFile, all_rules, find_rule, judge, rule
+
+HEADINGS = ["What it does", "Why it matters", "Example", "Use instead", "When to allow it"]
+QUIET = make_env(rocm="7.1.1")
+
+
+def moved(origin: Origin) -> Environment:
+    return make_env(moved={"inductor.max_autotune": (True, False, origin, "who")})
+
+
+def with_file(integrity: Integrity) -> Environment:
+    file = ConfigFile(owner="inductor", file="_inductor/config.py", integrity=integrity)
+    build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), table="2.13.0")
+    return replace(moved(Origin.PATCHED), torch=build)
+
+
+def variables(**values: str) -> Environment:
+    return make_env(variables=values)
+
+
+def host(**fields: object) -> Environment:
+    return make_env(host=Host(**{"compiler": "g++", **fields}))  # type: ignore[arg-type]
+
+
+# By code: surroundings that trip the rule, then surroundings that come near and do not.
+CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
+    "CFG001": ([moved(Origin.VARIABLE)], [moved(Origin.FORCED), QUIET]),
+    "CFG002": ([moved(Origin.FORCED)], [moved(Origin.VARIABLE)]),
+    "CFG003": ([moved(Origin.OVERRIDE)], [moved(Origin.VARIABLE)]),
+    "CFG004": ([moved(Origin.STARTUP)], [moved(Origin.LIBRARY)]),
+    "CFG005": ([moved(Origin.LIBRARY)], [moved(Origin.STARTUP)]),
+    "CFG006": (
+        [with_file(Integrity.CHANGED), with_file(Integrity.DIFFERENT), with_file(Integrity.RECORDED)],
+        [with_file(Integrity.RELEASED), with_file(Integrity.UNKNOWN)],
+    ),
+    "CFG007": ([with_file(Integrity.DIFFERENT)], [moved(Origin.VARIABLE)]),
+    "CFG008": ([moved(Origin.ASSIGNED), moved(Origin.MUTATED)], [moved(Origin.STARTUP)]),
+    "CFG009": (
+        [
+            make_env(settings={"a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2)}),
+            make_env(settings={"a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2)}),
+        ],
+        [moved(Origin.ASSIGNED)],
+    ),
+    "CFG010": (
+        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=0, upstream=0)})],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=900, upstream=0)}), QUIET],
+    ),
+    "ENV001": (
+        [
+            variables(HIP_LAUNCH_BLOCKING="1"),
+            variables(PYTORCH_HIP_ALLOC_CONF="expandable_segments:True"),
+            variables(HSA_OVERRIDE_GFX_VERSION="10.3.0"),
+        ],
+        [variables(HIP_LAUNCH_BLOCKING="0"), variables(PYTORCH_HIP_ALLOC_CONF="max_split_size_mb:256"), QUIET],
+    ),
+    "ENV002": (
+        [
+            variables(INDUCTOR_COORD_DESCENT="1"),
+            variables(TORCHINDUCTOR_MAX_AUTOTUNES="1"),
+            variables(INDUCTOR_GROUP_FUSION="1"),
+        ],
+        [variables(TORCHINDUCTOR_MAX_AUTOTUNE="1"), variables(TORCH_MY_OWN_THING="1"), variables(NCCL_DEBUGS="1")],
+    ),
+    "ENV003": (
+        [variables(HIP_MADE_UP_NAME="1")],
+        [variables(HIP_VISIBLE_DEVICES="0"), variables(INDUCTOR_COORD_DESCENT="1"), variables(NCCL_MADE_UP="1")],
+    ),
+    "ENV004": (
+        [
+            variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="1"),
+            variables(PYTORCH_ALLOC_CONF="a", PYTORCH_CUDA_ALLOC_CONF="b"),
+            variables(PYTORCH_TUNABLEOP_TUNING="1"),
+        ],
+        [
+            variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="0"),
+            variables(PYTORCH_TUNABLEOP_TUNING="1", PYTORCH_TUNABLEOP_ENABLED="1"),
+        ],
+    ),
+    "ENV005": ([variables(DISABLE_ADDMM_HIP_LT="1")], [variables(DISABLE_ADDMM_CUDA_LT="1")]),
+    "ENV006": (
+        [
+            variables(HIP_CACHE_ENABLED="1"),
+            make_env(rocm="7.2.1", variables={"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}),
+            make_env(Platform.CUDA, variables={"GPU_MAX_HW_QUEUES": "4"}),
+        ],
+        [make_env(rocm="6.4.3", variables={"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}), variables(GPU_MAX_HW_QUEUES="4")],
+    ),
+    "SYS001": (
+        [replace(make_env(Platform.CUDA), devices=make_env(Platform.ROCM).devices)],
+        [make_env(Platform.ROCM), make_env(Platform.CPU), make_env(Platform.CUDA)],
+    ),
+    "SYS002": ([replace(QUIET, torch=None)], [QUIET]),
+    "SYS003": (
+        [make_env(torch="2.6.0"), make_env(torch="2.16.0")],
+        [make_env(torch="2.9.1"), make_env(torch="2.15.0")],
+    ),
+    "SYS004": (
+        [host(numa_balancing=True, numa_nodes=2)],
+        [host(numa_balancing=True, numa_nodes=1), host(numa_balancing=False)],
+    ),
+    "SYS005": ([host(compiler="")], [host(compiler="g++")]),
+    "SYS006": (
+        [make_env(libraries={"libamd_smi": ("a", "b")})],
+        [make_env(libraries={"libamd_smi": ("a",)}), make_env(Platform.CUDA, libraries={"libamd_smi": ("a", "b")})],
+    ),
+    "SYS007": ([host(kfd="denied")], [host(kfd="ok"), host(kfd="")]),
+    "SYS008": (
+        [
+            make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
+            replace(
+                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+            ),
+        ],
+        [
+            make_env(triton_copies=("triton 3.7.1",)),
+            replace(
+                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+            ),
+        ],
+    ),
+    "SYS009": (
+        [
+            make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=1024, writable=True),)),
+            make_env(caches=(Cache(name="triton", folder="/x", free_bytes=None, writable=False),)),
+        ],
+        [make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=10 * 1024**3, writable=True),))],
+    ),
+    "SYS010": (
+        [
+            host(shared_memory_bytes=64 * 1024**2),
+            host(limits={"stack bytes": 1024**2}),
+            host(limits={"open files": 256}),
+        ],
+        [host(shared_memory_bytes=16 * 1024**3), host(limits={"stack bytes": None, "open files": 65536})],
+    ),
+    "SYS011": (
+        [
+            make_env(tools=(Answer(name="rocminfo", ending=Ending.HUNG, detail="silent"),)),
+            make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED, detail="sees no chip"),)),
+        ],
+        [make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED),))],
+    ),
+    "KNO001": ([make_env(rocm="7.2.1")], [make_env(Platform.CPU, torch="2.15.0", rocm="")]),
+    "ACT001": (
+        [make_env(checks=(Answer(name="capture", ending=Ending.WRONG, detail="off"),))],
+        [make_env(checks=(Answer(name="capture", ending=Ending.ANSWERED), Answer(name="fp8", ending=Ending.SKIPPED)))],
+    ),
+}
+CHECKED = [file for file in all_rules() if file.check]
+
+
+def trips(file: RuleFile, env: Environment) -> list[Finding]:
+    assert file.check
+    return list(file.check(env, resolve("safe", env)))
+
+
+@pytest.mark.parametrize("file", CHECKED, ids=lambda file: file.rule.code)
+def test_every_rule_has_its_cases(file: RuleFile) -> None:
+    assert file.rule.code in CASES
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_trips_where_it_should(code: str) -> None:
+    for env in CASES[code][0]:
+        found = trips(rule(code), env)
+        assert found, env
+        for finding in found:
+            assert finding.code == code
+            for text in (finding.seen, finding.why, finding.cure, finding.check):
+                assert text
+                assert "{" not in text.replace("{...}", "")
+                assert "  " not in text.replace("   (", " (")
+
+
+@pytest.mark.parametrize("code", [code for code in CASES if code != "KNO001"])
+def test_a_rule_stays_silent_where_it_should(code: str) -> None:
+    for env in CASES[code][1]:
+        assert trips(rule(code), env) == [], env
+
+
+def test_no_critical_or_warning_known_problem_on_an_untouched_cpu_machine() -> None:
+    found = trips(rule("KNO001"), CASES["KNO001"][1][0])
+
+    assert [f.subject for f in found if f.severity > Severity.INFO] == []
+
+
+@pytest.mark.parametrize("file", all_rules(), ids=lambda file: file.rule.code)
+def test_a_rules_page_is_whole(file: RuleFile) -> None:
+    """Five headings in their order, each with something under it; a name that reads well after "allow"."""
+    headings = [line.removeprefix("## ") for line in file.page.splitlines() if line.startswith("## ")]
+    bodies = [part.strip() for part in file.page.split("\n## ")[1:]]
+
+    assert headings == HEADINGS
+    assert all(len(body.splitlines()) > 1 for body in bodies)
+    assert file.page.partition("\n")[0].endswith(".")
+    assert file.rule.name == file.rule.name.lower()
+    assert file.rule.since
+
+
+@pytest.mark.parametrize("file", all_rules(), ids=lambda file: file.rule.code)
+def test_a_rules_code_has_the_form_of_a_code(file: RuleFile) -> None:
+    code = file.rule.code
+
+    assert code[:3].isalpha()
+    assert code[:3].isupper()
+    assert code[3:].isdigit()
+    assert len(code) == 6
+    for text in (file.rule.seen, file.rule.why, file.rule.cure, file.rule.check):
+        list(Formatter().parse(text))  # raises on a broken template
+
+
+def test_severity_of_the_search_depends_on_the_platform() -> None:
+    for platform, severity in (
+        (Platform.ROCM, Severity.CRITICAL),
+        (Platform.CUDA, Severity.WARNING),
+        (Platform.CPU, Severity.WARNING),
+    ):
+        env = make_env(
+            platform, moved={"inductor.max_autotune": (True, False, Origin.VARIABLE, "TORCHINDUCTOR_MAX_AUTOTUNE")}
+        )
+        (found,) = trips(rule("CFG001"), env)
+
+        assert found.severity is severity
+        assert found.remedy.unset == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+
+
+def test_a_moved_setting_without_a_known_hazard_is_a_note() -> None:
+    env = make_env(moved={"inductor.some_new_thing": (2, 1, Origin.VARIABLE, "X")})
+    (found,) = trips(rule("CFG001"), env)
+
+    assert found.severity is Severity.INFO
+
+
+def test_a_check_that_crashes_becomes_a_finding_with_its_trace() -> None:
+    def crash(_env: Environment, _plan: Plan) -> Iterator[Finding]:
+        msg = "boom"
+        raise RuntimeError(msg)
+
+    broken = RuleFile(rule=rule("CFG001").rule, page="", check=crash)
+    (found,) = judge(QUIET, resolve("safe", QUIET), [broken])
+
+    assert (found.code, found.subject) == ("INT001", "CFG001")
+    assert "RuntimeError: boom" in found.seen
+    assert "Traceback" in str(found.facts["trace"])
+
+
+def test_rules_are_found_by_code_and_by_name() -> None:
+    assert find_rule("cfg001") == find_rule("setting-moved-by-variable")
+    with pytest.raises(UnknownNameError) as error:
+        rule("CFG0O1")
+    assert str(error.value) == "unknown rule 'CFG0O1'; did you mean 'CFG010' or 'CFG001' or 'CFG009'?"
+
+
+def test_the_misspelled_name_of_the_guide_is_answered_with_the_right_one() -> None:
+    (found,) = trips(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
+
+    assert found.why == "It has no effect. The name that is read: TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
+    assert found.remedy.unset == ("INDUCTOR_COORD_DESCENT",)
+
+
+def test_a_route_is_part_of_a_snapshot() -> None:
+    assert QUIET.route is Route.STATIC
