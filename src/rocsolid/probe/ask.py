@@ -1,0 +1,113 @@
+"""Asks another program something, without ever being taken down by it.
+
+Vendor libraries hang, crash and leave children behind. So a question goes to a child in a session of its own; its
+output goes to a file, because a grandchild may keep a pipe open for ever; at the deadline the whole session is killed;
+and a child that even then stays, stuck in the kernel, is left alone and reported.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO
+
+from rocsolid.model.environment import Answer, Ending
+
+_GRACE_S = 1.0
+_MOST_OUTPUT_BYTES = 4_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A command, and how long it may take."""
+
+    name: str
+    command: Sequence[str]
+    deadline_s: float = 5.0
+    env: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """How it ended, and what was printed."""
+
+    answer: Answer
+    output: str
+    errors: str
+
+
+def ask(question: Question) -> Reply:
+    """Run the command to its end or to its deadline, whichever comes first."""
+    if shutil.which(question.command[0]) is None:
+        return Reply(answer=Answer(name=question.name, ending=Ending.MISSING), output="", errors="")
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - commands are our own, never a shell
+                question.command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                env=None if question.env is None else dict(question.env),
+            )
+        except OSError as refused:
+            answer = Answer(name=question.name, ending=Ending.FAILED, detail=str(refused))
+            return Reply(answer=answer, output="", errors="")
+        try:
+            code = child.wait(question.deadline_s)
+            ending, detail = _ending(code)
+        except subprocess.TimeoutExpired:
+            ending, detail = Ending.HUNG, f"silent after {question.deadline_s:g} s"
+        finally:
+            _end_session(child)
+        texts = [_text(file) for file in (out, err)]
+    answer = Answer(
+        name=question.name,
+        ending=ending,
+        detail=detail or ("" if ending is Ending.ANSWERED else _last_line(*texts)),
+        seconds=round(time.monotonic() - started, 3),
+    )
+    return Reply(answer=answer, output=texts[0], errors=texts[1])
+
+
+def ask_all(questions: Sequence[Question]) -> list[Reply]:
+    """Ask side by side, and answer in the order asked."""
+    if not questions:
+        return []
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return list(pool.map(ask, questions))
+
+
+def _ending(code: int) -> tuple[Ending, str]:
+    if code == 0:
+        return Ending.ANSWERED, ""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return Ending.CRASHED, signal.Signals(-code).name
+        return Ending.CRASHED, f"signal {-code}"
+    return Ending.FAILED, ""
+
+
+def _end_session(child: "subprocess.Popen[bytes]") -> None:
+    """Kill whatever is left of the child's session; wait for the child, but not for ever."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_GRACE_S)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(_MOST_OUTPUT_BYTES).decode(errors="replace")
+
+
+def _last_line(output: str, errors: str) -> str:
+    lines = [line.strip() for line in (errors or output).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,46 @@
+"""Tells which container we are in, and its image where that can be known from inside."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rocsolid.model.environment import Container
+from rocsolid.probe.files import read_text
+
+
+def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Container | None:
+    """The container around this process; `None` on a bare machine.
+
+    Apptainer tells the image from inside, Podman to privileged containers; Docker and Kubernetes do not.
+    """
+    podman = root / "run/.containerenv"
+    if podman.exists():  # filled in for privileged containers only
+        said = dict(line.split("=", 1) for line in read_text(podman).splitlines() if "=" in line)
+        return Container(
+            engine="podman",
+            image=said.get("image", "").strip('"'),
+            image_id=said.get("imageid", "").strip('"'),
+        )
+    for prefix in ("APPTAINER", "SINGULARITY"):
+        if image := variables.get(f"{prefix}_CONTAINER") or variables.get(f"{prefix}_NAME"):
+            return Container(engine="apptainer", image=image)
+    if (root / ".singularity.d").is_dir():
+        return Container(engine="apptainer")
+    if "KUBERNETES_SERVICE_HOST" in variables:
+        return Container(engine="kubernetes")
+    if (root / ".dockerenv").exists() or "docker" in read_text(root / "proc/1/cgroup"):
+        return Container(engine="docker")
+    return None
+
+
+def content_id(parts: Iterable[str], files: Iterable[Path]) -> str:
+    """A name for an image whose own name cannot be seen: a digest of what its torch and ROCm consist of."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    for file in sorted(files):
+        try:
+            digest.update(f"{file.name} {file.stat().st_size}".encode() + b"\0")
+        except OSError:
+            digest.update(f"{file.name} ?".encode() + b"\0")
+    return digest.hexdigest()[:16]

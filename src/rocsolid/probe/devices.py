@@ -1,0 +1,86 @@
+"""Finds accelerators without a vendor library: AMD's from the kernel's own files, NVIDIA's from nvidia-smi."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocsolid.model.environment import Answer, Device, Ending
+from rocsolid.model.platform import Platform
+from rocsolid.probe.ask import Question, Reply
+from rocsolid.probe.files import children, read_text
+
+NVIDIA_SMI = Question(
+    name="nvidia-smi",
+    command=("nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"),
+)
+ROCMINFO = Question(name="rocminfo", command=("rocminfo",))
+
+
+def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
+    """Chips as the kernel driver describes them; needs no access to the device and no ROCm."""
+    driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
+    nodes = root / "sys/class/kfd/kfd/topology/nodes"
+    index = 0
+    for node in sorted(children(nodes), key=lambda n: int(n.name) if n.name.isdigit() else 0):
+        properties = _properties(node / "properties")
+        target = properties.get("gfx_target_version", 0)
+        if not target:
+            continue  # a processor, not an accelerator
+        banks = (_properties(bank / "properties") for bank in children(node / "mem_banks"))
+        yield Device(
+            index=index,
+            name=_product(root, properties.get("drm_render_minor", 0)) or gfx_name(target),
+            arch=gfx_name(target),
+            memory_bytes=sum(bank.get("size_in_bytes", 0) for bank in banks),
+            platform=Platform.ROCM,
+            driver=driver,
+        )
+        index += 1
+
+
+def gfx_name(target: int) -> str:
+    """The chip's name from the number the kernel gives: 90402 is gfx942, 90010 is gfx90a, 110000 is gfx1100."""
+    major, minor, step = target // 10000, target // 100 % 100, target % 100
+    return f"gfx{major}{minor:x}{step:x}"
+
+
+def nvidia_devices(reply: Reply) -> Iterator[Device]:
+    """Devices from what nvidia-smi printed."""
+    if reply.answer.ending is not Ending.ANSWERED:
+        return
+    for index, line in enumerate(filter(None, map(str.strip, reply.output.splitlines()))):
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) != 4:  # noqa: PLR2004 - as many as the query asks for
+            continue
+        name, capability, megabytes, driver = fields
+        yield Device(
+            index=index,
+            name=name,
+            arch=f"sm_{capability.replace('.', '')}",
+            memory_bytes=int(float(megabytes) * 1024**2) if megabytes.replace(".", "").isdigit() else 0,
+            platform=Platform.CUDA,
+            driver=driver,
+        )
+
+
+def agreement(reply: Reply, devices: list[Device]) -> Answer:
+    """What rocminfo had to say, with a word when it sees other chips than the kernel does."""
+    answer = reply.answer
+    if answer.ending is not Ending.ANSWERED:
+        return answer
+    seen = sorted(
+        line.split()[-1]
+        for line in reply.output.splitlines()
+        if line.strip().startswith("Name:") and line.split()[-1].startswith("gfx")
+    )
+    known = sorted(d.arch for d in devices)
+    detail = "" if seen == known else f"the runtime sees {seen or 'no chip'}, the kernel {known or 'none'}"
+    return Answer(name=answer.name, ending=answer.ending, seconds=answer.seconds, detail=detail, facts={"chips": seen})
+
+
+def _product(root: Path, render_minor: int) -> str:
+    return read_text(root / f"sys/class/drm/renderD{render_minor}/device/product_name") if render_minor else ""
+
+
+def _properties(file: Path) -> dict[str, int]:
+    pairs = (line.split() for line in read_text(file).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}  # noqa: PLR2004 - name, value

@@ -1,0 +1,95 @@
+"""Reads what matters of the machine below the container."""
+
+import os
+import platform
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocsolid.model.environment import Cache, Host
+from rocsolid.model.platform import Platform
+from rocsolid.probe.files import read_text
+
+_LIMITS = {
+    "open files": resource.RLIMIT_NOFILE,
+    "stack bytes": resource.RLIMIT_STACK,
+    "locked bytes": resource.RLIMIT_MEMLOCK,
+    "processes": resource.RLIMIT_NPROC,
+}
+
+
+def read_host(variables: Mapping[str, str], root: Path = Path("/")) -> Host:
+    """One look at processor, memory, limits, compiler and device access."""
+    balancing = read_text(root / "proc/sys/kernel/numa_balancing")
+    kfd = root / "dev/kfd"
+    return Host(
+        system=f"{platform.system()} {platform.release()}",
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        memory_bytes=_memory(root),
+        shared_memory_bytes=_free(root / "dev/shm"),
+        numa_nodes=sum(1 for _ in (root / "sys/devices/system/node").glob("node[0-9]*")),
+        numa_balancing=balancing not in ("", "0") if balancing else None,
+        compiler=_compiler(variables),
+        limits={name: _limit(kind) for name, kind in _LIMITS.items()},
+        kfd="" if not kfd.exists() else "ok" if os.access(kfd, os.R_OK | os.W_OK) else "denied",
+        nvidia=(root / "proc/driver/nvidia/version").exists(),
+    )
+
+
+def read_caches(variables: Mapping[str, str], on: Platform) -> Iterator[Cache]:
+    """The folders in which compiled code is kept, and the room left in each."""
+    home = Path(variables.get("HOME", "~")).expanduser()
+    inductor = Path(
+        variables.get("TORCHINDUCTOR_CACHE_DIR")
+        or Path(tempfile.gettempdir()) / f"torchinductor_{variables.get('USER') or _user()}"
+    )
+    folders = {"inductor": inductor, "triton": Path(variables.get("TRITON_CACHE_DIR") or home / ".triton/cache")}
+    if on is Platform.ROCM:
+        folders["miopen"] = Path(variables.get("MIOPEN_CUSTOM_CACHE_DIR") or home / ".cache/miopen")
+        folders["miopen found"] = Path(variables.get("MIOPEN_USER_DB_PATH") or home / ".config/miopen")
+    for name, folder in folders.items():
+        there = next((f for f in (folder, *folder.parents) if f.exists()), None)
+        yield Cache(
+            name=name,
+            folder=str(folder),
+            free_bytes=_free(there) if there else None,
+            writable=there is not None and os.access(there, os.W_OK),
+        )
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return str(os.getuid())
+
+
+def _compiler(variables: Mapping[str, str]) -> str:
+    """The C++ compiler Inductor would call."""
+    for name in (variables.get("CXX", ""), "g++", "clang++", "c++"):
+        if name and (found := shutil.which(name)):
+            return found
+    return ""
+
+
+def _memory(root: Path) -> int:
+    for line in read_text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _limit(kind: int) -> int | None:
+    soft = resource.getrlimit(kind)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None

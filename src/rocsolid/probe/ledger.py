@@ -1,0 +1,142 @@
+"""Keeps what was seen in which container image, in one SQLite file.
+
+A file is looked at before it is opened for writing: one that is no ledger, is half-written, or comes from a newer rocsolid
+is refused with a line that says so, and left as it was.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rocsolid.catalog.images import IMAGES
+from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.model.codec import decode, encode
+from rocsolid.model.record import ImageEntry
+
+_APPLICATION: Final = 0x526F4C64  # "RoLd" in the file's header tells a ledger from any other database
+_VERSION: Final = 1
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_TABLE: Final = """
+CREATE TABLE entry (
+    image TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    recorded_at TEXT NOT NULL,
+    source TEXT NOT NULL,
+    document TEXT NOT NULL,
+    UNIQUE (image, digest, recorded_at)
+)
+"""
+
+
+def default_file() -> Path:
+    """`$ROCSOLID_LEDGER`, or a file in the user's data folder."""
+    if named := os.environ.get("ROCSOLID_LEDGER"):
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data) / "rocsolid/ledger.db"
+
+
+class Ledger:
+    """The images seen so far, oldest first, with the claims that ship with us at the end."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        if file.exists():
+            _refuse_foreign(file)
+
+    def entries(self) -> list[ImageEntry]:
+        """Everything seen, then what guides say about images that nobody here has looked into."""
+        seen = list(self._rows())
+        known = {entry.image for entry in seen}
+        return [*seen, *(claimed for claimed in IMAGES if claimed.image not in known)]
+
+    def find(self, name: str) -> ImageEntry:
+        """The newest entry of an image, by tag, digest or content id; raises UnknownNameError with near matches."""
+        entries = self.entries()
+        for entry in reversed(entries):
+            if name in (entry.image, entry.digest, entry.key):
+                return entry
+        raise UnknownNameError(kind="image", name=name, known=[e.image for e in entries])
+
+    def add(self, entries: list[ImageEntry]) -> int:
+        """Write entries that are not there yet; returns how many were new."""
+        with self._write() as database:
+            before = database.total_changes
+            database.executemany(
+                "INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?)",
+                [(e.image, e.digest, e.recorded_at, e.source, json.dumps(encode(e))) for e in entries],
+            )
+            return database.total_changes - before
+
+    def merge(self, other: "Ledger") -> int:
+        """Take over what a colleague's ledger has and this one has not."""
+        return self.add([entry for entry in other.entries() if entry.source != "claim"])
+
+    def _rows(self) -> Iterator[ImageEntry]:
+        if not self.file.exists():
+            return
+        with closing(_open(self.file, "ro")) as database:
+            for (document,) in database.execute("SELECT document FROM entry ORDER BY recorded_at, rowid"):
+                yield _entry(document, self.file)
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            new = not self.file.exists() or self.file.stat().st_size == 0
+            with closing(_open(self.file, "rwc")) as database:
+                if new:
+                    database.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    database.execute(f"PRAGMA user_version = {_VERSION}")
+                    database.execute(_TABLE)
+                with database:  # one transaction: all entries or none
+                    yield database
+        except (OSError, sqlite3.Error) as refused:
+            msg = f"cannot write the ledger {self.file}: {refused}"
+            raise InputError(msg) from refused
+
+
+def _open(file: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode={mode}", uri=True, timeout=30)
+
+
+def _refuse_foreign(file: Path) -> None:
+    """Raise InputError for anything but a whole ledger of ours."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(len(_SQLITE_MAGIC))
+        if not head:
+            return  # an empty file becomes a ledger at the first entry
+        if head != _SQLITE_MAGIC:
+            raise InputError(_refusal(file, "it is no SQLite database"))
+        with closing(_open(file, "ro")) as database:
+            application, version = (_pragma(database, name) for name in ("application_id", "user_version"))
+            if application != _APPLICATION:
+                raise InputError(_refusal(file, "it is a database of another program"))
+            if version > _VERSION:
+                raise InputError(_refusal(file, f"it has format {version}, and this rocsolid knows {_VERSION}"))
+            verdict = database.execute("PRAGMA quick_check").fetchone()[0]
+            if verdict != "ok":
+                raise InputError(_refusal(file, f"it is damaged ({verdict.splitlines()[0]})"))
+    except (OSError, sqlite3.Error) as broken:
+        raise InputError(_refusal(file, f"it cannot be read ({broken})")) from broken
+
+
+def _pragma(database: sqlite3.Connection, name: str) -> int:
+    return int(database.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _refusal(file: Path, why: str) -> str:
+    return f"{file} is not a ledger: {why}; it was left as it is"
+
+
+def _entry(document: str, file: Path) -> ImageEntry:
+    try:
+        data: Any = json.loads(document)
+    except ValueError as broken:
+        raise InputError(_refusal(file, f"an entry is not JSON ({broken})")) from broken
+    return decode(ImageEntry, data, "entry")
