@@ -1,0 +1,1 @@
+"""Writes for people and machines: text, JSON, SARIF, HTML."""

@@ -1,0 +1,26 @@
+"""Lists of everything that has a page."""
+
+from rocsolid.catalog.profiles import PROFILES
+from rocsolid.catalog.registry import all_settings
+
+
+def listing(name: str) -> str | None:
+    """All problems, rules, settings or profiles, a line each; `None` for any other word."""
+    match name:
+        case "problems":
+            from rocsolid.catalog.problems import all_problems
+
+            return _lines("Known problems", [(p.id, f"{p.title} ({p.when})") for p in all_problems()])
+        case "rules":
+            from rocsolid.rules.engine import all_rules
+
+            return _lines("Rules", [(f"{r.rule.code} {r.rule.name}", r.page.partition("\n")[0]) for r in all_rules()])
+        case "settings":
+            return _lines("Settings", [(s.id, s.summary) for s in all_settings()])
+        case "profiles":
+            return _lines("Profiles", [(p.name, p.intent) for p in PROFILES])
+    return None
+
+
+def _lines(title: str, rows: list[tuple[str, str]]) -> str:
+    return "\n".join([f"# {title}", "", *(f"- `{name}`: {text}" for name, text in rows)]) + "\n"

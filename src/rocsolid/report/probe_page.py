@@ -1,0 +1,86 @@
+"""A probe as one self-contained HTML page."""
+
+from html import escape
+
+from rocsolid.catalog import registry
+from rocsolid.model.environment import Environment
+from rocsolid.model.evidence import Evidence
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.record import ProbeRecord
+from rocsolid.report.page import page, table
+from rocsolid.report.remedies import fix_text
+from rocsolid.report.terminal import Terminal
+from rocsolid.report.text import facts, headline
+
+_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
+
+
+def probe_html(record: ProbeRecord) -> str:
+    """Findings, what to run, what was seen, and every setting."""
+    env = record.environment
+    parts = [
+        _counts(record.findings),
+        "<h2>Findings</h2>",
+        "".join(_finding(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
+        "<h2>What to run</h2>",
+        f"<pre>{escape(fix_text(record.findings))}</pre>",
+        "<h2>What was seen</h2>",
+        _facts(env),
+        f"<h2>Settings <span class='faint'>held against the profile {escape(record.profile)}</span></h2>",
+        _settings(env),
+    ]
+    subtitle = headline(env, Terminal()).replace("\n", " · ") + f" · {env.taken_at}"
+    return page("What here will hurt me?", subtitle, "\n".join(parts))
+
+
+def _counts(findings: tuple[Finding, ...]) -> str:
+    items = [
+        f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
+        for severity, word in _WORDS.items()
+    ]
+    return f'<ul class="counts">{"".join(items)}</ul>'
+
+
+def _finding(finding: Finding) -> str:
+    kind = finding.severity.name.lower()
+    opened = " open" if finding.severity > Severity.INFO else ""
+    rows = [("why", finding.why), ("fix", finding.cure), ("check", finding.check), ("cause", finding.cause)]
+    said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
+    said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
+    return (
+        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.seen)}'
+        f"</summary><div><dl>{said}</dl></div></details>"
+    )
+
+
+def _evidence(evidence: Evidence) -> str:
+    source = (
+        f'<a href="{escape(evidence.url)}">{escape(evidence.ref)}</a>'
+        if evidence.url
+        else f"<code>{escape(evidence.ref)}</code>"
+    )
+    return f"{escape(evidence.says)} {source}"
+
+
+def _facts(env: Environment) -> str:
+    rows = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in facts(env) if text)
+    return f"<dl>{rows}</dl>"
+
+
+def _settings(env: Environment) -> str:
+    rows = []
+    for name, seen in env.settings.items():
+        known = registry.find(name)
+        by = f"{seen.origin.value} {seen.by}".strip() if seen.moved else ""
+        cells = [
+            f"<code>{escape(name)}</code>",
+            repr(seen.value),
+            repr(seen.upstream),
+            by,
+            known.summary if known else "",
+        ]
+        rows.append(("moved" if seen.moved else "", [cells[0], *(escape(cell) for cell in cells[1:])]))
+    any_moved = any(kind for kind, _ in rows)
+    tick = "only what somebody moved" if any_moved else ""
+    return table("settings", ["setting", "value", "this release ships", "moved by", "what it does"], rows, tick=tick)

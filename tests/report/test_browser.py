@@ -1,0 +1,97 @@
+"""The HTML report in a real browser: opens, filters, sorts, folds, goes dark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.report.test_reports import a_record
+from tests.support import chromium, clean_environ, run_cli
+
+from rocsolid.report.probe_page import probe_html
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.torch]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of this machine with two settings moved, as a user would write it."""
+    file = tmp_path_factory.mktemp("report") / "probe.html"
+    env = clean_environ(TORCHINDUCTOR_MAX_AUTOTUNE="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0")
+    assert run_cli("probe", "--output", "html", "--out", str(file), env=env).code == 0
+    return file
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Iterator["Page"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        opened = browser.new_page(viewport={"width": 1100, "height": 900})
+        problems: list[str] = []
+        opened.on("pageerror", lambda error: problems.append(str(error)))
+        opened.on(
+            "request", lambda request: problems.append(request.url) if not request.url.startswith("file:") else None
+        )
+        opened.goto(report.as_uri())
+        yield opened
+        assert problems == []  # no script error, and nothing fetched from anywhere
+        browser.close()
+
+
+def test_the_page_opens_with_its_findings(page: "Page") -> None:
+    assert page.title() == "What here will hurt me?"
+    assert page.locator("details.finding").count() >= 3
+    assert page.locator(".counts b.warning").inner_text() == "2"
+    assert page.locator("details.finding.is-warning").first.evaluate("e => e.open")
+    assert not page.locator("details.finding.is-info").first.evaluate("e => e.open")
+
+
+def test_settings_show_what_was_moved_and_then_all(page: "Page") -> None:
+    rows = page.locator("#settings tbody tr:visible")
+
+    assert rows.count() == 2
+    page.get_by_label("only what somebody moved").uncheck()
+    assert rows.count() > 500
+
+
+def test_the_filter_finds_and_the_headings_sort(page: "Page") -> None:
+    page.get_by_label("only what somebody moved").uncheck()
+    page.get_by_label("filter settings").fill("cudagraph trees")
+    names = page.locator("#settings tbody tr:visible td:first-child").all_inner_texts()
+    assert "inductor.triton.cudagraph_trees" in names
+    assert all("cudagraph" in name for name in names)
+
+    page.get_by_role("button", name="setting", exact=True).click()
+    up = page.locator("#settings tbody tr:visible td:first-child").all_inner_texts()
+    page.get_by_role("button", name="setting", exact=True).press("Enter")
+    down = page.locator("#settings tbody tr:visible td:first-child").all_inner_texts()
+    assert up == list(reversed(down))
+    page.get_by_label("filter settings").fill("")
+
+
+def test_light_and_dark(page: "Page") -> None:
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    first = background()
+    page.get_by_role("button", name="light / dark").click()
+    assert background() != first
+    page.get_by_role("button", name="light / dark").click()
+    assert background() == first
+
+
+def test_what_was_seen_cannot_become_markup() -> None:
+    from dataclasses import replace
+
+    record = a_record()
+    finding = replace(record.findings[0], seen="<script>alert(1)</script>")
+    html = probe_html(replace(record, findings=(finding,)))
+
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert" in html

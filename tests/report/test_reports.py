@@ -1,0 +1,189 @@
+"""Text, JSON, SARIF, annotations, and what to run."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.support import make_env
+
+from rocsolid.catalog.profiles import resolve
+from rocsolid.cli.report import read_probe
+from rocsolid.errors import InputError
+from rocsolid.model.environment import Container, Environment, Origin
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.record import ProbeRecord
+from rocsolid.probe.difference import difference
+from rocsolid.report.machine import github, probe_json, sarif
+from rocsolid.report.pages import problem_page, rule_page, setting_page
+from rocsolid.report.remedies import env_file, fix_text
+from rocsolid.report.terminal import Terminal, page_text, terminal_of
+from rocsolid.report.text import difference_text, images_markdown, probe_text
+from rocsolid.rules.engine import all_rules, judge
+
+VARIABLE = "TORCHINDUCTOR_MAX_AUTOTUNE"
+
+
+def hurting() -> Environment:
+    return make_env(
+        rocm="7.1.1",
+        moved={"inductor.max_autotune": (True, False, Origin.VARIABLE, VARIABLE)},
+        variables={VARIABLE: "1", "HIP_LAUNCH_BLOCKING": "1"},
+        container=Container(engine="docker"),
+    )
+
+
+def a_record(env: Environment | None = None) -> ProbeRecord:
+    seen = env or hurting()
+    return ProbeRecord(environment=seen, findings=tuple(judge(seen, resolve("safe", seen))), profile="safe")
+
+
+def test_text_shows_the_worst_first_with_its_cure() -> None:
+    text = probe_text(a_record(), Terminal(width=100))
+    lines = text.splitlines()
+
+    assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python "
+    first = next(i for i, line in enumerate(lines) if line.startswith("CRITICAL CFG001"))
+    assert lines[first] == "CRITICAL CFG001 inductor.max_autotune"
+    assert lines[first + 1].strip().startswith(f"the environment variable {VARIABLE} makes inductor.max_autotune True")
+    assert any(line.startswith(f"  fix    unset {VARIABLE}") for line in lines)
+    assert all(len(line) <= 100 for line in lines if "http" not in line)
+    assert "\033" not in text
+
+
+def test_notes_are_one_line_each_unless_asked_for() -> None:
+    record = a_record()
+    notes = sum(f.severity is Severity.INFO for f in record.findings)
+    brief, full = (probe_text(record, Terminal(), verbose=v) for v in (False, True))
+
+    assert notes > 0
+    assert len(full) > len(brief)
+    assert "-v shows the notes in full" in brief
+    assert "-v shows" not in full
+
+
+def test_nothing_found_is_said_too() -> None:
+    record = ProbeRecord(environment=make_env(), findings=(), profile="safe")
+
+    assert "nothing found that would hurt" in probe_text(record, Terminal())
+
+
+def test_colour_goes_where_it_is_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    assert not terminal_of().colour  # a pipe
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert terminal_of().colour
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not terminal_of().colour
+    assert Terminal(colour=True).paint("x", "red") == "\033[31mx\033[0m"
+
+
+def test_json_gives_the_record_back() -> None:
+    record = a_record()
+
+    assert read_probe(probe_json(record), "x") == record
+    assert json.loads(probe_json(record))["schema"] == "rocsolid/probe/1"
+
+
+def test_json_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="x holds rocsolid/other/1, and a probe is rocsolid/probe/1"):
+        read_probe('{"schema": "rocsolid/other/1"}', "x")
+
+
+def test_sarif_has_what_code_scanning_asks_for() -> None:
+    record = a_record()
+    (run,) = json.loads(sarif(record.findings))["runs"]
+    rules = [r["id"] for r in run["tool"]["driver"]["rules"]]
+
+    assert len(run["results"]) == len(record.findings)
+    for result, finding in zip(run["results"], record.findings, strict=True):
+        assert rules[result["ruleIndex"]] == result["ruleId"] == finding.code
+        assert result["message"]["text"]
+        assert result["locations"]
+    assert run["results"][0]["level"] == "error"
+
+
+def test_sarif_and_annotations_know_a_place() -> None:
+    finding = replace(a_record().findings[0], place="src/a,b.py:12")
+    (run,) = json.loads(sarif([finding]))["runs"]
+    location = run["results"][0]["locations"][0]["physicalLocation"]
+
+    assert location == {"artifactLocation": {"uri": "src/a,b.py"}, "region": {"startLine": 12}}
+    assert github([finding]).startswith("::error file=src/a,b.py,line=12,title=CFG001 inductor.max_autotune::")
+
+
+def test_annotations_are_one_line_each() -> None:
+    findings = a_record().findings
+    text = github(findings)
+
+    assert len(text.splitlines()) == len(findings)
+    assert text.startswith("::error title=CFG001 inductor.max_autotune::the environment variable")
+    assert "%0AFix: unset" in text
+
+
+def test_the_fix_is_something_to_run() -> None:
+    text = fix_text(a_record().findings)
+
+    assert f"unset {VARIABLE}" in text
+    assert "unset HIP_LAUNCH_BLOCKING" in text
+    assert "import torch._inductor.config as inductor_config" not in text
+    assert "# by hand" in text
+    assert fix_text(()) == "# nothing to fix\n"
+    python = fix_text(a_record(make_env(moved={"inductor.max_autotune": (True, False, Origin.ASSIGNED, "")})).findings)
+    assert "import torch._inductor.config as inductor_config\ninductor_config.max_autotune = False" in python
+
+
+def test_the_env_file_can_be_sourced() -> None:
+    import subprocess
+
+    script = env_file(a_record().findings) + f'echo "[${{{VARIABLE}-gone}}]"\n'
+    done = subprocess.run(["sh", "-c", script], env={VARIABLE: "1"}, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[gone]\n"
+
+
+def test_a_difference_names_what_changed() -> None:
+    before, after = a_record(), a_record(make_env(torch="2.14.0", rocm="7.1.1"))
+    text = difference_text(difference(before, after), Terminal())
+
+    assert "torch: 2.13.0 → 2.14.0" in text
+    assert "inductor.max_autotune: True → (none)" in text
+    assert f"{VARIABLE}: 1 → (none)" in text
+    assert "no longer found" in text
+    assert difference_text(difference(before, before), Terminal()) == "no difference\n"
+
+
+def test_the_ledger_becomes_a_table() -> None:
+    from rocsolid.catalog.images import IMAGES
+
+    lines = images_markdown(IMAGES).splitlines()
+
+    assert lines[0] == "| Image | Torch | ROCm | Findings | Seen |"
+    assert len(lines) == 5
+    assert all(line.count("|") == 6 for line in lines)
+
+
+def test_every_declaration_has_a_page() -> None:
+    from rocsolid.catalog.problems import all_problems
+    from rocsolid.catalog.registry import all_settings
+
+    pages = [
+        *(setting_page(s) for s in all_settings()),
+        *(problem_page(p) for p in all_problems()),
+        *(rule_page(r) for r in all_rules()),
+    ]
+
+    assert all(page.startswith("# ") and len(page) > 100 for page in pages)
+    assert all("None" not in page.splitlines()[0] for page in pages)
+
+
+def test_a_page_reads_well_in_a_terminal() -> None:
+    text = page_text("# Title\n\n- **bold** `code` and words\n\n    code line\n", Terminal(colour=True))
+
+    assert text == "\033[1mTitle\033[0m\n\n- bold code and words\n\n\033[36m    code line\033[0m\n"
+
+
+def test_a_finding_prints_as_a_line() -> None:
+    finding: Finding = a_record().findings[0]
+
+    assert str(finding).startswith("CRITICAL CFG001 inductor.max_autotune: the environment variable")
