@@ -1,0 +1,57 @@
+"""torch.compile and device graphs, safe, then fast, on ROCm and on CUDA.
+
+Names below are loaded when they are first used, so that importing the package costs nothing and changes nothing.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rocsolid.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.probing import check as check
+    from rocsolid.api.probing import probe as probe
+    from rocsolid.api.probing import resolve as resolve
+    from rocsolid.errors import RocsolidError as RocsolidError
+    from rocsolid.model.environment import Environment as Environment
+    from rocsolid.model.finding import Finding as Finding
+    from rocsolid.model.plan import Plan as Plan
+
+
+_HOMES = {
+    "Environment": "rocsolid.model.environment",
+    "Finding": "rocsolid.model.finding",
+    "Plan": "rocsolid.model.plan",
+    "RocsolidError": "rocsolid.errors",
+    "check": "rocsolid.api.probing",
+    "explain": "rocsolid.api.explaining",
+    "probe": "rocsolid.api.probing",
+    "resolve": "rocsolid.api.probing",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
+
+
+class _Package(ModuleType):
+    """Some folders are called like the function they serve: importing `rocsolid.probe` must not hide `rs.probe`."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as many types as public names
+        if name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+            super().__setattr__(name, value)
+            return value
+        msg = f"module 'rocsolid' has no attribute {name!r}"
+        raise AttributeError(msg)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _HOMES and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_HOMES]
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,1 @@
+"""The public functions that join rooms: take a profile name, ask the probe, hand a plan down."""

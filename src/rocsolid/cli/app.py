@@ -1,0 +1,81 @@
+"""The command line: one table of commands, one place where errors become exit codes."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from rocsolid.errors import RocsolidError, UnknownNameError
+from rocsolid.version import __version__
+
+OK, FINDINGS, USAGE, CANNOT_RUN, TIMED_OUT, INTERRUPTED = 0, 1, 2, 3, 124, 130
+
+# Each command lives in a module of its own with `arguments(parser)` and `run(args)`; only the one called is imported.
+COMMANDS: Final = {
+    "probe": "what in this machine, container and build will hang, crash or slow down a compile",
+    "ledger": "what was seen in which container image",
+    "settings": "every setting we speak of: what it does, what we advise, what it is here",
+    "explain": "the page of a rule, a setting, a profile or a known problem",
+    "report": "render a saved JSON result as text or HTML",
+}
+_EPILOG: Final = """\
+Examples:
+  rocsolid probe                        what here will hurt me?
+  rocsolid probe --active               and does it compute, compile and capture rightly?
+  rocsolid probe --fix                  what to run about it
+  rocsolid explain CFG001               what does that finding mean?
+  rocsolid explain safe                 which values does the profile choose, and why?
+
+exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could not run, 124 timed out, 130 interrupted
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, and where to read more."""
+        self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse and run; every error of ours is one line on stderr and an exit code."""
+    try:
+        return _run(argv)
+    except RocsolidError as error:
+        sys.stderr.write(f"rocsolid: error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("rocsolid: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone, as with `| head`. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _run(argv: Sequence[str]) -> int:
+    name = next((word for word in argv if not word.startswith("-")), "")
+    if name and name not in COMMANDS:
+        raise UnknownNameError(kind="command", name=name, known=COMMANDS)
+    parser = Parser(
+        prog="rocsolid",
+        description="torch.compile and device graphs, safe, then fast, on ROCm and on CUDA.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"rocsolid {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for command, summary in COMMANDS.items():
+        sub = commands.add_parser(command, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if command == name:
+            module = importlib.import_module(f"rocsolid.cli.{command}")
+            sub.description, _, sub.epilog = str(module.__doc__).strip().partition("\n\n")
+            module.arguments(sub)
+    args = parser.parse_args(argv)
+    if not args.command:
+        parser.print_help()
+        return USAGE
+    return int(importlib.import_module(f"rocsolid.cli.{args.command}").run(args))

@@ -1,0 +1,43 @@
+"""Print the page of a rule, a setting, a profile or a known problem.
+
+Examples:
+  rocsolid explain CFG001                           a rule, by code or by name
+  rocsolid explain safe                             a profile: each value with its reason
+  rocsolid explain inductor.triton.cudagraphs       a setting
+  rocsolid explain TORCHINDUCTOR_MAX_AUTOTUNE       a variable
+  rocsolid explain hip-graph-replay-corruption      a known problem
+  rocsolid explain problems                         all known problems, a line each
+
+"""
+
+import argparse
+
+from rocsolid.cli.output import add_output, write
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "name", metavar="CODE|ID|PROFILE|PROBLEM", help="what to explain; `problems` and `rules` list them"
+    )
+    add_output(parser, ("text", "json"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look the name up and print its page."""
+    from rocsolid.report.listing import listing
+
+    text = listing(args.name)
+    if text is None:
+        from rocsolid.api.explaining import explain
+
+        text = explain(args.name)
+    if args.output == "json":
+        from rocsolid.model.codec import dumps
+
+        write(dumps("rocsolid/page/1", name=args.name, markdown=text), args.out)
+        return 0
+    from rocsolid.report.terminal import Terminal, page_text, terminal_of
+
+    write(page_text(text, Terminal() if args.out else terminal_of()), args.out)
+    return 0

@@ -1,0 +1,143 @@
+"""Keep and compare what was seen in which container image.
+
+Examples:
+  rocsolid ledger                                       the images seen so far
+  rocsolid ledger show rocm/pytorch:latest              one of them, in full
+  rocsolid ledger diff rocm/pytorch:7.1 rocm/pytorch:7.2
+  rocsolid ledger scan rocm/pytorch:latest              probe an image from outside, with docker, podman or apptainer
+  rocsolid ledger export > images.md                    a table for a page
+  rocsolid ledger merge colleague.db                    take over what a colleague has seen
+Inside a container, `rocsolid probe --record` writes the entry.
+
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocsolid.cli.output import add_output, write
+
+if TYPE_CHECKING:
+    from rocsolid.probe.ledger import Ledger
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "--ledger", type=Path, metavar="FILE", help="the ledger (default: $ROCSOLID_LEDGER, or your data folder)"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    add_output(
+        actions.add_parser("list", help="the images seen so far (what happens without an action)"), ("text", "json")
+    )
+    show = actions.add_parser("show", help="one image in full")
+    show.add_argument("image")
+    show.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
+    add_output(show, ("text", "json", "html"))
+    diff = actions.add_parser("diff", help="what is different between two images")
+    diff.add_argument("before")
+    diff.add_argument("after")
+    add_output(diff, ("text", "json"))
+    scan = actions.add_parser("scan", help="probe an image from outside and record it")
+    scan.add_argument("image")
+    scan.add_argument(
+        "--engine", choices=("docker", "podman", "apptainer"), default="", help="which container tool to use"
+    )
+    scan.add_argument("--live", action="store_true", help="read settings in a fresh interpreter inside the image")
+    scan.add_argument(
+        "--deadline", type=float, default=900, metavar="SECONDS", help="give up after so long (default: 900)"
+    )
+    export = actions.add_parser("export", help="a Markdown table")
+    export.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
+    merge = actions.add_parser("merge", help="take over entries from another ledger")
+    merge.add_argument("file", type=Path)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the ledger, which refuses foreign files, and do the action."""
+    from rocsolid.probe.ledger import Ledger, default_file
+
+    ledger = Ledger(args.ledger or default_file())
+    match args.action:
+        case "show":
+            return _show(ledger, args)
+        case "diff":
+            return _diff(ledger, args)
+        case "scan":
+            from rocsolid.probe.scan import scan
+
+            sys.stderr.write(f"starting {args.image}; this takes as long as the image takes to load\n")
+            entry = scan(args.image, engine=args.engine, live=args.live, deadline_s=args.deadline)
+            ledger.add([entry])
+            sys.stderr.write(f"recorded as {entry.key}\n")
+            return 0
+        case "export":
+            from rocsolid.report.text import images_markdown
+
+            write(images_markdown(ledger.entries()), args.out)
+            return 0
+        case "merge":
+            new = ledger.merge(_existing(args.file))
+            sys.stderr.write(f"{new} new {'entry' if new == 1 else 'entries'} from {args.file}\n")
+            return 0
+    return _list(ledger, args)
+
+
+def _existing(file: Path) -> "Ledger":
+    from rocsolid.errors import InputError
+    from rocsolid.probe.ledger import Ledger
+
+    if not file.exists():
+        msg = f"cannot read {file}: there is no such file"
+        raise InputError(msg)
+    return Ledger(file)
+
+
+def _list(ledger: "Ledger", args: argparse.Namespace) -> int:
+    if getattr(args, "output", "text") == "json":
+        from rocsolid.model.codec import dumps
+
+        write(dumps("rocsolid/ledger/1", images=ledger.entries()), args.out)
+        return 0
+    from rocsolid.report.terminal import terminal_of
+    from rocsolid.report.text import images_text
+
+    write(images_text(ledger.entries(), terminal_of()), getattr(args, "out", None))
+    return 0
+
+
+def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
+    from rocsolid.cli.probe import render
+    from rocsolid.model.codec import dumps
+
+    entry = ledger.find(args.image)
+    if entry.record is None:
+        text = f"{entry.image}: {entry.says}\n" + "".join(f"  {e}\n" for e in entry.evidence)
+        write(dumps("rocsolid/image/1", image=entry) if args.output == "json" else text, args.out)
+    else:
+        write(render(entry.record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    return 0
+
+
+def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
+    from rocsolid.errors import InputError
+    from rocsolid.model.codec import dumps
+    from rocsolid.probe.difference import difference
+    from rocsolid.report.terminal import terminal_of
+    from rocsolid.report.text import difference_text
+
+    records = []
+    for name in (args.before, args.after):
+        entry = ledger.find(name)
+        if entry.record is None:
+            msg = f"{entry.image} is in the ledger by hearsay only; probe it first (rocsolid ledger scan {entry.image})"
+            raise InputError(msg)
+        records.append(entry.record)
+    change = difference(*records)
+    json_wanted = args.output == "json"
+    write(
+        dumps("rocsolid/difference/1", difference=change) if json_wanted else difference_text(change, terminal_of()),
+        args.out,
+    )
+    return 0

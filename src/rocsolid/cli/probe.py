@@ -1,0 +1,149 @@
+"""Say what in this machine, container and build will hang, crash or slow down a compile, why, and how to mend it.
+
+Examples:
+  rocsolid probe                            read from files, without importing torch: one second
+  rocsolid probe --live                     also what start-up files assign; as slow as importing torch's compiler
+  rocsolid probe --live --import vllm       and what importing vllm assigns
+  rocsolid probe --active                   compute, compile and capture for real, in processes of their own
+  rocsolid probe --fix --env-file fix.sh    write the cures as shell lines
+  rocsolid probe --output html --out probe.html
+  rocsolid probe --output json > before.json; …; rocsolid probe --diff before.json
+  rocsolid probe --record --image rocm/pytorch:latest
+
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rocsolid.cli.output import add_output, read, write
+from rocsolid.model.finding import Severity
+from rocsolid.model.record import ProbeRecord
+
+FAIL_ON = ("critical", "warning", "info", "never")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--profile", default="safe", help="the profile that settings are held against (default: safe)")
+    parser.add_argument(
+        "--live", action="store_true", help="read settings in a fresh interpreter (slower: imports torch's compiler)"
+    )
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="on the live route, also watch what importing PACKAGE assigns (repeatable)",
+    )
+    parser.add_argument(
+        "--active", action="store_true", help="run small real computations, each in a process with a deadline"
+    )
+    parser.add_argument("--fix", action="store_true", help="print what to run about the findings")
+    parser.add_argument("--env-file", type=Path, metavar="FILE", help="with --fix: also write the shell lines to FILE")
+    parser.add_argument("--diff", type=Path, metavar="OLD.json", help="show what changed since a saved probe")
+    parser.add_argument("--record", action="store_true", help="keep the result in the ledger of images")
+    parser.add_argument(
+        "--image",
+        default="",
+        metavar="NAME",
+        help="with --record: the image's name, where it cannot be seen from inside",
+    )
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="the ledger to write to")
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="critical",
+        help="least severity that makes the exit code 1 (default: critical)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
+    add_output(parser, ("text", "json", "sarif", "github", "html"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Take the snapshot, judge it, and show it in the form asked for."""
+    record = _probe(args)
+    if args.record:
+        _keep(record, args)
+    if args.diff:
+        write(_difference(record, args.diff), args.out)
+    elif args.fix:
+        from rocsolid.report.remedies import env_file, fix_text
+
+        if args.env_file:
+            write(env_file(record.findings), args.env_file)
+        write(fix_text(record.findings), args.out)
+    else:
+        write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    return fails(record, args.fail_on)
+
+
+def fails(record: ProbeRecord, fail_on: str) -> int:
+    """1 when there is a finding of at least that severity."""
+    if fail_on == "never":
+        return 0
+    least = Severity[fail_on.upper()]
+    return int(any(f.severity >= least for f in record.findings))
+
+
+def render(record: ProbeRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """A probe in one of the forms."""
+    if form == "json":
+        from rocsolid.report.machine import probe_json
+
+        return probe_json(record)
+    if form == "sarif":
+        from rocsolid.report.machine import sarif
+
+        return sarif(record.findings)
+    if form == "github":
+        from rocsolid.report.machine import github
+
+        return github(record.findings)
+    if form == "html":
+        from rocsolid.report.probe_page import probe_html
+
+        return probe_html(record)
+    from rocsolid.report.terminal import Terminal, terminal_of
+    from rocsolid.report.text import probe_text
+
+    return probe_text(record, Terminal() if to_file else terminal_of(), verbose=verbose)
+
+
+def _probe(args: argparse.Namespace) -> ProbeRecord:
+    from rocsolid.api.probing import check, probe
+    from rocsolid.catalog.profiles import profile
+
+    profile(args.profile)  # a wrong name is said before the work, not after
+    if args.live or args.imports:
+        sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
+    env = probe(
+        live=bool(args.live or args.imports),
+        imports=args.imports,
+        active=args.active,
+        progress=_progress,
+    )
+    return ProbeRecord(environment=env, findings=tuple(check(env, args.profile)), profile=args.profile)
+
+
+def _progress(name: str) -> None:
+    end = "\r" if sys.stderr.isatty() else "\n"
+    sys.stderr.write(f"{'running ' + name:<60}{end}")
+    sys.stderr.flush()
+
+
+def _difference(record: ProbeRecord, old: Path) -> str:
+    from rocsolid.cli.report import read_probe
+    from rocsolid.probe.difference import difference
+    from rocsolid.report.terminal import terminal_of
+    from rocsolid.report.text import difference_text
+
+    return difference_text(difference(read_probe(read(old), str(old)), record), terminal_of())
+
+
+def _keep(record: ProbeRecord, args: argparse.Namespace) -> None:
+    from rocsolid.api.images import keep
+
+    entry = keep(record, image=args.image, file=args.ledger)
+    sys.stderr.write(f"recorded as {entry.key}\n")

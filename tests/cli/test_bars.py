@@ -1,0 +1,40 @@
+"""What commands may cost, in CPU time of the process and its children."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from tests.support import clean_environ
+
+REPEATS = 5
+
+
+def cpu_s(*command: str) -> float:
+    """The least CPU time of a few runs: other work on the machine can only add to it."""
+    return min(_once(command) for _ in range(REPEATS))
+
+
+def _once(command: Sequence[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], env=clean_environ(), capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("args", [("--help",), ("explain", "CFG001"), ("explain", "safe"), ("settings",)], ids=" ".join)
+def test_reading_commands_answer_at_once(args: tuple[str, ...]) -> None:
+    assert cpu_s("-m", "rocsolid", *args) <= 0.15
+
+
+@pytest.mark.torch
+def test_the_static_probe_is_cheaper_than_importing_torch() -> None:
+    probe, torch = cpu_s("-m", "rocsolid", "probe"), cpu_s("-c", "import torch")
+
+    assert probe <= 1.5
+    assert probe <= 1.3 * torch
+
+
+def test_importing_the_package_is_next_to_nothing() -> None:
+    assert cpu_s("-c", "import rocsolid") - cpu_s("-c", "pass") <= 0.05
