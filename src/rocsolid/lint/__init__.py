@@ -1,0 +1,1 @@
+"""Reads source, never runs it."""

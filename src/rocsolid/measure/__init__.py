@@ -1,0 +1,1 @@
+"""Timing done right: device events, interleaving, intervals, verdicts."""

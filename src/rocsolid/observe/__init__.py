@@ -1,0 +1,1 @@
+"""Watches compiles and graph breaks."""

@@ -1,0 +1,1 @@
+"""Vendor kernels as registered operators, each with a fake and a reference."""

@@ -1,0 +1,1 @@
+"""One call from a model to its fast, verified form."""

@@ -1,0 +1,1 @@
+"""Makes functions compile, capture and replay under a plan it is given."""

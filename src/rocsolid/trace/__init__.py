@@ -1,0 +1,1 @@
+"""Turns profiler files into columns, and columns into answers."""

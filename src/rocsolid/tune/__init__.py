@@ -1,0 +1,1 @@
+"""Compares variants in fresh processes."""
