@@ -1,0 +1,67 @@
+# Two commands: `make demo` shows what rocsolid does on this machine, `make test` proves that it works.
+# Both make their own virtual environment and need nothing but Python with pip and a C++ compiler.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The CPU build is enough for both, and a fresh machine has no torch of its own to protect.
+TORCH ?= torch==2.13.0
+TRITON ?= triton==3.7.1
+
+.PHONY: demo test lint types contracts docs docs-serve generate unit browser clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/python scripts/demo.py
+
+test: lint types contracts unit docs
+
+$(VENV)/.base: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+# torch first and alone, so that nothing below can ask the resolver for another one.
+$(VENV)/.torch: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet "$(TORCH)" numpy
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet "tomli>=2; python_version < '3.11'"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet "$(TRITON)"
+	$(BIN)/python -m pip install --quiet --editable ".[test,docs]"
+	@touch $@
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check src tests scripts
+	$(BIN)/ruff check src tests scripts
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+contracts: $(VENV)/.test
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test browser
+	$(BIN)/python -m pytest
+
+docs: $(VENV)/.test
+	$(BIN)/python scripts/gen_docs.py --check
+	$(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/.test
+	$(BIN)/mkdocs serve
+
+# Writes the pages that are made from declarations.
+generate: $(VENV)/.test
+	$(BIN)/python scripts/gen_docs.py
+
+# Chromium opens the HTML reports in the tests. Where it may not be installed, those tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || scripts/install-chromium.sh
+
+clean:
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

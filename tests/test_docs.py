@@ -1,0 +1,48 @@
+"""Every example in the documentation runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.support import ROOT, run_python
+
+PAGES = [
+    file
+    for folder in ("tutorial", "how-to", "background", "reference", ".")
+    for file in sorted((ROOT / "docs" / folder).glob("*.md"))
+    if "```python" in file.read_text()
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+    ran = run_python(str(script))
+
+    assert ran.code == 0, ran.err
+
+
+def test_guides_cite_evidence_that_is_there() -> None:
+    """Every measured statement about a guide points at a stored record, and at a fact in it."""
+    import json
+
+    for claim in json.loads((ROOT / "docs/data/guides.json").read_text()):
+        for evidence in claim["evidence"]:
+            if evidence["rank"] == "measured":
+                name, _, fact = evidence["ref"].partition("#")
+                record = json.loads((ROOT / f"evidence/{name}.json").read_text())
+                assert not fact or fact in record["facts"], (claim["claim"], evidence["ref"])
+
+
+def test_every_guide_has_its_claims_judged() -> None:
+    import json
+
+    claims = json.loads((ROOT / "docs/data/guides.json").read_text())
+    guides = {place.partition(":")[0] for claim in claims for place in claim["places"]}
+
+    assert guides == {"S0", "S1", "S2", "S3", "S4"}
+    assert len(claims) > 100
+    assert all(claim["fact"] and claim["instead"] and claim["verdict"] for claim in claims)
