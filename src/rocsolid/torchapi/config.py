@@ -62,7 +62,7 @@ def read(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
 
 
 def _view(entry: Any, unset: object, alias: str) -> LiveEntry:
-    override = _override(entry)
+    override = read_override(entry)
     forced = getattr(entry, "env_value_force", unset)
     moved = getattr(entry, "env_value_default", unset)
     layers = [layer for layer in (forced, override, moved) if layer is not unset]
@@ -84,9 +84,18 @@ def _view(entry: Any, unset: object, alias: str) -> LiveEntry:
     )
 
 
-def _override(entry: Any) -> object:
+def read_override(entry: Any) -> object:
+    """What this context assigned to an entry; torch's own mark for "nothing" when it did not."""
     held = entry.user_override
     return held.get() if isinstance(held, ContextVar) else held
+
+
+def write_override(entry: Any, value: object) -> None:
+    """Assign to an entry in this context, past every check; torch's mark for "nothing" takes an assignment back."""
+    if isinstance(entry.user_override, ContextVar):
+        entry.user_override.set(value)
+    else:
+        entry.user_override = value
 
 
 def overrides_elsewhere(modules: dict[str, ModuleType]) -> Iterator[tuple[str, object]]:

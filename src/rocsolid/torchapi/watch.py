@@ -1,14 +1,11 @@
 """Notes who assigns to torch's config modules, by file and line, from the moment torch is imported."""
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from rocsolid.torchapi.arrivals import Cancel, when_imported
 from rocsolid.torchapi.config import MODULES
 
 _MACHINERY: Final = "torch.utils._config_module"
@@ -34,19 +31,15 @@ class Watch:
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.phase = ""
-        self._finder = _Ambush(self._attach)
+        self._cancel: Cancel = lambda: None
         self._undo: tuple[Any, Any] | None = None
 
     def __enter__(self) -> "Watch":
-        if module := sys.modules.get(_MACHINERY):
-            self._attach(module)
-        else:
-            sys.meta_path.insert(0, self._finder)
+        self._cancel = when_imported(_MACHINERY, self._attach)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
+        self._cancel()
         if self._undo:
             config_class, plain = self._undo
             config_class.__setattr__ = plain
@@ -72,33 +65,3 @@ def _place(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith("torch/utils/_config_module.py"):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"
-
-
-class _Ambush(importlib.abc.MetaPathFinder):
-    """Lets the machinery be imported as usual and hands it over right after."""
-
-    def __init__(self, arrived: Any) -> None:
-        self._arrived = arrived
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _MACHINERY:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Handover(spec.loader, self._arrived)
-        return spec
-
-
-class _Handover(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, arrived: Any) -> None:
-        self._loader = loader
-        self._arrived = arrived
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._arrived(module)

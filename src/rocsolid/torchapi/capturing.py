@@ -1,0 +1,118 @@
+"""Keeps compiles out of graph captures, and random-number state readable in them where torch cannot.
+
+A compile inside a capture fails with a message about copies, or does not fail and bakes in what it found (torch 2.10 to 2.13).
+The stance `fail_on_recompile` refuses it on every torch, first compiles included. Torch 2.14 and later refuse by themselves.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+from rocsolid.errors import CompileInCaptureError
+from rocsolid.torchapi.arrivals import when_imported
+from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.swap import Swap
+
+_GRAPH = door("torch.cuda.graphs", "graph.__enter__", "2.4..")
+_MESSAGE = (
+    "something would have been compiled while a graph was being captured. Call the function once before the capture, with the "
+    "same shapes, types and grad mode, in the same thread: a compile inside a capture fails or, on torch 2.10 to 2.13, silently "
+    "records what it should not"
+)
+
+
+@contextmanager
+def compiles_refused() -> Iterator[None]:
+    """Inside the block a compile is an error that says what to do instead."""
+    import torch
+
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            yield
+    except RuntimeError as error:
+        if "fail_on_recompile" in str(error):
+            raise CompileInCaptureError(_MESSAGE) from error
+        raise
+
+
+@contextmanager
+def rng_state_frozen() -> Iterator[None]:
+    """Answer reads of the device's random-number state from the one saved before the block, and keep writes out.
+
+    Up to torch 2.9 reading it in a capture raises, and Dynamo reads it whenever it traces. From 2.10 on reading is allowed and
+    nothing is changed.
+    """
+    import torch
+
+    if not _reading_raises(torch) or not torch.cuda.is_available():
+        yield
+        return
+    saved = {index: torch.cuda.get_rng_state(index) for index in range(torch.cuda.device_count())}
+
+    def current(device: Any = "cuda") -> int:
+        given = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
+        return int(torch.cuda.current_device() if given.index is None else given.index)
+
+    def get(_plain: Any) -> Any:
+        return lambda device="cuda": saved[current(device)].clone()
+
+    def set_(_plain: Any) -> Any:
+        return lambda new_state, device="cuda": None  # noqa: ARG005 - the signature of set_rng_state
+
+    swaps = [Swap(module, "get_rng_state", get) for module in (torch.cuda, torch.cuda.random)]
+    swaps += [Swap(module, "set_rng_state", set_) for module in (torch.cuda, torch.cuda.random)]
+    try:
+        yield
+    finally:
+        for swap in reversed(swaps):
+            swap.undo()
+
+
+def _reading_raises(torch: ModuleType) -> bool:
+    from rocsolid.model.release import compare
+
+    return compare(str(torch.__version__), "2.10") < 0
+
+
+def refuse_compiles_in_captures() -> Callable[[], None]:
+    """Make every `torch.cuda.graph` block refuse compiles; returns how to undo that."""
+    swaps: list[Swap] = []
+
+    def attach(module: ModuleType) -> None:
+        graph = vars(module)["graph"]
+        swaps.extend([Swap(graph, "__enter__", _entering), Swap(graph, "__exit__", _leaving)])
+
+    cancel = when_imported("torch.cuda.graphs", attach)
+
+    def undo() -> None:
+        cancel()
+        for swap in reversed(swaps):
+            swap.undo()
+        swaps.clear()
+
+    return undo
+
+
+def _entering(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(graph: Any) -> Any:
+        scope = ExitStack()
+        scope.enter_context(rng_state_frozen())
+        entered = plain(graph)
+        scope.enter_context(compiles_refused())
+        vars(graph)["_rocsolid_scope"] = scope
+        return entered
+
+    return enter
+
+
+def _leaving(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def leave(graph: Any, kind: Any, error: Any, trace: Any) -> Any:
+        scope: ExitStack | None = vars(graph).pop("_rocsolid_scope", None)
+        try:
+            if scope is not None:
+                scope.__exit__(kind, error, trace)
+        finally:
+            plain(graph, kind, error, trace)
+
+    return leave

@@ -1,0 +1,34 @@
+"""Finds the user's own line in a stack that is mostly torch's."""
+
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+_OURS = str(Path(__file__).parents[1]) + "/"
+_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+
+
+@lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    """Whether a file is the user's: not torch's, not ours, not the standard library's."""
+    name = file.replace("\\", "/")
+    if name.startswith("<"):
+        return name == "<string>"  # python -c; other angle brackets are generated code
+    torch = str(getattr(sys.modules.get("torch"), "__file__", None) or "")
+    if torch and name.startswith(torch.replace("\\", "/").rpartition("/")[0] + "/"):
+        return False
+    if "/site-packages/" in name:
+        return not name.rpartition("/site-packages/")[2].startswith(("torch/", "rocsolid/", "triton/"))
+    return not name.startswith((_OURS, _STDLIB))
+
+
+def user_place(frame: FrameType | None = None) -> str:
+    """The nearest line of the user's, as file:line; nothing when there is none."""
+    current: FrameType | None = frame or sys._getframe(1)
+    while current is not None:
+        if _is_users(current.f_code.co_filename):
+            return f"{current.f_code.co_filename}:{current.f_lineno}"
+        current = current.f_back
+    return ""
