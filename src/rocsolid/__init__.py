@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
     from rocsolid.api.probing import resolve as resolve
+    from rocsolid.api.safety import apply as apply
+    from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
+    from rocsolid.api.safety import guard as guard
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
@@ -26,8 +29,11 @@ _HOMES = {
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
+    "apply": "rocsolid.api.safety",
     "check": "rocsolid.api.probing",
+    "compile": "rocsolid.api.safety",
     "explain": "rocsolid.api.explaining",
+    "guard": "rocsolid.api.safety",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
 }

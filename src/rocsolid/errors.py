@@ -3,14 +3,20 @@
 RocsolidError                    anything below; `exit_code` is what the command line ends with
 ├── UsageError                   the caller asked for something that cannot be (2)
 │   ├── UnknownNameError         no such profile, setting, rule, command; names the near matches
+│   ├── PlanError                a plan that was made for another platform
 │   └── InputError               a file that is broken, foreign, half-written or unreadable
 ├── MissingExtraError            an optional package is not installed; says which command installs it (3)
 ├── UnsupportedTorchError        the installed torch lacks what the feature needs (3)
+├── CompileDeadlineError         a compile took too long and could not fall back to eager (3)
+├── RecompileError               a function was compiled more often than it was allowed to (3)
+├── CompileInCaptureError        something would have been compiled while a graph was being captured (3)
 └── CannotRunError               a tool, a device or a permission is missing (3)
 """
 
 from collections.abc import Iterable
 from typing import ClassVar
+
+_FEW = 8
 
 
 class RocsolidError(Exception):
@@ -31,8 +37,12 @@ class UnknownNameError(UsageError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind
         self.name = name
+        known = list(known)
         self.near = near_matches(name, known)
-        hint = f"; did you mean {' or '.join(repr(n) for n in self.near)}?" if self.near else ""
+        if self.near:
+            hint = f"; did you mean {' or '.join(repr(n) for n in self.near)}?"
+        else:
+            hint = f"; there are {', '.join(known)}" if 0 < len(known) <= _FEW else ""
         super().__init__(f"unknown {kind} {name!r}{hint}")
 
     def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...]]]:
@@ -41,6 +51,22 @@ class UnknownNameError(UsageError):
 
 class InputError(UsageError):
     """A file that is broken, foreign, half-written or unreadable; it is left as it was."""
+
+
+class PlanError(UsageError):
+    """A plan that was made for another platform, or that names what no setting is called."""
+
+
+class CompileDeadlineError(RocsolidError):
+    """A compile took too long, and there was no way back to eager."""
+
+
+class RecompileError(RocsolidError):
+    """A function was compiled more often than it was allowed to."""
+
+
+class CompileInCaptureError(RocsolidError):
+    """Something would have been compiled while a graph was being captured."""
 
 
 class MissingExtraError(RocsolidError):
@@ -70,5 +96,5 @@ def near_matches(name: str, known: Iterable[str]) -> tuple[str, ...]:
     folded: dict[str, str] = {}
     for candidate in known:
         folded.setdefault(candidate.lower(), candidate)
-    close = get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    close = get_close_matches(name.lower(), folded, n=3, cutoff=0.65)
     return tuple(folded[match] for match in close)

@@ -1,14 +1,17 @@
 """Look at this machine, and say what will hurt."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from rocsolid.catalog.overrides import overridden
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.model.environment import Environment, Route
 from rocsolid.model.finding import Finding
 from rocsolid.model.plan import Plan
 from rocsolid.probe.active import run_checks
 from rocsolid.probe.snapshot import Look, take
+from rocsolid.probe.surroundings import surroundings
 from rocsolid.rules.engine import judge
 from rocsolid.torchapi import config
 
@@ -69,7 +72,7 @@ def resolve(profile: str, env: Environment | None = None) -> Plan:
 
     Args:
         profile: safe, balanced, fast or debug.
-        env: a snapshot; `None` takes one.
+        env: a snapshot; `None` takes the few facts that a plan depends on.
 
     Example:
         >>> import rocsolid as rs
@@ -77,4 +80,4 @@ def resolve(profile: str, env: Environment | None = None) -> Plan:
         False
 
     """
-    return resolve_profile(profile, probe() if env is None else env)
+    return overridden(resolve_profile(profile, surroundings() if env is None else env), os.environ)

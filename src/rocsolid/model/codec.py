@@ -26,7 +26,9 @@ def encode(value: object) -> Any:
         return value.value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, type):
+        return value.__name__
+    if is_dataclass(value):
         return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(k): encode(v) for k, v in value.items()}

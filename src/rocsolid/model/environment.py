@@ -60,7 +60,8 @@ class Observed:
     upstream: object
     origin: Origin = Origin.UPSTREAM
     by: str = ""  # the variable, file and line, or package that is behind it
-    elsewhere: object = None  # what a new thread would see, where that differs
+    elsewhere: object = None  # what other threads of this process see, where that differs
+    where: str = ""  # which threads
     stands_for: str = ""  # the entry an alias leads to
 
     @property

@@ -90,7 +90,7 @@ class Rule:
         **facts: object,
     ) -> Finding:
         """The only way to a finding, so that every message is a documented template with its raw facts beside it."""
-        shown = {"subject": subject, **facts}
+        shown = {"subject": subject, "place": place, **facts}
         backing = evidence or self.evidence
         level = self.severity if severity is None else severity
         if backing and all(e.rank is Rank.CLAIM for e in backing):

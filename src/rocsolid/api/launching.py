@@ -1,0 +1,26 @@
+"""Runs in a program that `rocsolid run` started, right before it imports torch."""
+
+import atexit
+import os
+
+from rocsolid.api.safety import chosen_plan, guarding
+from rocsolid.probe.surroundings import surroundings
+from rocsolid.runtime.guard import Guard
+from rocsolid.runtime.launch.protect import Protection, set_variables
+
+_RUN = "ROCSOLID_RUN_"
+
+
+def start() -> Protection:
+    """Bring variables and compiler to what was asked of `rocsolid run`."""
+    asked = {
+        name: os.environ.get(f"{_RUN}{name.upper()}", "")
+        for name in ("profile", "plan", "deadline", "report", "anywhere")
+    }
+    env = surroundings()
+    plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
+    guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
+    protection = Protection(plan=plan, guard=guard, variables=tuple(set_variables(plan, os.environ)))
+    guard.keep()
+    atexit.register(protection.tell, asked["report"])
+    return protection

@@ -1,0 +1,64 @@
+"""Single values of a plan overridden from the environment, for tests of one value against another.
+
+`ROCSOLID_INDUCTOR_MAX_AUTOTUNE=1` is the setting `inductor.max_autotune`; dots become underscores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rocsolid.catalog.registry import all_settings
+from rocsolid.errors import PlanError, UnknownNameError
+from rocsolid.model.plan import Decision, Plan
+from rocsolid.model.setting import Setting, Value
+
+PREFIX: Final = "ROCSOLID_"
+# Variables of rocsolid's that are no settings.
+OWN: Final = frozenset(
+    PREFIX + name
+    for name in ("LEDGER", "CI", "RUN_PROFILE", "RUN_PLAN", "RUN_DEADLINE", "RUN_REPORT", "RUN_HOME", "RUN_ANYWHERE")
+)
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def variable_of(setting: Setting) -> str:
+    """The variable that overrides a setting."""
+    return PREFIX + setting.id.replace(".", "_").upper()
+
+
+def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
+    """The plan with the values that the environment insists on; an unknown name is an error with its near matches."""
+    given = {name: text for name, text in variables.items() if name.startswith(PREFIX) and name not in OWN}
+    if not given:
+        return plan
+    known = {variable_of(setting): setting for setting in all_settings()}
+    decisions = {d.id: d for d in plan}
+    for name, text in given.items():
+        setting = known.get(name)
+        if setting is None:
+            raise UnknownNameError(kind="variable", name=name, known=[*known, *OWN])
+        decisions[setting.id] = Decision(
+            id=setting.id,
+            value=_parsed(setting, name, text),
+            channel=setting.channel,
+            why=f"{name} is set in the environment.",
+            profile="variable",
+            guard=True,
+        )
+    return replace(plan, decisions=tuple(decisions.values()))
+
+
+def _parsed(setting: Setting, name: str, text: str) -> Value:
+    lowered = text.strip().lower()
+    if lowered in ("none", ""):
+        return None
+    if setting.kind is bool:
+        if lowered in _TRUE or lowered in _FALSE:
+            return lowered in _TRUE
+    elif setting.kind is int:
+        if lowered.lstrip("-").isdigit():
+            return int(lowered)
+    else:
+        return text
+    msg = f"{name}={text!r}: {setting.id} takes {'1 or 0' if setting.kind is bool else 'a whole number'}"
+    raise PlanError(msg)

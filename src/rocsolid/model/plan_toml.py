@@ -1,0 +1,72 @@
+"""A plan as TOML and back: a file a person can read, change and keep under version control."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rocsolid.errors import InputError
+from rocsolid.model.codec import decode, encode
+
+if TYPE_CHECKING:
+    from rocsolid.model.plan import Plan
+
+PLAN_SCHEMA: Final = "rocsolid/plan/1"
+
+
+def to_toml(plan: "Plan") -> str:
+    """The plan, its reasons beside its values."""
+    head = [
+        f"schema = {_text(PLAN_SCHEMA)}",
+        f"profile = {_text(plan.profile)}",
+        f"platform = {_text(plan.platform.value)}",
+        f"torch = {_text(plan.torch)}",
+    ]
+    return "\n".join([*head, *(line for d in encode(plan.decisions) for line in _decision(d))]) + "\n"
+
+
+def _decision(data: dict[str, Any]) -> Iterator[str]:
+    yield ""
+    yield "[[decisions]]"
+    yield f"id = {_text(data['id'])}"
+    # TOML has no word for "nothing": a variable that is to be unset has no value.
+    if data["value"] is not None:
+        yield f"value = {_value(data['value'])}"
+    yield f"why = {_text(data['why'])}"
+    yield f"channel = {_text(data['channel'])}"
+    yield f"profile = {_text(data['profile'])}"
+    if data["guard"]:
+        yield "guard = true"
+    for evidence in data["evidence"]:
+        yield "[[decisions.evidence]]"
+        yield from (f"{name} = {_text(text)}" for name, text in evidence.items())
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else _text(value) if isinstance(value, str) else str(value)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a basic string of TOML is written like one of JSON
+
+
+def from_toml(text: str, name: str) -> "Plan":
+    """A plan from its file; raises InputError that says what `name` is instead."""
+    from rocsolid.model.plan import Plan
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as broken:
+        msg = f"{name} is not TOML: {broken}"
+        raise InputError(msg) from broken
+    if data.get("schema") != PLAN_SCHEMA:
+        msg = f"{name} is TOML, but no plan of rocsolid's (its schema is {data.get('schema')!r}, and a plan's is {PLAN_SCHEMA!r})"
+        raise InputError(msg)
+    for decision in data.get("decisions", []):
+        if isinstance(decision, dict):
+            decision.setdefault("value", None)
+    return decode(Plan, data, name)

@@ -1,0 +1,49 @@
+"""The few facts a plan depends on, in a few milliseconds: platform, releases, chips."""
+
+import datetime as dt
+import platform as python_platform
+import sys
+from pathlib import Path
+
+from rocsolid.model.environment import Environment, Route, TorchBuild
+from rocsolid.model.platform import Platform
+from rocsolid.probe.devices import amd_devices
+from rocsolid.probe.packages import rocm_release, torch_folder, version_file
+
+
+def surroundings(root: Path = Path("/")) -> Environment:
+    """What torch is or would be here, asked of the running module when there is one, and the AMD chips the kernel shows."""
+    build, named = _running() or _installed()
+    devices = tuple(amd_devices(root))
+    if build:
+        platform = Platform.ROCM if build.hip else Platform.CUDA if build.cuda else Platform.CPU
+    else:
+        platform = Platform.ROCM if devices else Platform.CPU
+    return Environment(
+        taken_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
+        route=Route.STATIC,
+        platform=platform,
+        rocm_version=rocm_release(build, named, {}, root) if platform is Platform.ROCM else "",
+        cuda_version=build.cuda if build else "",
+        python=python_platform.python_version(),
+        torch=build,
+        devices=devices,
+    )
+
+
+def _running() -> tuple[TorchBuild, str] | None:
+    torch = sys.modules.get("torch")
+    version = getattr(torch, "version", None)
+    if version is None:
+        return None
+    said = {name: str(getattr(version, name, None) or "") for name in ("__version__", "hip", "cuda", "rocm")}
+    return TorchBuild(version=said["__version__"], hip=said["hip"], cuda=said["cuda"]), said["rocm"]
+
+
+def _installed() -> tuple[TorchBuild | None, str]:
+    folder = torch_folder()
+    if folder is None:
+        return None, ""
+    said = version_file(folder / "version.py")
+    build = TorchBuild(version=said.get("__version__", ""), hip=said.get("hip", ""), cuda=said.get("cuda", ""))
+    return build, said.get("rocm", "")

@@ -1,0 +1,1 @@
+"""Hazards that show while a program runs."""

@@ -1,0 +1,69 @@
+"""Compiles a function once in a process of its own, so that a hang or a crash in native code costs nothing but time.
+
+The compile fills the caches on disk; the program then compiles the same thing in a fraction of the time.
+"""
+
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rocsolid.model.environment import Answer, Ending
+
+Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a deadline
+
+
+@contextmanager
+def packed(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], compile_with: Mapping[str, Any]
+) -> Iterator[Path]:
+    """The call in a file another process can read; raises TypeError or PicklingError for what cannot travel."""
+    import torch
+
+    with tempfile.TemporaryDirectory(prefix="rocsolid-") as folder:
+        file = Path(folder) / "call.pt"
+        work = {
+            "model": model,
+            "args": tuple(args),
+            "kwargs": dict(kwargs),
+            "compile": dict(compile_with),
+            "grad": torch.is_grad_enabled(),
+        }
+        torch.save(work, file)
+        yield file
+
+
+def try_in_child(
+    ask: Asker,
+    deadline_s: float,
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    compile_with: Mapping[str, Any],
+) -> Answer:
+    """Compile and call once in a child; says how that ended. What cannot travel to a child is skipped, and said."""
+    try:
+        with packed(model, args, kwargs, compile_with) as file:
+            return ask([sys.executable, "-m", "rocsolid.runtime.child", str(file)], deadline_s)
+    except (TypeError, AttributeError, pickle.PicklingError) as stuck:
+        return Answer(
+            name="compile in a child", ending=Ending.SKIPPED, detail=f"the function cannot be sent to a child: {stuck}"
+        )
+
+
+def main(file: str) -> None:
+    """In the child: load the call, compile it, run it."""
+    import torch
+
+    # Our own file, written a moment ago in a folder only this user can read.
+    work: dict[str, Any] = torch.load(file, weights_only=False)
+    compiled = torch.compile(work["model"], **work["compile"])
+    with torch.set_grad_enabled(work["grad"]):
+        compiled(*work["args"], **work["kwargs"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""Protects a program nobody may edit: in its own process and in every Python it starts."""

@@ -1,0 +1,29 @@
+"""Starts a program under protection; imports next to nothing, because every start pays for it."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+_SITE = Path(__file__).with_name("site")
+_HOME = Path(__file__).parents[3]
+
+
+def launch(target: Sequence[str], **settings: str) -> NoReturn:
+    """Become the program: same process, same signals, same exit code.
+
+    Args:
+        target: the script, `-m module` or `-c code`, and its arguments.
+        settings: profile, plan, deadline, report, anywhere, as text.
+
+    """
+    words = [sys.executable, *target]
+    os.execve(words[0], words, environment(os.environ, **settings))  # noqa: S606 - that is what a launcher does
+
+
+def environment(environ: Mapping[str, str], **settings: str) -> dict[str, str]:
+    """The environment in which every Python comes by our start-up file; `settings` become ROCSOLID_RUN_*."""
+    path = [str(_SITE), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    given = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in settings.items() if value}
+    return {**environ, **given, "ROCSOLID_RUN_HOME": str(_HOME), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -1,0 +1,67 @@
+"""Plans as TOML and back, and values overridden from the environment."""
+
+from pathlib import Path
+
+import pytest
+from tests.support import make_env
+
+from rocsolid.catalog.overrides import overridden, variable_of
+from rocsolid.catalog.profiles import resolve
+from rocsolid.catalog.registry import setting
+from rocsolid.errors import InputError, PlanError, UnknownNameError
+from rocsolid.model.plan import Plan
+
+
+@pytest.mark.parametrize("profile", ["safe", "fast", "debug"])
+def test_a_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
+    plan = resolve(profile, make_env())
+    plan.save(tmp_path / "plan.toml")
+
+    assert Plan.load(tmp_path / "plan.toml") == plan
+    assert "why = " in (tmp_path / "plan.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = [", "is not TOML"),
+        ("x = 1", "is TOML, but no plan of rocsolid's"),
+        ('schema = "rocsolid/plan/1"\nprofile = 3', "expected str, found 3"),
+        ('schema = "rocsolid/plan/1"\nprofile = "a"\nplatform = "vax"', "expected one of rocm, cuda, cpu"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(text)
+
+    with pytest.raises(InputError, match=says):
+        Plan.load(file)
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    with pytest.raises(InputError, match="cannot read /no/where: No such file or directory"):
+        Plan.load("/no/where")
+
+
+def test_the_environment_overrides_single_values() -> None:
+    plan = resolve("safe", make_env())
+    changed = overridden(
+        plan, {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "1", "ROCSOLID_DYNAMO_RECOMPILE_LIMIT": "64", "PATH": "x"}
+    )
+
+    values = {d.id: (d.value, d.profile, d.guard) for d in changed}
+    assert values["inductor.max_autotune"] == (True, "variable", True)
+    assert values["dynamo.recompile_limit"] == (64, "variable", True)
+    assert values["inductor.combo_kernels"][0] is False
+    assert overridden(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_HOME": "y"}) == plan
+    assert variable_of(setting("inductor.triton.cudagraphs")) == "ROCSOLID_INDUCTOR_TRITON_CUDAGRAPHS"
+
+
+def test_an_unknown_override_names_the_near_ones() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'ROCSOLID_INDUCTOR_MAX_AUTOTUNE'"):
+        overridden(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUN": "1"})
+
+
+def test_an_override_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune takes 1 or 0"):
+        overridden(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "maybe"})

@@ -1,0 +1,295 @@
+"""Every way into Inductor, run in a fresh interpreter: what did the compiler see? Prints JSON.
+
+python routes.py [--guard] [--pretend-rocm] [--device cuda]
+"""
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import compile as compiled_early
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--guard", action="store_true")
+parser.add_argument("--pretend-rocm", action="store_true")
+parser.add_argument("--device", default="cpu")
+ARGS = parser.parse_args()
+if ARGS.pretend_rocm:
+    torch.version.hip = "7.1.0"  # before anything of Inductor's is imported
+
+import torch._dynamo  # noqa: E402
+import torch._inductor.graph as graph_module  # noqa: E402
+from torch._inductor import compile_fx as compile_fx_module  # noqa: E402
+from torch._inductor import config  # noqa: E402
+from torch._inductor.compile_fx import compile_fx as compile_fx_early  # noqa: E402
+
+import rocsolid as rs  # noqa: E402
+
+WISHES = {"max_autotune": True, "triton.cudagraphs": True}
+SEEN: list[dict[str, Any]] = []
+X = torch.arange(64.0, device=ARGS.device).reshape(8, 8) / 64
+NUMBER = iter(range(2, 1000))
+
+
+def fresh() -> Callable[[Any], Any]:
+    """A function nobody has compiled yet."""
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def fn(x):\n    return torch.sin(x @ x) * {next(NUMBER)} + 1\n", scope)  # noqa: S102 - a new code object each time
+    function: Callable[[Any], Any] = scope["fn"]
+    return function
+
+
+def look() -> dict[str, Any]:
+    return {
+        "max_autotune": config.max_autotune,
+        "cudagraphs": config.triton.cudagraphs,
+        "max_fusion_size": config.max_fusion_size,
+        "thread": threading.current_thread() is threading.main_thread(),
+    }
+
+
+@contextlib.contextmanager
+def spying() -> Iterator[None]:
+    """Note what the compiler sees: whenever a graph is lowered, and whenever it decides about graphs."""
+    init, extra = graph_module.GraphLowering.__init__, compile_fx_module.create_compiler_config_extra
+
+    def lowering(self: Any, *args: Any, **kwargs: Any) -> None:
+        SEEN.append(look())
+        init(self, *args, **kwargs)
+
+    def deciding(*args: Any, **kwargs: Any) -> Any:
+        made = extra(*args, **kwargs)
+        SEEN.append({**look(), "captures": bool(made.cudagraphs.value)})
+        return made
+
+    graph_module.GraphLowering.__init__ = lowering
+    compile_fx_module.create_compiler_config_extra = deciding
+    try:
+        yield
+    finally:
+        graph_module.GraphLowering.__init__ = init
+        compile_fx_module.create_compiler_config_extra = extra
+
+
+ROUTES: dict[str, Callable[[], Any]] = {}
+
+
+def route(function: Callable[[], Any]) -> Callable[[], Any]:
+    ROUTES[function.__name__] = function
+    return function
+
+
+@route
+def mode_reduce_overhead() -> Any:
+    return torch.compile(fresh(), mode="reduce-overhead")(X)
+
+
+@route
+def mode_max_autotune() -> Any:
+    return torch.compile(fresh(), mode="max-autotune")(X)
+
+
+@route
+def options() -> Any:
+    return torch.compile(fresh(), options=dict(WISHES))(X)
+
+
+@route
+def decorator() -> Any:
+    return torch.compile(mode="max-autotune")(fresh())(X)
+
+
+@route
+def imported_early() -> Any:
+    return compiled_early(fresh(), mode="max-autotune")(X)
+
+
+@route
+def module_compile() -> Any:
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.cos(x @ x) * 3
+
+    module = Net()
+    module.compile(mode="max-autotune")
+    return module(X)
+
+
+@route
+def compiler_compile() -> Any:
+    return torch.compiler.compile(fresh(), mode="max-autotune")(X)
+
+
+@route
+def string_backend() -> Any:
+    return torch.compile(fresh(), backend="inductor", mode="reduce-overhead")(X)
+
+
+@route
+def dynamo_optimize() -> Any:
+    with config.patch(WISHES):
+        return torch._dynamo.optimize("inductor")(fresh())(X)
+
+
+@route
+def assigned_globally() -> Any:
+    config.max_autotune, config.triton.cudagraphs = True, True
+    try:
+        return torch.compile(fresh())(X)
+    finally:
+        config.max_autotune, config.triton.cudagraphs = False, False
+
+
+@route
+def compile_fx_taken_early() -> Any:
+    return torch.compile(fresh(), backend=functools.partial(compile_fx_early, config_patches=dict(WISHES)))(X)
+
+
+@route
+def standalone() -> Any:
+    from torch._inductor import standalone_compile
+
+    traced = torch.fx.symbolic_trace(lambda x: (torch.sin(x @ x) * next(NUMBER),))
+    with config.patch(WISHES):
+        return standalone_compile(traced, [X], dynamic_shapes="from_example_inputs")(X)[0]
+
+
+@route
+def nested_region() -> Any:
+    marked = torch.compiler.nested_compile_region(fresh())
+    return torch.compile(lambda x: marked(x) + marked(x), mode="max-autotune", fullgraph=True)(X)
+
+
+@route
+def annotation() -> Any:
+    override = getattr(torch._dynamo, "override_cudagraphs", None)
+    if override is None:
+        return None
+    return torch.compile(override(fwd=True)(fresh()))(X)
+
+
+@route
+def forced_backend() -> Any:
+    chosen = functools.partial(compile_fx_early, config_patches=dict(WISHES))
+    with torch.compiler.set_stance("default", force_backend=chosen):
+        return torch.compile(fresh())(X)
+
+
+@route
+def aot_package() -> Any:
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.sin(x) * 2
+
+    exported = torch.export.export(Net(), (X,))
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "net.pt2")
+        torch._inductor.aoti_compile_and_package(exported, package_path=file, inductor_configs={"max_autotune": True})
+        return torch._inductor.aoti_load_package(file)(X)
+
+
+@route
+def backward() -> Any:
+    x = X.clone().requires_grad_()
+    torch.compile(fresh(), mode="max-autotune")(x).sum().backward()
+    return x.grad
+
+
+@route
+def cache_hit() -> Any:
+    """The same code twice, the second time from the caches on disk."""
+    function = fresh()
+    with config.patch(force_disable_caches=False):
+        first = torch.compile(function, mode="max-autotune")(X)
+        torch._dynamo.reset()
+        torch.compile(function, mode="max-autotune")(X)
+    return first
+
+
+@route
+def worker_thread() -> Any:
+    answers: list[Any] = []
+    function = torch.compile(fresh(), mode="max-autotune")
+    thread = threading.Thread(target=lambda: answers.append(function(X)))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+@route
+def pool_thread() -> Any:
+    def work() -> Any:
+        config.max_autotune = True  # that thread's own assignment
+        return torch.compile(fresh(), mode="reduce-overhead")(X)
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@route
+def event_loop() -> Any:
+    async def work() -> Any:
+        return torch.compile(fresh(), mode="max-autotune")(X)
+
+    return asyncio.run(work())
+
+
+def state() -> dict[str, str]:
+    """Everything the guard may touch: both layers of every entry, what each reads as, and what stands in its way."""
+    machinery = sys.modules["torch.utils._config_module"]
+    found = {
+        f"{module.__name__}.{name}": repr((id(e.env_value_force), id(e.env_value_default), module.__getattr__(name)))
+        for module in (config, torch._dynamo.config)
+        for name, e in vars(module)["_config"].items()
+        if name not in ("_save_config_ignore", "_cache_config_ignore_prefix", "inductor_choices_class")
+    }
+    swapped = {
+        "setattr": machinery.ConfigModule.__setattr__,
+        "patch": machinery.ConfigModule.patch,
+        "extra": compile_fx_module.create_compiler_config_extra,
+        "options": torch._TorchCompileInductorWrapper.apply_options,
+        "graph": torch.cuda.graphs.graph.__enter__,
+        "compile": torch.compile,
+    }
+    return found | {name: str(id(thing)) for name, thing in swapped.items()} | {"finders": str(len(sys.meta_path))}
+
+
+def main() -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    config.force_disable_caches = True
+    for name in vars(config)["_config"]:
+        config.__getattr__(name)  # reading copies mutable defaults into this context; do that before looking
+    before = state()
+    guard: Any = rs.guard() if ARGS.guard else contextlib.nullcontext()
+    results: dict[str, Any] = {}
+    with guard as up:
+        for name, run in ROUTES.items():
+            SEEN.clear()
+            asked = len(up.interventions) if up else 0
+            with spying():
+                try:
+                    answer = run()
+                    ending = "none" if answer is None else round(float(answer.sum()), 3)
+                except Exception as error:  # noqa: BLE001 - which routes fail is part of the answer
+                    ending = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            results[name] = {"seen": list(SEEN), "answer": ending, "told": (len(up.interventions) - asked) if up else 0}
+        told = [str(i) for i in up.interventions] if up else []
+    after = state()
+    changed = {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)}
+    json.dump({"routes": results, "changed": changed, "told": told}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The names of the routes, for a test per route."""
+
+ROUTES = (
+    "mode_reduce_overhead",
+    "mode_max_autotune",
+    "options",
+    "decorator",
+    "imported_early",
+    "module_compile",
+    "compiler_compile",
+    "string_backend",
+    "dynamo_optimize",
+    "assigned_globally",
+    "compile_fx_taken_early",
+    "standalone",
+    "nested_region",
+    "annotation",
+    "forced_backend",
+    "aot_package",
+    "backward",
+    "cache_hit",
+    "worker_thread",
+    "pool_thread",
+    "event_loop",
+)

@@ -1,0 +1,158 @@
+"""Compiles stay out of captures; random-number state can be read in them where torch cannot."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocsolid.errors import CompileInCaptureError
+from rocsolid.torchapi import capturing
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def device() -> Iterator[str]:
+    import torch
+
+    torch._dynamo.reset()
+    yield "cuda" if torch.cuda.is_available() else "cpu"
+    torch._dynamo.reset()
+
+
+def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
+    import torch
+
+    fn = torch.compile(lambda x: x * 2 + 1, backend="eager")
+    x = torch.ones(2, device=device)
+    with (
+        pytest.raises(CompileInCaptureError, match="Call the function once before the capture") as error,
+        capturing.compiles_refused(),
+    ):
+        fn(x)
+    assert error.value.__cause__ is not None
+    assert fn(x).tolist() == [3.0, 3.0]  # outside it compiles
+    with capturing.compiles_refused():
+        assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside
+
+
+def test_other_errors_pass_unchanged(device: str) -> None:
+    del device
+    with pytest.raises(RuntimeError, match="mine"), capturing.compiles_refused():
+        raise RuntimeError("mine")  # noqa: EM101 - a test
+
+
+def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
+    from torch.cuda import graphs
+
+    plain = graphs.graph.__enter__, graphs.graph.__exit__
+    undo = capturing.refuse_compiles_in_captures()
+    assert graphs.graph.__enter__ is not plain[0]
+    undo()
+    assert (graphs.graph.__enter__, graphs.graph.__exit__) == plain
+
+
+def test_saved_state_answers_reads_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch up to 2.9, as far as it matters here: reading the state in a capture raises."""
+    import torch
+
+    state = {"raises": False}
+
+    def get(_device: Any = "cuda") -> Any:
+        if state["raises"]:
+            msg = "Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture"
+            raise RuntimeError(msg)
+        return torch.arange(16, dtype=torch.uint8)
+
+    written: list[Any] = []
+    for module in (torch.cuda, torch.cuda.random):
+        monkeypatch.setattr(module, "get_rng_state", get)
+        monkeypatch.setattr(module, "set_rng_state", lambda new, _device="cuda": written.append(new))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(capturing, "_reading_raises", lambda _torch: True)
+    with capturing.rng_state_frozen():
+        state["raises"] = True
+        read = torch.cuda.get_rng_state()
+        assert torch.equal(read, torch.arange(16, dtype=torch.uint8))
+        assert torch.equal(torch.cuda.random.get_rng_state(0), read)
+        torch.cuda.set_rng_state(read)
+    assert written == []
+    assert torch.cuda.get_rng_state is get
+
+
+def test_from_2_10_on_nothing_is_changed() -> None:
+    import torch
+
+    before = torch.cuda.get_rng_state
+    with capturing.rng_state_frozen():
+        assert torch.cuda.get_rng_state is before
+
+
+@pytest.mark.gpu
+def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_works() -> None:
+    import torch
+    from tests.support import make_env
+
+    from rocsolid.catalog.profiles import resolve
+    from rocsolid.model.platform import Platform
+    from rocsolid.runtime.guard import Guard
+
+    fn = torch.compile(lambda x: torch.relu(x) * 2)
+    x = torch.ones(8, device="cuda")
+    with Guard(resolve("safe", make_env(Platform.ROCM))), torch.no_grad():
+        graph = torch.cuda.CUDAGraph()
+        with pytest.raises(CompileInCaptureError), torch.cuda.graph(graph):
+            fn(x)
+        torch.cuda.set_stream(torch.cuda.default_stream())  # torch leaves the capture stream current after a failure
+        fn(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = fn(x)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert y.tolist() == [2.0] * 8
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ["mode", "backend"])
+def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
+    """On a real device: count the captures Inductor begins."""
+    import torch
+    from tests.support import make_env
+
+    from rocsolid.catalog.profiles import resolve
+    from rocsolid.model.platform import Platform
+    from rocsolid.runtime.guard import Guard
+
+    torch._dynamo.reset()
+    begun: list[int] = []
+    plain = torch.cuda.CUDAGraph.capture_begin
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begun.append(1)
+        return plain(self, *args, **kwargs)
+
+    torch.cuda.CUDAGraph.capture_begin = counting
+    try:
+        x = torch.ones(64, 64, device="cuda")
+
+        def run() -> Any:
+            given = {"mode": "reduce-overhead"} if how == "mode" else {"backend": "cudagraphs"}
+            fn = torch.compile(lambda x: torch.sin(x @ x) + 1, **given)
+            with torch.no_grad():
+                for _ in range(3):
+                    fn(x)
+
+        run()
+        assert begun  # without the guard it captures
+        begun.clear()
+        torch._dynamo.reset()
+        with Guard(resolve("safe", make_env(Platform.ROCM))) as guard:
+            run()
+        assert not begun
+        assert guard.interventions
+    finally:
+        torch.cuda.CUDAGraph.capture_begin = plain
+        torch._dynamo.reset()

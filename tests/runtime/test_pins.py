@@ -1,0 +1,195 @@
+"""Pins: what holds, what gives way, and that nothing is left behind."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support import make_env
+
+from rocsolid.catalog.profiles import resolve
+from rocsolid.model.environment import Environment
+from rocsolid.model.finding import Severity
+from rocsolid.model.platform import Platform
+from rocsolid.runtime.applied import Applied, Effect
+from rocsolid.runtime.guard import Guard
+from rocsolid.torchapi.config import read_override, write_override
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def config() -> Iterator[Any]:
+    import torch._inductor.config as inductor_config
+
+    before = layers(inductor_config)
+    yield inductor_config
+    assert layers(inductor_config) == before
+
+
+def layers(module: Any) -> dict[str, Any]:
+    return {
+        n: (e.env_value_force, e.env_value_default, read_override(e)) for n, e in module._config.items() if n in WATCHED
+    }
+
+
+WATCHED = (
+    "max_autotune",
+    "triton.cudagraphs",
+    "compile_worker_wait_timeout",
+    "triton.cudagraph_trees",
+    "combo_kernels",
+)
+
+
+def rocm() -> Environment:
+    return make_env(Platform.ROCM)
+
+
+def test_a_pin_holds_against_assignment_patch_and_other_threads(config: Any) -> None:
+    with Guard(resolve("safe", rocm())) as guard:
+        config.max_autotune = True
+        with config.patch(max_autotune=True):
+            assert config.max_autotune is False
+        seen: list[object] = []
+
+        def other() -> None:
+            config.max_autotune = True
+            seen.append(config.max_autotune)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert seen == [False]
+    assert {(i.how, i.asked, i.got) for i in guard.interventions} == {
+        ("assignment", True, False),
+        ("options", True, False),
+    }
+    assert all("test_pins.py:" in i.place for i in guard.interventions)
+
+
+def test_a_suggestion_gives_way_and_leaves_no_trace(config: Any) -> None:
+    name = "compile_worker_wait_timeout"
+    with Guard(resolve("safe", rocm())):
+        assert config.compile_worker_wait_timeout == 900
+        with config.patch({name: 5}):
+            assert config.compile_worker_wait_timeout == 5
+        assert config.compile_worker_wait_timeout == 900
+    assert config.compile_worker_wait_timeout == 0
+
+
+def test_two_guards_nest_and_overlap(config: Any) -> None:
+    first, second = Guard(resolve("safe", rocm())), Guard(resolve("fast", rocm()))
+    first.keep()
+    second.keep()
+    first.undo()  # not the order they came in
+    config.max_autotune = True
+    assert config.max_autotune is False
+    assert second.interventions
+    assert not first.interventions
+    second.undo()
+    second.undo()
+    assert not first.up
+
+
+def test_guards_in_two_threads_each_restore(config: Any) -> None:
+    barrier = threading.Barrier(2)
+    seen: list[bool] = []
+
+    def work(delay: threading.Event) -> None:
+        with Guard(resolve("safe", rocm())):
+            barrier.wait()
+            config.max_autotune = True
+            seen.append(config.max_autotune)
+            delay.wait(1)
+
+    events = [threading.Event(), threading.Event()]
+    threads = [threading.Thread(target=work, args=(event,)) for event in events]
+    for thread in threads:
+        thread.start()
+    events[1].set()
+    events[0].set()
+    for thread in threads:
+        thread.join()
+
+    assert seen == [False, False]
+    assert config.max_autotune is False
+
+
+def test_a_block_that_raises_restores(config: Any) -> None:
+    with pytest.raises(ValueError, match="x"), Guard(resolve("safe", rocm())):
+        raise ValueError("x")  # noqa: EM101 - a test
+    assert not [w for w in config._config.values() if w.env_value_force is False and w.default is True]
+
+
+def test_a_guard_without_a_plan_touches_nothing(config: Any) -> None:
+    before = layers(config)
+    with Guard(None) as guard:
+        assert not guard.up
+        assert layers(config) == before
+
+
+def test_a_refusal_is_a_finding_and_said_once(config: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rocsolid"), Guard(resolve("safe", rocm())) as guard:
+        for _ in range(3):
+            config.max_autotune = True
+    (finding,) = guard.findings
+
+    assert (finding.code, finding.severity, finding.subject) == ("GRD001", Severity.WARNING, "inductor.max_autotune")
+    assert finding.place.endswith(tuple("0123456789"))
+    assert len(caplog.records) == 1
+
+
+def test_caches_of_config_are_forgotten_in_every_thread(config: Any) -> None:
+    """A cache key must be made of what is in force, not of what was before the guard."""
+    before = config.get_config_copy()["max_autotune_gemm_backends"]
+    keys = config.save_config_portable()
+    with Guard(resolve("safe", rocm())):
+        assert config.get_config_copy()["max_autotune_gemm_backends"] == "ATEN" != before
+        assert config.save_config_portable() != keys
+    assert config.get_config_copy()["max_autotune_gemm_backends"] == before
+
+
+@pytest.mark.usefixtures("config")
+def test_the_cudagraphs_backend_is_refused_where_it_asks_nobody() -> None:
+    import torch._inductor.cudagraph_trees as trees
+
+    plain = trees.cudagraphify_impl
+    with Guard(resolve("safe", rocm())) as guard:
+        assert trees.cudagraphify_impl("the model", [], ()) == "the model"
+        assert [i.how for i in guard.interventions] == ["backend"]
+    assert trees.cudagraphify_impl is plain
+
+
+def test_apply_sets_shows_and_undoes(config: Any) -> None:
+    plan = resolve("safe", make_env(Platform.CPU))
+    before = read_override(config._config["combo_kernels"])
+    config.combo_kernels = True
+    try:
+        applied = Applied(plan=plan)
+        with applied:
+            assert config.combo_kernels is False
+            assert config.compile_worker_wait_timeout == 900
+            seen: list[object] = []
+            thread = threading.Thread(target=lambda: seen.append(config.compile_worker_wait_timeout))
+            thread.start()
+            thread.join()
+            assert seen == [900]  # in every thread
+            config.combo_kernels = True  # what the block itself assigns wins
+            assert config.combo_kernels is True
+        assert config.combo_kernels is True
+        assert config.compile_worker_wait_timeout == 0
+        assert applied.effects["inductor.max_autotune"] is Effect.ALREADY
+        assert applied.effects["inductor.combo_kernels"] is Effect.SET
+        assert applied.effects["process.TRITON_INTERPRET"] is Effect.PROCESS
+        assert "already so" in str(applied)
+    finally:
+        write_override(config._config["combo_kernels"], before)
+
+
+def test_keep_holds_until_undone(config: Any) -> None:
+    applied = Applied(plan=resolve("safe", rocm())).keep()
+    assert config.compile_worker_wait_timeout == 900
+    applied.undo()
+    assert config.compile_worker_wait_timeout == 0
