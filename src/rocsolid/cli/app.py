@@ -4,7 +4,6 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from rocsolid.errors import RocsolidError, UnknownNameError
@@ -18,6 +17,8 @@ COMMANDS: Final = {
     "ledger": "what was seen in which container image",
     "settings": "every setting we speak of: what it does, what we advise, what it is here",
     "explain": "the page of a rule, a setting, a profile or a known problem",
+    "env": "the variables that must be set before a process starts",
+    "run": "run a program that nobody may edit, made safe",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\
@@ -40,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: list[str]) -> int:
     """Parse and run; every error of ours is one line on stderr and an exit code."""
     try:
         return _run(argv)
@@ -56,7 +57,11 @@ def run(argv: Sequence[str]) -> int:
         return OK
 
 
-def _run(argv: Sequence[str]) -> int:
+def _run(argv: list[str]) -> int:
+    if argv[:1] == ["run"] and argv[1:2] not in ([], ["--help"], ["-h"]):
+        from rocsolid.cli.run import launch_from
+
+        launch_from(argv[1:])
     name = next((word for word in argv if not word.startswith("-")), "")
     if name and name not in COMMANDS:
         raise UnknownNameError(kind="command", name=name, known=COMMANDS)

@@ -9,16 +9,18 @@ Examples:
   rocsolid probe --output html --out probe.html
   rocsolid probe --output json > before.json; …; rocsolid probe --diff before.json
   rocsolid probe --record --image rocm/pytorch:latest
+  rocsolid probe --allow KNO001:numa-balancing-on --fail-on warning
 
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.model.finding import Severity
-from rocsolid.model.record import ProbeRecord
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.record import Difference, ProbeRecord
 
 FAIL_ON = ("critical", "warning", "info", "never")
 
@@ -52,6 +54,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="the ledger to write to")
     parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave out findings by code, rule, subject or CODE:subject (repeatable)",
+    )
+    parser.add_argument(
         "--fail-on",
         choices=FAIL_ON,
         default="critical",
@@ -67,24 +76,32 @@ def run(args: argparse.Namespace) -> int:
     if args.record:
         _keep(record, args)
     if args.diff:
-        write(_difference(record, args.diff), args.out)
-    elif args.fix:
+        change = _difference(record, args.diff)
+        write(_difference_text(change, args), args.out)
+        return fails(change.new, args.fail_on)
+    if args.fix:
         from rocsolid.report.remedies import env_file, fix_text
 
+        loud = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
         if args.env_file:
-            write(env_file(record.findings), args.env_file)
-        write(fix_text(record.findings), args.out)
+            write(env_file(loud), args.env_file)
+        write(fix_text(loud), args.out)
     else:
         write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
-    return fails(record, args.fail_on)
+    return fails(record.findings, args.fail_on)
 
 
-def fails(record: ProbeRecord, fail_on: str) -> int:
+def fails(findings: Sequence[Finding], fail_on: str) -> int:
     """1 when there is a finding of at least that severity."""
     if fail_on == "never":
         return 0
     least = Severity[fail_on.upper()]
-    return int(any(f.severity >= least for f in record.findings))
+    return int(any(f.severity >= least for f in findings))
+
+
+def allowed(finding: Finding, names: Sequence[str]) -> bool:
+    """Whether a finding is allowed by its code, its rule's name, its subject or its key."""
+    return any(name in (finding.code, finding.name, finding.subject, finding.key) for name in names)
 
 
 def render(record: ProbeRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
@@ -124,7 +141,8 @@ def _probe(args: argparse.Namespace) -> ProbeRecord:
         active=args.active,
         progress=_progress,
     )
-    return ProbeRecord(environment=env, findings=tuple(check(env, args.profile)), profile=args.profile)
+    findings = tuple(f for f in check(env, args.profile) if not allowed(f, args.allow))
+    return ProbeRecord(environment=env, findings=findings, profile=args.profile)
 
 
 def _progress(name: str) -> None:
@@ -133,13 +151,22 @@ def _progress(name: str) -> None:
     sys.stderr.flush()
 
 
-def _difference(record: ProbeRecord, old: Path) -> str:
+def _difference(record: ProbeRecord, old: Path) -> Difference:
     from rocsolid.cli.report import read_probe
     from rocsolid.probe.difference import difference
-    from rocsolid.report.terminal import terminal_of
+
+    return difference(read_probe(read(old), str(old)), record)
+
+
+def _difference_text(change: Difference, args: argparse.Namespace) -> str:
+    if args.output == "json":
+        from rocsolid.model.codec import dumps
+
+        return dumps("rocsolid/difference/1", difference=change)
+    from rocsolid.report.terminal import Terminal, terminal_of
     from rocsolid.report.text import difference_text
 
-    return difference_text(difference(read_probe(read(old), str(old)), record), terminal_of())
+    return difference_text(change, Terminal() if args.out else terminal_of())
 
 
 def _keep(record: ProbeRecord, args: argparse.Namespace) -> None:

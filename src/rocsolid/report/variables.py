@@ -1,0 +1,31 @@
+"""The variables of a plan in the words of a shell."""
+
+import shlex
+from collections.abc import Iterator
+
+from rocsolid.catalog import registry
+from rocsolid.model.codec import dumps
+from rocsolid.model.plan import Decision, Plan
+from rocsolid.model.setting import Channel
+
+
+def variables_text(plan: Plan, shell: str) -> str:
+    """Set and unset lines, each with its reason, for bash, fish or a Dockerfile; or JSON."""
+    decisions = [d for d in plan if d.channel is Channel.PROCESS]
+    if shell == "json":
+        values = [{"name": d.name, "value": d.value, "why": d.why, "evidence": d.evidence} for d in decisions]
+        return dumps("rocsolid/env/1", profile=plan.profile, platform=plan.platform, variables=values)
+    head = f"# profile {plan.profile} for torch {plan.torch or '(none)'} on {plan.platform.label}"
+    return "\n".join([head, *(line for d in decisions for line in _lines(d, shell))]) + "\n"
+
+
+def _lines(decision: Decision, shell: str) -> Iterator[str]:
+    yield f"# {decision.why}"
+    setting = registry.find(decision.id)
+    if decision.value is None:
+        for name in (decision.name, *(setting.former_names if setting else ())):
+            yield {"bash": f"unset {name}", "fish": f"set -e {name}", "docker": f"# leave {name} unset"}[shell]
+    else:
+        value = shlex.quote(str(decision.value))
+        text = {"bash": "export {}={}", "fish": "set -gx {} {}", "docker": "ENV {}={}"}[shell]
+        yield text.format(decision.name, value)
