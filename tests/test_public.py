@@ -10,9 +10,21 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import explaining, probing
+from rocsolid.api import explaining, probing, safety
 
-NAMES = ["Environment", "Finding", "Plan", "RocsolidError", "check", "explain", "probe", "resolve"]
+NAMES = [
+    "Environment",
+    "Finding",
+    "Plan",
+    "RocsolidError",
+    "apply",
+    "check",
+    "compile",
+    "explain",
+    "guard",
+    "probe",
+    "resolve",
+]
 
 
 def test_the_names_are_these() -> None:
@@ -49,7 +61,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining):
+    for module in (probing, explaining, safety):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -204,6 +204,10 @@ def test_secrets_stay_out_of_the_record() -> None:
         {
             "TORCHINDUCTOR_REDIS_URL": "redis://me:pass@host:1/0",
             "TORCH_API_TOKEN": "s3cret",
+            "TORCH_PASSWORD": "s3cret",
+            "TORCH_CREDENTIALS": "s3cret",
+            "TORCH_TRACE_URL": "https://host/x?token=abc&y=1",
+            "TORCHINDUCTOR_DISABLED_PASSES": "a,b",
             "PATH": "/bin",
             "HIP_VISIBLE_DEVICES": "0",
         }
@@ -212,7 +216,11 @@ def test_secrets_stay_out_of_the_record() -> None:
     assert seen == {
         "HIP_VISIBLE_DEVICES": "0",
         "TORCHINDUCTOR_REDIS_URL": "redis://host:1/0",
+        "TORCHINDUCTOR_DISABLED_PASSES": "a,b",
         "TORCH_API_TOKEN": HIDDEN,
+        "TORCH_PASSWORD": HIDDEN,
+        "TORCH_CREDENTIALS": HIDDEN,
+        "TORCH_TRACE_URL": f"https://host/x?token={HIDDEN}&y=1",
     }
 
 

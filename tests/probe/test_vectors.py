@@ -120,6 +120,9 @@ def test_a_library_is_named_when_its_import_is_watched(tmp_path: Path) -> None:
     assert (setting["value"], setting["upstream"], setting["origin"]) == (1024, 8, "library")
     assert setting["by"] == f"{tmp_path}/greedy.py:2 (import greedy)"
     assert finding(data, "dynamo.recompile_limit")["code"] == "CFG005"
+    assert [
+        f["code"] for f in data["findings"] if "recompile_limit" in f["subject"] or "cache_size" in f["subject"]
+    ] == ["CFG005"]
 
 
 def test_a_library_that_cannot_be_imported_is_a_gap_and_no_crash(tmp_path: Path) -> None:
@@ -239,6 +242,24 @@ def test_another_threads_value_is_seen_from_this_one() -> None:
     setting = data["settings"]["inductor.max_autotune"]
 
     assert (setting["value"], setting["origin"], setting["elsewhere"]) == (False, "elsewhere", True)
+    assert {f["code"] for f in data["findings"] if f["subject"] == "inductor.max_autotune"} == {"CFG009"}
+
+
+@pytest.mark.skipif(compare(installed_torch(), "2.12") < 0, reason="assignments hold for the whole process before 2.12")
+def test_what_a_guide_cures_here_and_not_in_a_worker_thread() -> None:
+    """The container sets the variable, the program assigns False: this thread is cured, every new one is not."""
+    data = in_process(
+        """
+        import rocsolid as rs
+        import torch._inductor.config as c
+        c.max_autotune = False
+        ENV = rs.probe
+        """,
+        TORCHINDUCTOR_MAX_AUTOTUNE="1",
+    )
+    setting = data["settings"]["inductor.max_autotune"]
+
+    assert (setting["value"], setting["elsewhere"], setting["where"]) == (False, True, "every new thread")
     assert {f["code"] for f in data["findings"] if f["subject"] == "inductor.max_autotune"} == {"CFG009"}
 
 

@@ -109,6 +109,7 @@ def test_sarif_and_annotations_know_a_place() -> None:
     location = run["results"][0]["locations"][0]["physicalLocation"]
 
     assert location == {"artifactLocation": {"uri": "src/a,b.py"}, "region": {"startLine": 12}}
+    assert "{" not in run["tool"]["driver"]["rules"][0]["fullDescription"]["text"]
     assert github([finding]).startswith("::error file=src/a,b.py,line=12,title=CFG001 inductor.max_autotune::")
 
 

@@ -64,8 +64,8 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     "CFG008": ([moved(Origin.ASSIGNED), moved(Origin.MUTATED)], [moved(Origin.STARTUP)]),
     "CFG009": (
         [
-            make_env(settings={"a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2)}),
-            make_env(settings={"a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2)}),
+            make_env(settings={"a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2, where="x")}),
+            make_env(settings={"a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2, where="x")}),
         ],
         [moved(Origin.ASSIGNED)],
     ),

@@ -12,11 +12,20 @@ def difference(before: ProbeRecord, after: ProbeRecord) -> Difference:
     old_keys, new_keys = {f.key for f in before.findings}, {f.key for f in after.findings}
     return Difference(
         facts=tuple(_changes(_facts(old), _facts(new))),
-        settings=tuple(_changes(old.values, new.values)),
+        settings=tuple(_setting_changes(old, new)),
         variables=tuple(_changes(old.variables, new.variables)),
         gone=tuple(f for f in before.findings if f.key not in new_keys),
         new=tuple(f for f in after.findings if f.key not in old_keys),
     )
+
+
+def _setting_changes(old: Environment, new: Environment) -> Iterator[Change]:
+    """Values that differ; a setting that one of the releases does not have matters only when somebody moved it."""
+    for change in _changes(old.values, new.values):
+        both = change.what in old.settings and change.what in new.settings
+        moved = [env.settings[change.what].moved for env in (old, new) if change.what in env.settings]
+        if both or any(moved):
+            yield change
 
 
 def _facts(env: Environment) -> dict[str, object]:

@@ -57,7 +57,7 @@ def torch_folder() -> Path | None:
 
 def describe_torch(folder: Path, packages: Mapping[str, tuple[str, Path]]) -> tuple[TorchBuild, str]:
     """The build as its version file describes it, and the ROCm release that file names, if any."""
-    said = _version_file(folder / "version.py")
+    said = version_file(folder / "version.py")
     version = said.get("__version__", "")
     table = upstream(version)
     info = packages["torch"][1] if "torch" in packages else None
@@ -119,7 +119,7 @@ def _rocm_files(root: Path) -> list[Path]:
     return sorted({f.resolve() for f in root.glob("opt/rocm*/.info/version")})
 
 
-def _version_file(file: Path) -> dict[str, str]:
+def version_file(file: Path) -> dict[str, str]:
     """Plain assignments of strings; annotated or not."""
     try:
         tree = ast.parse(read_text(file))

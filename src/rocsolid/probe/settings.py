@@ -95,15 +95,24 @@ def _observe_one(
     upstream_default = default if released is UNREADABLE else released
     alias = (shipped.alias if shipped else "") or (running.alias if running else "")
     observed = Observed(value=value, upstream=upstream_default, stands_for=alias_id(alias))
+    origin, by = (Origin.UPSTREAM, "") if value == upstream_default else _blame(name, sources, live, variables)
+    if value != upstream_default and origin is Origin.UPSTREAM:
+        origin = Origin.PATCHED if value == default else Origin.MUTATED
+    seen, where = _elsewhere(name, observed, running, live)
+    if where and origin is Origin.UPSTREAM:
+        origin = Origin.ELSEWHERE
+    return replace(observed, origin=origin, by=by, elsewhere=seen, where=where)
+
+
+def _elsewhere(
+    name: str, observed: Observed, running: config.LiveEntry | None, live: Live | None
+) -> tuple[object, str]:
+    """What other threads of this process see, where that differs, and which threads."""
     if live and name in live.elsewhere:
-        return replace(observed, origin=Origin.ELSEWHERE, elsewhere=plain(live.elsewhere[name]))
-    if value == upstream_default:
-        return observed
-    origin, by = _blame(name, sources, live, variables)
-    if origin is Origin.UPSTREAM:
-        origin = Origin.PATCHED if value == default != upstream_default else Origin.MUTATED
-    elsewhere = plain(running.in_new_thread) if running and running.assigned else None
-    return replace(observed, origin=origin, by=by, elsewhere=None if elsewhere == value else elsewhere)
+        return plain(live.elsewhere[name]), "another thread or task"
+    if running and not (live and live.writes) and plain(running.in_new_thread) != observed.value:
+        return plain(running.in_new_thread), "every new thread"
+    return None, ""
 
 
 def _blame(name: str, sources: _Sources, live: Live | None, variables: Mapping[str, str]) -> tuple[Origin, str]:
@@ -113,7 +122,8 @@ def _blame(name: str, sources: _Sources, live: Live | None, variables: Mapping[s
     if moved and moved.forced:
         return Origin.FORCED, _first_set(moved.forcing, variables)
     if running and running.assigned:
-        phase, place = live.writes.get(name, ("", "")) if live else ("", "")
+        target = alias_id(running.alias) or name
+        phase, place = live.writes.get(target, ("", "")) if live else ("", "")
         origin = Origin.STARTUP if phase == "startup" else Origin.LIBRARY if phase else Origin.ASSIGNED
         return origin, f"{place} ({phase})" if phase.startswith("import") else place
     moves = moved and shipped and plain(moved.value) != plain(shipped.value)

@@ -47,7 +47,7 @@ def _sarif_rule(code: str) -> dict[str, object]:
         "id": code,
         "name": declared.rule.name,
         "shortDescription": {"text": declared.page.partition("\n")[0]},
-        "fullDescription": {"text": declared.rule.why},
+        "fullDescription": {"text": declared.page.partition("## Why it matters")[2].partition("## Example")[0].strip()},
         "help": {"text": declared.page},
         "defaultConfiguration": {"level": _SARIF_LEVELS[declared.rule.severity]},
     }
@@ -61,13 +61,14 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
         "message": {"text": f"{finding.seen}. {finding.why} Fix: {finding.cure}"},
         "partialFingerprints": {"rocsolidFinding": finding.key},
     }
-    if finding.place:
-        file, _, line = finding.place.rpartition(":")
-        region = {"startLine": int(line)} if line.isdigit() else {}
-        where = {"artifactLocation": {"uri": file or finding.place}, **({"region": region} if region else {})}
-        result["locations"] = [{"physicalLocation": where}]
-    else:
-        result["locations"] = [{"logicalLocations": [{"name": finding.subject, "kind": "resource"}]}]
+    file, _, line = finding.place.rpartition(":")
+    # Services insist on a file; what was found in no file is put down to the environment as a whole.
+    where = {
+        "artifactLocation": {"uri": (file or finding.place or "environment").lstrip("/")},
+        "region": {"startLine": int(line) if line.isdigit() else 1},
+    }
+    logical = [{"name": finding.subject, "kind": "resource"}]
+    result["locations"] = [{"physicalLocation": where, "logicalLocations": logical}]
     return result
 
 

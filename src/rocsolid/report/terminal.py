@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -61,8 +62,23 @@ def terminal_of(stream: TextIO | None = None) -> Terminal:
 
 
 def page_text(markdown: str, terminal: Terminal) -> str:
-    """A page for a terminal: headings in bold, lists wrapped, code left alone."""
-    return "\n".join(_page_line(line, terminal) for line in markdown.splitlines()) + "\n"
+    """A page for a terminal: headings in bold, paragraphs and lists wrapped, code left alone."""
+    return "\n".join(_page_line(line, terminal) for line in _paragraphs(markdown)) + "\n"
+
+
+def _paragraphs(markdown: str) -> Iterator[str]:
+    """Lines, with those of one paragraph joined."""
+    held: list[str] = []
+    for line in markdown.splitlines():
+        if line.strip() and not line.startswith(("#", "    ")) and not line.lstrip().startswith("- "):
+            held.append(line.strip())
+            continue
+        if held:
+            yield " ".join(held)
+            held = []
+        yield line
+    if held:
+        yield " ".join(held)
 
 
 def _page_line(line: str, terminal: Terminal) -> str:

@@ -73,7 +73,7 @@ def facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "driver", env.driver
     if env.container:
         yield "container", " ".join(filter(None, (env.container.engine, env.container.image)))
-    yield "contents", env.content_id
+    yield "content id", env.content_id
     if env.torch:
         hip = f", HIP {env.torch.hip}" if env.torch.hip else f", CUDA {env.torch.cuda}" if env.torch.cuda else ""
         yield "torch", f"{env.torch.version}{hip}, {_files(env)}"
@@ -130,11 +130,14 @@ def _value(value: object) -> str:
 
 
 def images_text(entries: Sequence[ImageEntry], terminal: Terminal) -> str:
-    """The ledger as a table."""
-    rows = [("image", "torch", "ROCm", "findings", "seen"), *(image_row(e) for e in entries)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([terminal.paint(lines[0], "bold"), *lines[1:]]) + "\n"
+    """The ledger, two lines or so an image."""
+    blocks = []
+    for entry in entries:
+        image, torch, rocm, findings, seen = image_row(entry)
+        versions = "" if entry.record is None else f"torch {torch}, ROCm {rocm}"
+        said = "; ".join(filter(None, (versions, findings, seen)))
+        blocks.append(terminal.paint(image, "bold") + "\n" + terminal.wrap(said, indent="  "))
+    return "\n".join(blocks) + "\n"
 
 
 def image_row(entry: ImageEntry) -> tuple[str, str, str, str, str]:

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from rocsolid import rules
 from rocsolid.errors import UnknownNameError
@@ -26,11 +27,28 @@ class RuleFile:
     check: Check | None
 
 
+# Which folder the codes of a family live in; a code is looked up there without importing the others.
+_FOLDERS: Final = {
+    "CFG": "config",
+    "ENV": "variables",
+    "SYS": "machine",
+    "KNO": "machine",
+    "ACT": "machine",
+    "GRD": "runtime",
+}
+
+
 @cache
 def all_rules() -> tuple[RuleFile, ...]:
     """Every rule in this package, by code; refuses a code used twice."""
+    return _rules_in("")
+
+
+@cache
+def _rules_in(folder: str) -> tuple[RuleFile, ...]:
+    package = importlib.import_module(f"{rules.__name__}.{folder}") if folder else rules
     found: dict[str, RuleFile] = {}
-    for info in pkgutil.walk_packages(rules.__path__, f"{rules.__name__}."):
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(info.name)
         rule = vars(module).get("RULE")
         if not isinstance(rule, Rule):
@@ -44,7 +62,10 @@ def all_rules() -> tuple[RuleFile, ...]:
 
 def find_rule(name: str) -> RuleFile | None:
     """The rule of that code or name."""
-    return next((r for r in all_rules() if name.upper() == r.rule.code or name == r.rule.name), None)
+    code = name.upper()
+    there = _rules_in(_FOLDERS[code[:3]]) if code[:3] in _FOLDERS else all_rules()
+    found = next((r for r in there if code == r.rule.code), None)
+    return found or next((r for r in all_rules() if name == r.rule.name), None)
 
 
 def rule(name: str) -> RuleFile:

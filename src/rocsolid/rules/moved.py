@@ -15,9 +15,11 @@ _NO_HAZARD = "It is not the value this release was made and tested with."
 
 def moved_by(origin: Origin, env: Environment) -> Iterator[str]:
     """Settings whose value comes from there; an entry and its aliases are spoken of once, by the name in the catalogue."""
+    from rocsolid.torchapi.config import OVERRIDE_ENTRIES  # pages are read more often than checks are run
+
     groups: dict[str, list[str]] = {}
     for name, observed in env.settings.items():
-        if observed.origin is origin:
+        if observed.origin is origin and name not in OVERRIDE_ENTRIES.values():
             groups.setdefault(observed.stands_for or name, []).append(name)
     for target, names in groups.items():
         known = (name for name in names if (setting := registry.find(name)) and setting.id == name)
@@ -39,6 +41,7 @@ def found(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "
         evidence=evidence,
         remedy=_remedy(name, observed, wanted),
         cause=cause,
+        place=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
         upstream=repr(observed.upstream),
         wanted=repr(wanted),

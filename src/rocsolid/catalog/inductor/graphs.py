@@ -8,6 +8,9 @@ from rocsolid.model.setting import Channel, Choice, Hazard, Owner, Setting, Vari
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
 _ROCM = on(Platform.ROCM)
+_LEGACY = measured(
+    "capture-facts-on-h200#capture-trees-legacy", "Off, reduce-overhead still captured, in the older way."
+)
 
 SETTINGS = (
     Setting(
@@ -75,10 +78,15 @@ SETTINGS = (
                 profile="safe",
                 value=True,
                 why="Off does not switch capturing off, it picks the older implementation, which checks less.",
-                evidence=(
-                    source("torch 2.13 _inductor/compile_fx.py cudagraphify", "Off selects the legacy capture."),
-                ),
+                evidence=(_LEGACY,),
+                when=_ROCM,
                 guard=True,
+            ),
+            Choice(
+                profile="safe",
+                value=True,
+                why="Off does not switch capturing off, it picks the older implementation, which checks less.",
+                evidence=(_LEGACY,),
             ),
         ),
         hazards=(
@@ -86,9 +94,7 @@ SETTINGS = (
                 value=False,
                 severity=Severity.WARNING,
                 why="Graphs are not off: any mode that wants them now takes the older capture, which checks less.",
-                evidence=(
-                    source("torch 2.13 _inductor/compile_fx.py cudagraphify", "Off selects the legacy capture."),
-                ),
+                evidence=(_LEGACY,),
             ),
         ),
         dispute="Guides S0, S1 and S4 switch it off to be safe. Off is not off: graphs are then captured in the older way. "

@@ -11,7 +11,7 @@ PROBLEMS = (
         id="hipblaslt-handle-in-capture",
         title="First GEMM of a thread inside a capture ends the process or hangs it",
         when=on(Platform.ROCM, torch="2.12.."),
-        severity=Severity.CRITICAL,
+        severity=Severity.WARNING,
         symptom=(
             'The capture never comes back, or the process exits with code 1 after "operation not permitted when'
             ' stream is capturing (900)" from hipblaslt.cpp; typical when a backward pass is captured, since '

@@ -179,7 +179,7 @@ PROBLEMS = (
         ),
         verify="Print the setting from within a threading.Thread right before the compile.",
         status="by design since torch 2.12",
-        covered_by="CFG007",
+        covered_by="CFG009",
         evidence=(
             source(
                 "torch 2.11.0 and 2.12.0 torch/utils/_config_module.py _ConfigEntry.user_override",

@@ -21,7 +21,7 @@ When only this thread compiles.
 
 from collections.abc import Iterator
 
-from rocsolid.model.environment import Environment, Origin
+from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import measured, source
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
@@ -32,7 +32,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     seen="{subject} is {value} in this thread and {elsewhere} in {where}",
     why="Since torch 2.12 an assignment holds only in the context that made it: code compiled elsewhere does not see it.",
-    cure="pass the setting with the function: rs.compile(fn, ...), or torch.compile(fn, options={{...}})",
+    cure="let it ride on the function (rs.compile), or hold it for all threads (rs.apply(plan).keep(), rs.guard().keep())",
     check="rs.check(rs.probe()) in the thread that compiles",
     since="0.1",
     evidence=(
@@ -47,10 +47,5 @@ RULE = Rule(
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every setting that threads of this process disagree on."""
     for name, observed in env.settings.items():
-        if observed.origin is Origin.ELSEWHERE:
-            where = "another thread or task"
-        elif observed.origin is Origin.ASSIGNED and observed.elsewhere is not None:
-            where = "every new thread"
-        else:
-            continue
-        yield RULE.found(name, value=repr(observed.value), elsewhere=repr(observed.elsewhere), where=where)
+        if observed.where and not observed.stands_for:
+            yield RULE.found(name, value=repr(observed.value), elsewhere=repr(observed.elsewhere), where=observed.where)
