@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-_SITE = Path(__file__).with_name("site")
+_STARTUP = Path(__file__).with_name("startup")
 _HOME = Path(__file__).parents[3]
 
 
@@ -24,6 +24,6 @@ def launch(target: Sequence[str], **settings: str) -> NoReturn:
 
 def environment(environ: Mapping[str, str], **settings: str) -> dict[str, str]:
     """The environment in which every Python comes by our start-up file; `settings` become ROCSOLID_RUN_*."""
-    path = [str(_SITE), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    path = [str(_STARTUP), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     given = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in settings.items() if value}
     return {**environ, **given, "ROCSOLID_RUN_HOME": str(_HOME), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
