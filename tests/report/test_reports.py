@@ -7,7 +7,7 @@ import pytest
 from tests.support import make_env
 
 from rocsolid.catalog.profiles import resolve
-from rocsolid.cli.report import read_probe
+from rocsolid.cli.records import read_probe
 from rocsolid.errors import InputError
 from rocsolid.model.environment import Container, Environment, Origin
 from rocsolid.model.finding import Finding, Severity

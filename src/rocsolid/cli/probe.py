@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
+from rocsolid.cli.records import read_probe, render
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.record import Difference, ProbeRecord
 
@@ -104,30 +105,6 @@ def allowed(finding: Finding, names: Sequence[str]) -> bool:
     return any(name in (finding.code, finding.name, finding.subject, finding.key) for name in names)
 
 
-def render(record: ProbeRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """A probe in one of the forms."""
-    if form == "json":
-        from rocsolid.report.machine import probe_json
-
-        return probe_json(record)
-    if form == "sarif":
-        from rocsolid.report.machine import sarif
-
-        return sarif(record.findings)
-    if form == "github":
-        from rocsolid.report.machine import github
-
-        return github(record.findings)
-    if form == "html":
-        from rocsolid.report.probe_page import probe_html
-
-        return probe_html(record)
-    from rocsolid.report.terminal import Terminal, terminal_of
-    from rocsolid.report.text import probe_text
-
-    return probe_text(record, Terminal() if to_file else terminal_of(), verbose=verbose)
-
-
 def _probe(args: argparse.Namespace) -> ProbeRecord:
     from rocsolid.api.probing import check, probe
     from rocsolid.catalog.profiles import profile
@@ -152,7 +129,6 @@ def _progress(name: str) -> None:
 
 
 def _difference(record: ProbeRecord, old: Path) -> Difference:
-    from rocsolid.cli.report import read_probe
     from rocsolid.probe.difference import difference
 
     return difference(read_probe(read(old), str(old)), record)

@@ -10,9 +10,7 @@ import argparse
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.errors import InputError
-from rocsolid.model.codec import decode, loads
-from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
+from rocsolid.cli.records import read_probe, render
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +22,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, then render as the command that wrote it would."""
-    from rocsolid.cli.probe import render
-
     record = read_probe(read(args.file), str(args.file))
     write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return 0
-
-
-def read_probe(text: str, name: str) -> ProbeRecord:
-    """A saved probe; raises InputError for anything else."""
-    data = loads(text, name)
-    if data["schema"] != PROBE_SCHEMA:
-        msg = f"{name} holds {data['schema']}, and a probe is {PROBE_SCHEMA}"
-        raise InputError(msg)
-    return decode(ProbeRecord, data, name)

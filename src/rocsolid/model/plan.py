@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocsolid.errors import InputError
+from rocsolid.model.codec import decode, encode
 from rocsolid.model.evidence import Evidence
+from rocsolid.model.plan_toml import from_toml, to_toml
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Owner, Value
 
@@ -54,9 +56,7 @@ class Plan:
 
     def save(self, file: str | Path) -> None:
         """Write the plan as TOML."""
-        from rocsolid.model.plan_toml import to_toml
-
-        Path(file).write_text(to_toml(self), encoding="utf-8")
+        Path(file).write_text(to_toml(encode(self)), encoding="utf-8")
 
     @classmethod
     def load(cls, file: str | Path) -> "Plan":
@@ -65,14 +65,12 @@ class Plan:
         Whether it fits this machine is asked when it is used: `rs.apply`, `rs.compile` and `rocsolid run` refuse a plan that
         was made for another platform unless they are told otherwise.
         """
-        from rocsolid.model.plan_toml import from_toml
-
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as refused:
             msg = f"cannot read {file}: {getattr(refused, 'strerror', None) or 'it is not a text file'}"
             raise InputError(msg) from refused
-        return from_toml(text, str(file))
+        return decode(cls, from_toml(text, str(file)), str(file))
 
     def __str__(self) -> str:
         width = max((len(f"{d.id} = {d.value!r}") for d in self), default=0)

@@ -3,26 +3,20 @@
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocsolid.errors import InputError
-from rocsolid.model.codec import decode, encode
-
-if TYPE_CHECKING:
-    from rocsolid.model.plan import Plan
 
 PLAN_SCHEMA: Final = "rocsolid/plan/1"
 
 
-def to_toml(plan: "Plan") -> str:
-    """The plan, its reasons beside its values."""
+def to_toml(plan: dict[str, Any]) -> str:
+    """An encoded plan, its reasons beside its values."""
     head = [
         f"schema = {_text(PLAN_SCHEMA)}",
-        f"profile = {_text(plan.profile)}",
-        f"platform = {_text(plan.platform.value)}",
-        f"torch = {_text(plan.torch)}",
+        *(f"{name} = {_text(plan[name])}" for name in ("profile", "platform", "torch")),
     ]
-    return "\n".join([*head, *(line for d in encode(plan.decisions) for line in _decision(d))]) + "\n"
+    return "\n".join([*head, *(line for d in plan["decisions"] for line in _decision(d))]) + "\n"
 
 
 def _decision(data: dict[str, Any]) -> Iterator[str]:
@@ -50,10 +44,8 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a basic string of TOML is written like one of JSON
 
 
-def from_toml(text: str, name: str) -> "Plan":
-    """A plan from its file; raises InputError that says what `name` is instead."""
-    from rocsolid.model.plan import Plan
-
+def from_toml(text: str, name: str) -> dict[str, Any]:
+    """An encoded plan from its file's text; raises InputError that says what `name` is instead."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -69,4 +61,4 @@ def from_toml(text: str, name: str) -> "Plan":
     for decision in data.get("decisions", []):
         if isinstance(decision, dict):
             decision.setdefault("value", None)
-    return decode(Plan, data, name)
+    return data
