@@ -110,9 +110,17 @@ def _leaving(plain: Callable[..., Any]) -> Callable[..., Any]:
     def leave(graph: Any, kind: Any, error: Any, trace: Any) -> Any:
         scope: ExitStack | None = vars(graph).pop("_rocsolid_scope", None)
         try:
-            if scope is not None:
-                scope.__exit__(kind, error, trace)
-        finally:
             plain(graph, kind, error, trace)
+        except Exception:
+            # Up to torch 2.14 a capture that cannot be ended leaves its stream current.
+            if vars(graph).get("stream_ctx") is not None:
+                graph.stream_ctx.__exit__(kind, error, trace)
+            if error is None:
+                if scope is not None:
+                    scope.close()
+                raise
+            # It fails because of what failed inside, and that is what the user must see.
+        if scope is not None:
+            scope.__exit__(kind, error, trace)
 
     return leave
