@@ -1,6 +1,9 @@
-"""Every way into Inductor, run in a fresh interpreter: what did the compiler see? Prints JSON.
+"""Every way into Inductor, each in a process of its own: what did the compiler see? Prints JSON.
 
 python routes.py [--guard] [--pretend-rocm] [--device cuda]
+
+On the CPU the processes are forks of one that has imported everything and computed nothing. A route that takes its process
+down takes nothing else with it.
 """
 
 import argparse
@@ -8,6 +11,8 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,6 +28,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--guard", action="store_true")
 parser.add_argument("--pretend-rocm", action="store_true")
 parser.add_argument("--device", default="cpu")
+parser.add_argument("--only", default="")
 ARGS = parser.parse_args()
 if ARGS.pretend_rocm:
     torch.version.hip = "7.1.0"  # before anything of Inductor's is imported
@@ -37,7 +43,7 @@ import rocsolid as rs  # noqa: E402
 
 WISHES = {"max_autotune": True, "triton.cudagraphs": True}
 SEEN: list[dict[str, Any]] = []
-X = torch.arange(64.0, device=ARGS.device).reshape(8, 8) / 64
+X: Any = None  # made in the process that uses it
 NUMBER = iter(range(2, 1000))
 
 
@@ -268,27 +274,65 @@ def main() -> None:
     import warnings
 
     warnings.simplefilter("ignore")
+    if ARGS.only:
+        json.dump(outcome(ROUTES[ARGS.only]), sys.stdout)
+    elif ARGS.device == "cpu":
+        torch.set_num_threads(1)  # OpenMP does not survive a fork
+        from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+        pick_vec_isa()  # compiles small programs to find out about the processor; once is enough
+        json.dump({name: in_a_fork(run) for name, run in ROUTES.items()}, sys.stdout)
+    else:  # a device does not survive a fork either
+        with ThreadPoolExecutor(6) as pool:
+            json.dump(dict(zip(ROUTES, pool.map(in_a_fresh_process, ROUTES), strict=True)), sys.stdout)
+
+
+def in_a_fresh_process(name: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, *sys.argv, "--only", name], capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else died(done.returncode)
+
+
+def died(status: int) -> dict[str, Any]:
+    return {"seen": [], "answer": f"died with status {status}", "told": [], "changed": {}}
+
+
+def in_a_fork(run: Callable[[], Any]) -> dict[str, Any]:
+    """Run a route in a child; what took the child down is the answer then."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(outcome(run), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return json.loads(text) if text else died(status)
+
+
+def outcome(run: Callable[[], Any]) -> dict[str, Any]:
+    """What the compiler saw on this route, what came out, who was told what, and what was left changed."""
+    globals()["X"] = torch.arange(64.0, device=ARGS.device).reshape(8, 8) / 64
     config.force_disable_caches = True
     for name in vars(config)["_config"]:
         config.__getattr__(name)  # reading copies mutable defaults into this context; do that before looking
     before = state()
     guard: Any = rs.guard() if ARGS.guard else contextlib.nullcontext()
-    results: dict[str, Any] = {}
-    with guard as up:
-        for name, run in ROUTES.items():
-            SEEN.clear()
-            asked = len(up.interventions) if up else 0
-            with spying():
-                try:
-                    answer = run()
-                    ending = "none" if answer is None else round(float(answer.sum()), 3)
-                except Exception as error:  # noqa: BLE001 - which routes fail is part of the answer
-                    ending = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            results[name] = {"seen": list(SEEN), "answer": ending, "told": (len(up.interventions) - asked) if up else 0}
-        told = [str(i) for i in up.interventions] if up else []
+    with guard as up, spying():
+        try:
+            answer = run()
+            ending: Any = "none" if answer is None else round(float(answer.sum()), 3)
+        except Exception as error:  # noqa: BLE001 - which routes fail is part of the answer
+            ending = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     after = state()
-    changed = {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)}
-    json.dump({"routes": results, "changed": changed, "told": told}, sys.stdout)
+    return {
+        "seen": list(SEEN),
+        "answer": ending,
+        "told": [str(i) for i in up.interventions] if up else [],
+        "changed": {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)},
+    }
 
 
 if __name__ == "__main__":
