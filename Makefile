@@ -50,7 +50,7 @@ unit: $(VENV)/.test browser
 
 docs: $(VENV)/.test
 	$(BIN)/python scripts/gen_docs.py --check
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-serve: $(VENV)/.test
 	$(BIN)/mkdocs serve

@@ -15,7 +15,7 @@ class _Waiting:
     """Prepares the process at the last moment before torch, or Triton, is imported."""
 
     @staticmethod
-    def find_spec(name, path=None, target=None):  # noqa: ANN001, ANN205, ARG004 - any Python, no typing
+    def find_spec(name, path=None, target=None):
         """Prepare everything, then find what the others find: some of them have only just come."""
         if name not in _WAITED_FOR or _Waiting not in sys.meta_path:
             return None
@@ -25,7 +25,7 @@ class _Waiting:
         return next((spec for spec in specs if spec is not None), None)
 
 
-def _prepare():  # noqa: ANN202
+def _prepare():
     sys.path.insert(0, _HOME)
     try:
         from rocsolid.api.launching import start
@@ -38,7 +38,7 @@ def _prepare():  # noqa: ANN202
             sys.path.remove(_HOME)
 
 
-def _run_the_users_own():  # noqa: ANN202
+def _run_the_users_own():
     """Find the `sitecustomize` that would have been imported without us, and import it in our place."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -51,7 +51,7 @@ def _run_the_users_own():  # noqa: ANN202
         spec.loader.exec_module(module)
 
 
-def _tell_of_unprotected(event, args):  # noqa: ANN001, ANN202
+def _tell_of_unprotected(event, args):
     """Say when a Python is started that will not come by here."""
     if event != "subprocess.Popen":
         return
