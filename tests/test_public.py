@@ -13,15 +13,19 @@ import rocsolid as rs
 from rocsolid.api import explaining, probing, safety
 
 NAMES = [
+    "Bucket",
     "Environment",
     "Finding",
     "Plan",
     "RocsolidError",
     "apply",
+    "capture",
     "check",
     "compile",
+    "every",
     "explain",
     "guard",
+    "hold_off_captures",
     "probe",
     "resolve",
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from rocsolid.api.capturing import capture as capture
     from rocsolid.api.explaining import explain as explain
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
@@ -19,21 +20,28 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
     from rocsolid.api.safety import guard as guard
     from rocsolid.errors import RocsolidError as RocsolidError
+    from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
     from rocsolid.model.plan import Plan as Plan
+    from rocsolid.runtime.capture.backend import hold_off_captures as hold_off_captures
+    from rocsolid.runtime.capture.options import every as every
 
 
 _HOMES = {
+    "Bucket": "rocsolid.model.bucket",
     "Environment": "rocsolid.model.environment",
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
     "apply": "rocsolid.api.safety",
+    "capture": "rocsolid.api.capturing",
     "check": "rocsolid.api.probing",
     "compile": "rocsolid.api.safety",
+    "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
+    "hold_off_captures": "rocsolid.runtime.capture.backend",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
 }

@@ -10,6 +10,8 @@ RocsolidError                    anything below; `exit_code` is what the command
 ├── CompileDeadlineError         a compile took too long and could not fall back to eager (3)
 ├── RecompileError               a function was compiled more often than it was allowed to (3)
 ├── CompileInCaptureError        something would have been compiled while a graph was being captured (3)
+├── CaptureError                 a call could not be captured, or its graph answered wrongly (3)
+├── StaleOutputError             a tensor was used that a later replay has overwritten (3)
 └── CannotRunError               a tool, a device or a permission is missing (3)
 """
 
@@ -67,6 +69,14 @@ class RecompileError(RocsolidError):
 
 class CompileInCaptureError(RocsolidError):
     """Something would have been compiled while a graph was being captured."""
+
+
+class CaptureError(RocsolidError):
+    """A call could not be captured, or its graph answered wrongly."""
+
+
+class StaleOutputError(RocsolidError):
+    """A tensor was used that a later replay has overwritten."""
 
 
 class MissingExtraError(RocsolidError):

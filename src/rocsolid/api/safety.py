@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from rocsolid.catalog.overrides import overridden
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError
-from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.environment import Answer, Ending, Environment
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.probe.ask import Question, ask
@@ -154,12 +154,14 @@ def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
     return plan
 
 
+def asked(command: Sequence[str], deadline_s: float) -> Answer:
+    """Run a command of ours in a child, against a deadline."""
+    return ask(Question(name="in a child", command=tuple(command), deadline_s=deadline_s)).answer
+
+
 def _trial(deadline_s: float) -> Any:
     def trial(model: Any, given: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        def asked(command: Any, limit_s: float) -> Any:
-            return ask(Question(name="compile in a child", command=command, deadline_s=limit_s)).answer
-
-        answer = try_in_child(asked, deadline_s, model, args, kwargs, given)
+        answer = try_in_child(asked, deadline_s, model, args, kwargs, {"compile": dict(given)})
         if answer.ending is Ending.SKIPPED:
             _log.warning("%s; it is compiled in this process", answer.detail)
         if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):

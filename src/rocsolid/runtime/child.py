@@ -1,6 +1,6 @@
-"""Compiles a function once in a process of its own, so that a hang or a crash in native code costs nothing but time.
+"""Compiles or captures a function once in a process of its own, so that a hang or a crash in native code costs nothing but time.
 
-The compile fills the caches on disk; the program then compiles the same thing in a fraction of the time.
+A compile fills the caches on disk; the program then compiles the same thing in a fraction of the time.
 """
 
 import pickle
@@ -17,9 +17,7 @@ Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a dea
 
 
 @contextmanager
-def packed(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], compile_with: Mapping[str, Any]
-) -> Iterator[Path]:
+def packed(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: Mapping[str, Any]) -> Iterator[Path]:
     """The call in a file another process can read; raises TypeError or PicklingError for what cannot travel."""
     import torch
 
@@ -29,8 +27,8 @@ def packed(
             "model": model,
             "args": tuple(args),
             "kwargs": dict(kwargs),
-            "compile": dict(compile_with),
             "grad": torch.is_grad_enabled(),
+            **what,
         }
         torch.save(work, file)
         yield file
@@ -42,27 +40,37 @@ def try_in_child(
     model: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    compile_with: Mapping[str, Any],
+    what: Mapping[str, Any],
 ) -> Answer:
-    """Compile and call once in a child; says how that ended. What cannot travel to a child is skipped, and said."""
+    """Do it once in a child; says how that ended. What cannot travel to a child is skipped, and said.
+
+    `what` is `{"compile": options of torch.compile}` or `{"capture": options of ours}`.
+    """
     try:
-        with packed(model, args, kwargs, compile_with) as file:
+        with packed(model, args, kwargs, what) as file:
             return ask([sys.executable, "-m", "rocsolid.runtime.child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as stuck:
         return Answer(
-            name="compile in a child", ending=Ending.SKIPPED, detail=f"the function cannot be sent to a child: {stuck}"
+            name="in a child", ending=Ending.SKIPPED, detail=f"the function cannot be sent to a child: {stuck}"
         )
 
 
 def main(file: str) -> None:
-    """In the child: load the call, compile it, run it."""
+    """In the child: load the call, compile or capture it, run it."""
     import torch
 
     # Our own file, written a moment ago in a folder only this user can read.
     work: dict[str, Any] = torch.load(file, weights_only=False)
-    compiled = torch.compile(work["model"], **work["compile"])
     with torch.set_grad_enabled(work["grad"]):
-        compiled(*work["args"], **work["kwargs"])
+        if "capture" in work:
+            from rocsolid.runtime.capture.captured import Captured
+            from rocsolid.runtime.capture.choosing import backend_for
+
+            captured = Captured(work["model"], work["capture"], backend_for)
+            for _ in range(2):
+                captured(*work["args"], **work["kwargs"])
+        else:
+            torch.compile(work["model"], **work["compile"])(*work["args"], **work["kwargs"])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ A compile inside a capture fails with a message about copies, or does not fail a
 The stance `fail_on_recompile` refuses it on every torch, first compiles included. Torch 2.14 and later refuse by themselves.
 """
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -23,17 +24,49 @@ _MESSAGE = (
 
 
 @contextmanager
-def compiles_refused() -> Iterator[None]:
-    """Inside the block a compile is an error that says what to do instead."""
-    import torch
+def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
+    """Inside the block a compile is an error that says what to do instead.
 
+    With `if_any`, a process in which nothing was ever compiled is spared loading the compiler.
+    """
+    if if_any and "torch._dynamo" not in sys.modules:
+        yield
+        return
     try:
-        with torch.compiler.set_stance("fail_on_recompile"):
+        with refusing_stance():
             yield
     except RuntimeError as error:
-        if "fail_on_recompile" in str(error):
+        if is_refused_compile(error):
             raise CompileInCaptureError(_MESSAGE) from error
         raise
+
+
+def refusing_stance() -> AbstractContextManager[object]:
+    """The stance in which torch refuses to compile; where nothing was ever compiled it need not be loaded."""
+    import torch
+
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("fail_on_recompile")
+    return stance
+
+
+def is_refused_compile(error: BaseException) -> bool:
+    """Whether an error is that refusal, in torch's words or ours."""
+    return isinstance(error, CompileInCaptureError) or "fail_on_recompile" in str(error)
+
+
+def refused_compile() -> str:
+    """What to tell the user about it."""
+    return _MESSAGE
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """Inside the block compiled functions run as they were written. Where nothing was ever compiled there is nothing to do."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    import torch
+
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextmanager

@@ -20,6 +20,7 @@ class Door:
     module: str
     name: str
     seen: Span
+    device_build: bool = False  # absent from CPU builds
 
     def reach(self) -> Any:
         """The object behind the door; raises UnsupportedTorchError that names what is missing."""
@@ -47,9 +48,9 @@ class Door:
 _doors: list[Door] = []
 
 
-def door(module: str, name: str, seen: str) -> Door:
+def door(module: str, name: str, seen: str, *, device_build: bool = False) -> Door:
     """Declare a private name; `seen` is a span of torch releases such as `2.9..` or `2.12..2.15`."""
-    declared = Door(module, name, span(seen))
+    declared = Door(module, name, span(seen), device_build)
     _doors.append(declared)
     return declared
 

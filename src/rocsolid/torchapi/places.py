@@ -2,6 +2,7 @@
 
 import sys
 import sysconfig
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -32,3 +33,12 @@ def user_place(frame: FrameType | None = None) -> str:
             return f"{current.f_code.co_filename}:{current.f_lineno}"
         current = current.f_back
     return ""
+
+
+def user_place_of(stack: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost line of the user's in a traceback's frames; nothing when there is none."""
+    found = ""
+    for frame, line in stack:
+        if _is_users(frame.f_code.co_filename):
+            found = f"{frame.f_code.co_filename}:{line}"
+    return found

@@ -1,0 +1,143 @@
+"""Replays a graph beside eager, on inputs it was not captured with, and refuses it when they disagree."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rocsolid.model.capture import Reason
+from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.runtime.capture.entry import Entry
+from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.capture.state import RandomState, Stage, TensorState
+from rocsolid.runtime.capture.tree import Leaf
+from rocsolid.runtime.capture.verify import Tolerance, Verdict, compared, fresh_like, noise_between, results_of
+from rocsolid.torchapi.capturing import uncompiled
+
+_PADDING_ALLOWANCE = 4.0  # another length means other kernels, which sum in another order
+
+
+class Checker:
+    """The comparisons before a graph's first answer."""
+
+    def __init__(self, function: Callable[..., Any], call: Call, options: Options, stage: Stage) -> None:
+        self._function = function
+        self._call = call
+        self._options = options
+        self._stage = stage
+        self._random = torch.Generator(device=call.device).manual_seed(0x5EED)
+
+    def check(self, entry: Entry) -> None:
+        """As many rounds as asked for; raises CannotCapture that names the result and the error."""
+        for number in range(self._options.verify.rounds):
+            inputs = [fresh_like(leaf.value, self._random) for leaf in self._call.tensors]
+            if number == 0 and self._call.lengths:
+                self._check_padding(entry, inputs)
+            verdict = self._beside_eager(entry, inputs)
+            entry.checks += 1
+            entry.error = max(entry.error or 0.0, verdict.error)
+            if not verdict.right:
+                raise wrong_answer(verdict)
+
+    def _beside_eager(self, entry: Entry, inputs: Sequence[Any]) -> Verdict:
+        eager = self._eager(entry, inputs)
+        self._stage.reset()
+        replayed = results_of(entry.replay_on(inputs, self._call.lengths_by_group))
+        got = [*replayed, *_state(entry), *_leaves("argument", entry.written, entry.statics)]
+        verdict = compared(eager, got, self._options.tolerance)
+        if verdict.right:
+            return verdict
+        noise = noise_between(eager, self._eager(entry, inputs))
+        return compared(eager, got, self._options.tolerance, noise)
+
+    def _eager(self, entry: Entry, inputs: Sequence[Any]) -> list[Leaf]:
+        """Results, state and written arguments of an eager run on padded copies of the inputs."""
+        padded = self._padded(inputs)
+        self._stage.reset()
+        args, kwargs = self._call.rebuilt(padded)
+        leaves = _copied(results_of(self._function(*args, **kwargs)))
+        cut = entry.outputs.cut(leaves, self._call.lengths_by_group)
+        return [*cut, *_state(entry), *_leaves("argument", entry.written, padded)]
+
+    def _padded(self, inputs: Sequence[Any]) -> list[Any]:
+        made = []
+        for number, (tensor, spec) in enumerate(zip(inputs, self._call.specs, strict=True)):
+            lengths = [length for length in self._call.lengths if length.tensor == number]
+            buffer = PaddedBuffer(spec, lengths) if lengths else Buffer(spec)
+            with torch.no_grad():
+                buffer.take(tensor)
+            made.append(buffer.tensor.requires_grad_(tensor.requires_grad))
+        return made
+
+    def _check_padding(self, entry: Entry, inputs: Sequence[Any]) -> None:
+        """Without any graph: whether the padded call, cut back, answers like the call itself."""
+        lengths = self._call.lengths_by_group
+        with uncompiled():
+            self._stage.reset()
+            args, kwargs = self._call.rebuilt(inputs)
+            plain = _copied(results_of(self._function(*args, **kwargs)))
+            self._stage.reset()
+            args, kwargs = self._call.rebuilt(self._padded(inputs))
+            padded = entry.outputs.cut(_copied(results_of(self._function(*args, **kwargs))), lengths)
+        own = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
+        allowed = self._options.tolerance
+        scale = _PADDING_ALLOWANCE if allowed.rtol is None else 1.0
+        verdict = compared([plain[n] for n in own], [padded[n] for n in own], allowed, scale=scale)
+        if not verdict.right:
+            detail = (
+                f"{'; '.join(verdict.wrong)} when the input is padded to {[length.size for length in self._call.lengths]}: "
+                "padding takes part in it. Pass a mask and use it, or capture without buckets"
+            )
+            raise CannotCapture(Reason.PADDING, detail)
+
+
+def wrong_answer(verdict: Verdict) -> CannotCapture:
+    """The refusal for a graph that does not answer as eager does."""
+    detail = (
+        f"the graph does not answer as eager does: {'; '.join(verdict.wrong)}. A value was baked in (a Python number, a value "
+        "read on the host), a buffer is stale, or the platform replays wrongly"
+    )
+    return CannotCapture(Reason.WRONG_ANSWER, detail)
+
+
+def recheck(
+    function: Callable[..., Any], entry: Entry, call: Call, tolerance: Tolerance, generators: Sequence[Any]
+) -> tuple[Any, Verdict]:
+    """Answer a call eagerly, and say whether the graph would have answered the same."""
+    before = Stage(
+        tensors=TensorState([tensor for _, tensor in entry.state]),
+        random=RandomState(call.device, generators),
+        inputs=TensorState([]),
+    )
+    tensors = [leaf.value for leaf in call.tensors]
+    got = [*results_of(entry.replay_on(tensors, call.lengths_by_group)), *_state(entry)]
+    statics = _leaves("argument", entry.written, [static.clone() for static in entry.statics])
+    before.reset()
+    result = function(*call.args, **call.kwargs)
+    eager = [*results_of(result), *_state(entry)]
+    if not call.lengths:
+        got, eager = [*got, *statics], [*eager, *_leaves("argument", entry.written, tensors)]
+    same_length = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input" or not call.lengths]
+    rest = range(len(entry.outputs.plan), len(eager))
+    chosen = [*same_length, *rest]
+    scale = _PADDING_ALLOWANCE if call.lengths else 1.0
+    verdict = compared([eager[n] for n in chosen], [got[n] for n in chosen], tolerance, scale=scale)
+    entry.checks += 1
+    entry.error = max(entry.error or 0.0, verdict.error)
+    return result, verdict
+
+
+def _copied(leaves: Sequence[Leaf]) -> list[Leaf]:
+    return [
+        Leaf(leaf.path, leaf.value.detach().clone()) if isinstance(leaf.value, torch.Tensor) else leaf
+        for leaf in leaves
+    ]
+
+
+def _state(entry: Entry) -> list[Leaf]:
+    return [Leaf(f"what is left in {path}", tensor.detach().clone()) for path, tensor in entry.state]
+
+
+def _leaves(what: str, numbers: Sequence[int], tensors: Sequence[Any]) -> list[Leaf]:
+    return [Leaf(f"{what} {number}", tensors[number].detach().clone()) for number in numbers]

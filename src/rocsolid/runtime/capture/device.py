@@ -1,0 +1,210 @@
+"""Graphs on a device: CUDA graphs or, on ROCm, HIP graphs.
+
+Warm-up and capture share one stream per device, because vendor libraries keep handles and workspaces per stream and create
+them on first use. Memory comes from one pool for all graphs, or from a pool per graph where sharing was seen to corrupt.
+"""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import torch
+
+from rocsolid.runtime.capture.backend import Suspect
+from rocsolid.runtime.capture.watching import first_suspect
+from rocsolid.torchapi.capturing import refusing_stance, rng_state_frozen
+from rocsolid.torchapi.device_graphs import leave_failed_capture, nodes_being_captured, replay_of
+from rocsolid.torchapi.fastpath import current_stream_number
+
+_streams: Final[dict[int, Any]] = {}
+_SPARE_BYTES: Final = 256 * 2**20
+
+
+def capture_stream(device: int) -> Any:
+    """The one stream of a device on which everything is warmed up and captured."""
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)
+    return _streams[device]
+
+
+class Pool:
+    """Memory for graphs. A handle is used again only while a graph still holds it: torch forgets it with its last graph."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> Any:
+        """A handle for one more graph."""
+        with self._lock:
+            if self._users == 0:
+                self._handle = torch.cuda.graph_pool_handle()
+            self._users += 1
+            return self._handle
+
+    def leave(self) -> None:
+        """One graph less."""
+        with self._lock:
+            self._users -= 1
+
+
+class DeviceGraph:
+    """One captured graph."""
+
+    def __init__(self, graph: Any, pool: Pool, nodes: int | None, held: int) -> None:
+        self._graph = graph
+        self._pool: Pool | None = pool
+        self.nodes = nodes
+        self.bytes = held
+        self.replay: Callable[[], None] = replay_of(graph)
+
+    def close(self) -> None:
+        """Destroy it. On ROCm this waits for the device, so it is never done on the way of a call."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self.replay = _closed
+            self._graph.reset()
+            pool.leave()
+
+    def dump(self, path: str) -> None:
+        """In the language of Graphviz, where torch was asked to keep what that takes."""
+        self._graph.debug_dump(path)
+
+
+def _closed() -> None:
+    msg = "the graph has been closed"
+    raise RuntimeError(msg)
+
+
+class DeviceSession:
+    """A capture under way."""
+
+    def __init__(self, device: int, pool: Pool, generators: Sequence[Any]) -> None:
+        self._device = device
+        self._pool = pool
+        self._generators = [generator for generator in generators if generator.device.type == "cuda"]
+        self._graph: Any = None
+        self._handle: Any = None
+        self._scope = ExitStack()
+        self._free = 0
+
+    def begin(self) -> None:
+        """Start recording on the current stream."""
+        torch.cuda.synchronize(self._device)
+        self._free = torch.cuda.mem_get_info(self._device)[0]
+        self._scope.enter_context(rng_state_frozen())
+        if "torch._dynamo" in sys.modules:
+            self._scope.enter_context(refusing_stance())
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        self._handle = self._pool.take()
+        self._graph = graph
+        graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+
+    def end(self) -> DeviceGraph:
+        """Stop recording; raises what the runtime has against it."""
+        nodes = nodes_being_captured(torch.cuda.current_stream(self._device))
+        self._graph.capture_end()
+        self._scope.close()
+        graph, self._graph = self._graph, None
+        held = max(0, self._free - torch.cuda.mem_get_info(self._device)[0])
+        return DeviceGraph(graph, self._pool, nodes, held)
+
+    def abort(self) -> None:
+        """Leave a capture that failed."""
+        self._scope.close()
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            leave_failed_capture(graph, self._device, self._handle, self._generators)
+            self._pool.leave()
+
+
+class StreamOrdering:
+    """Lets calls from several streams follow each other on the device, without ever waiting on the host."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._stream = torch.cuda.current_stream(device)
+        number = current_stream_number()
+        self._current = number
+        self._number = number(device)
+        self._replayed: Any = None
+
+    def before(self) -> bool:
+        """Order the current stream behind the last one that used the graph; False inside somebody's capture."""
+        number = self._current(self._device)
+        return number == self._number or self._follow(number)
+
+    def _follow(self, number: int) -> bool:
+        now = torch.cuda.current_stream(self._device)
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        now.wait_stream(self._stream)
+        self._stream, self._number = now, number
+        return True
+
+    def host_may_write(self) -> None:
+        """Wait until the last replay has read the buffers that lie on the host."""
+        if self._replayed is not None:
+            self._replayed.synchronize()
+
+    def replayed(self) -> None:
+        """Mark the point up to which a replay reads the buffers on the host."""
+        self._replayed = self._replayed or torch.cuda.Event()
+        self._replayed.record(self._stream)
+
+    def settle(self) -> None:
+        """Wait until the last replay is over."""
+        self._stream.synchronize()
+
+
+class DeviceBackend:
+    """Captures on one device."""
+
+    name = "device"
+
+    def __init__(self, device: Any, *, shared: bool) -> None:
+        self._device: int = device.index if device.index is not None else torch.cuda.current_device()
+        self._shared = Pool() if shared else None
+
+    @contextmanager
+    def section(self) -> Iterator[None]:
+        """On the capture stream, with the garbage collector off: it could destroy a graph or unload a kernel mid-capture."""
+        collecting = gc.isenabled()
+        with torch.cuda.device(self._device):
+            caller, stream = torch.cuda.current_stream(), capture_stream(self._device)
+            stream.wait_stream(caller)
+            gc.disable()
+            try:
+                with torch.cuda.stream(stream):
+                    yield
+            finally:
+                if collecting:
+                    gc.enable()
+                caller.wait_stream(stream)
+
+    def session(self, generators: Sequence[Any]) -> DeviceSession:
+        """A new capture."""
+        return DeviceSession(self._device, self._shared or Pool(), generators)
+
+    def ordering(self) -> StreamOrdering:
+        """For a new graph."""
+        return StreamOrdering(self._device)
+
+    def room_for(self, wanted_bytes: int) -> str:
+        """Free cached memory when the device is nearly full; says so when that is not enough."""
+        if torch.cuda.mem_get_info(self._device)[0] < 2 * wanted_bytes + _SPARE_BYTES:
+            torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info(self._device)[0]
+        if free < wanted_bytes:
+            return f"the device has {free / 2**20:.0f} MiB left and the call's tensors alone take {wanted_bytes / 2**20:.0f} MiB"
+        return ""
+
+    def watched(self, body: Callable[[], Any]) -> Suspect | None:
+        """Run the body with every wait for the device made an error, and name the operation that waits."""
+        return first_suspect(body)

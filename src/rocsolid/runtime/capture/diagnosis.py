@@ -1,0 +1,48 @@
+"""Says why a capture failed: which operation, at which line, and what to write instead."""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rocsolid.catalog.capture_errors import meaning_of
+from rocsolid.model.capture import Reason
+from rocsolid.runtime.capture.backend import Backend
+from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.torchapi.capturing import is_refused_compile, refused_compile
+from rocsolid.torchapi.places import user_place_of
+
+
+def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
+    """The refusal that stands for an error in a capture.
+
+    What the runtime reports last is often only that something went wrong before, so the first error of the chain counts. The
+    operation is found by running the body again without capturing, with every wait for the device made an error.
+    """
+    if is_refused_compile(error):
+        return CannotCapture(Reason.COMPILE, refused_compile(), user_place_of(traceback.walk_tb(error.__traceback__)))
+    first = _first(error)
+    meaning = meaning_of(str(first)) or meaning_of(str(error))
+    suspect = backend.watched(body)
+    place = suspect.place if suspect else user_place_of(traceback.walk_tb(first.__traceback__))
+    where = f" at {place}" if place else ""
+    if suspect is not None:
+        return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.cure}", place)
+    if meaning is not None:
+        return CannotCapture(meaning.cause, f"{meaning.says}{where}; {meaning.cure} ({_brief(first)})", place)
+    return CannotCapture(Reason.ERROR, f"the capture failed{where}: {type(first).__name__}: {_brief(first)}", place)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The innermost error of a chain."""
+    seen = {id(error)}
+    while True:
+        inner = error.__cause__ or error.__context__
+        if inner is None or id(inner) in seen:
+            return error
+        seen.add(id(inner))
+        error = inner
+
+
+def _brief(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__

@@ -1,0 +1,77 @@
+"""What torch's device graphs need beside their public methods: counting nodes, and leaving a failed capture cleanly."""
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from rocsolid.torchapi.doors import door
+
+_REPLAY = door("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
+_END_POOL = door("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
+_RELEASE_POOL = door("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
+
+
+def replay_of(graph: Any) -> Callable[[], None]:
+    """The graph's replay, past the Python method that only calls it."""
+    bound: Callable[[], None] = _REPLAY.reach().__get__(graph)
+    return bound
+
+
+def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequence[Any]) -> None:
+    """End a capture in which something failed, and undo what torch leaves behind of it (seen on 2.11).
+
+    Ending it raises before the memory pool is let go, so allocations on the stream would go on landing there, and before the
+    generators of random numbers are told, so that the next draw would fail with "Offset increment outside graph capture".
+    """
+    import torch
+
+    with contextlib.suppress(RuntimeError):
+        graph.capture_end()
+        graph.reset()
+        return
+    with contextlib.suppress(RuntimeError):
+        _END_POOL.reach()(device, pool)
+        _RELEASE_POOL.reach()(device, pool)
+    # A capture that goes well tells the generators that capturing is over.
+    healing = torch.cuda.CUDAGraph()
+    for generator in generators:
+        healing.register_generator_state(generator)
+    with contextlib.suppress(RuntimeError):
+        healing.capture_begin(capture_error_mode="thread_local")
+        try:
+            torch.empty(1, device=torch.device("cuda", device)).zero_()
+        finally:
+            healing.capture_end()
+        healing.reset()
+
+
+def nodes_being_captured(stream: Any) -> int | None:
+    """How many operations the capture on a stream has recorded so far; None where the runtime does not tell."""
+    calls = _runtime_calls()
+    if calls is None:
+        return None
+    info, nodes = calls
+    status, identity, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
+    dependencies, count = ctypes.c_void_p(), ctypes.c_size_t()
+    parts = (ctypes.byref(part) for part in (status, identity, graph, dependencies, count))
+    if info(ctypes.c_void_p(stream.cuda_stream), *parts) or not graph.value:
+        return None
+    if nodes(graph, None, ctypes.byref(count)):
+        return None
+    return int(count.value)
+
+
+@cache
+def _runtime_calls() -> tuple[Any, Any] | None:
+    import torch
+
+    hip = torch.version.hip is not None
+    names = ("libamdhip64.so",) if hip else ("libcuda.so.1", "libcuda.so")
+    prefix = "hip" if hip else "cu"
+    for name in names:
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(name)
+            return library[f"{prefix}StreamGetCaptureInfo_v2"], library[f"{prefix}GraphGetNodes"]
+    return None

@@ -1,0 +1,46 @@
+"""Hearing every operation that torch dispatches, and what its schema says of it."""
+
+from functools import cache
+from typing import Any
+
+from rocsolid.torchapi.doors import door
+
+_MODE = door("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
+
+DispatchMode: Any = _MODE.reach()  # this module is imported where torch is in use
+
+
+@cache
+def _schema(operation: Any) -> Any:
+    return operation._schema
+
+
+@cache
+def is_view(operation: Any) -> bool:
+    """Whether an operation only looks at memory anew: its results alias an argument, and nothing is written."""
+    import torch
+
+    if torch.Tag.inplace_view in operation.tags:
+        return True
+    schema = _schema(operation)
+    returned = [result.alias_info for result in schema.returns]
+    return bool(returned) and all(info is not None and not info.is_write for info in returned)
+
+
+@cache
+def writes_in_place(operation: Any) -> bool:
+    """Whether an operation writes to an argument."""
+    return any(a.alias_info is not None and a.alias_info.is_write for a in _schema(operation).arguments)
+
+
+@cache
+def untouched_when_replayed(operation: Any) -> bool:
+    """Whether an operation only sets memory aside, so that doing it again would change nothing."""
+    name = operation.name().partition(".")[0]
+    return name in (
+        "aten::empty",
+        "aten::empty_strided",
+        "aten::empty_like",
+        "aten::new_empty",
+        "aten::new_empty_strided",
+    )
