@@ -9,6 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any, Final
 
 import torch
@@ -89,12 +90,15 @@ class Captured:
         """The short way, for a call that looks like one before."""
         for road in self._roads:
             tensors = road.read(args, kwargs)
-            if tensors is None or not road.fits(*tensors) or not road.in_state() or _inference() is not road.inference:
+            if tensors is None:
+                continue
+            filled = all(map(is_, tensors, road.buffers))
+            if not (filled or road.fits(*tensors)) or not road.in_state() or _inference() is not road.inference:
                 continue
             found = road.find(tensors)
             if found is None or getattr(_busy, "inside", False):
                 break
-            result = found[0].run(tensors, found[1])
+            result = found[0].run(tensors, found[1], filled=filled)
             if result is STALE or result is DUE or result is INSIDE or result is FAILED:
                 return self._answer_otherwise(args, kwargs, found[0], result)
             if road is not self._roads[0]:

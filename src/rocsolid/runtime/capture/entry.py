@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -54,7 +53,7 @@ class Entry:
         self._replay = graph.replay
         self._fill = filler(buffers)
         self._give = giver(outputs, "clone")
-        self._quiet = nullcontext()
+        self._plainly = False
 
     @property
     def bytes(self) -> int:
@@ -64,22 +63,18 @@ class Entry:
     def hand_out(self, mode: str, *, without_grad: bool) -> None:
         """Decide how results are handed out, and whether gradients must be kept off the copies."""
         self._give = giver(self.outputs, mode)
-        self._quiet = torch.no_grad() if without_grad else nullcontext()
+        self._plainly = not (without_grad or self._on_host or self.written)
 
     def check_after(self, calls: int | None) -> None:
         """Ask for a comparison with eager after so many replays."""
         self._left = calls if calls is not None else _NEVER
 
-    def run(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
-        """Answer a call; one of the objects above when it is not to be answered by a replay alone."""
-        try:
-            return self._run(tensors, lengths)
-        except CannotCapture as failure:
-            self.failure = failure
-            return FAILED
+    def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:
+        """Answer a call; one of the objects above when it is not to be answered by a replay alone.
 
-    def _run(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
-        with self.lock, self._quiet:
+        `filled` says that the tensors are the buffers themselves.
+        """
+        with self.lock:
             self._left -= 1
             if self._left == 0:
                 return DUE
@@ -87,20 +82,35 @@ class Entry:
                 return INSIDE
             if self.early and not self.stamp.holds():
                 return STALE
+            try:
+                if self._plainly:
+                    if not filled:
+                        self._fill(tensors)
+                    self._replay()
+                else:
+                    self._fill_and_replay(tensors)
+            except CannotCapture as failure:
+                self.failure = failure
+                return FAILED
+            result = self._give(tensors, lengths)
+            # The device is at work meanwhile.
+            if not self.early and not self.stamp.holds():
+                return STALE
+            self.hits += 1
+            return result
+
+    def _fill_and_replay(self, tensors: Sequence[Any]) -> None:
+        """With what few calls need: gradients kept off the copies, buffers on the host, arguments that are written to."""
+        with torch.no_grad():
             if self._on_host:
                 self.ordering.host_may_write()
             self._fill(tensors)
             self._replay()
             if self._on_host:
                 self.ordering.replayed()
-            if self.written:
-                self._give_back(tensors)
-            result = self._give(tensors, lengths)
-            # The device is at work meanwhile.
-            if not self.early and not self.stamp.holds():
-                return STALE
-            self.hits += 1
-        return result
+            for number in self.written:
+                if tensors[number] is not self.statics[number]:
+                    self.buffers[number].give_back(tensors[number])
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         """For comparisons: fill, replay, and copy the results, whatever the calls get."""
@@ -112,11 +122,6 @@ class Entry:
             self.ordering.replayed()
             owned = [tensor.clone() for tensor in self.outputs.current(lengths)]
             return self.outputs.put_together(owned, [static.clone() for static in self.statics])
-
-    def _give_back(self, tensors: Sequence[Any]) -> None:
-        for number in self.written:
-            if tensors[number] is not self.statics[number]:
-                self.buffers[number].give_back(tensors[number])
 
     def shares_memory(self, tensors: Sequence[Any]) -> bool:
         """Whether an argument that is written to shares memory with another, which no separate buffers can repeat."""

@@ -137,12 +137,12 @@ def _many(statics: list[Any]) -> Fill:
     copy = torch._foreach_copy_
 
     def fill(tensors: Sequence[Any]) -> None:
-        if any(map(is_, tensors, statics)):
-            pairs = [(static, given) for static, given in zip(statics, tensors, strict=True) if static is not given]
-            if pairs:
-                copy([static for static, _ in pairs], [given for _, given in pairs])
-        else:
+        if not any(map(is_, tensors, statics)):
             copy(statics, tensors)
+            return
+        pairs = [(static, given) for static, given in zip(statics, tensors, strict=True) if static is not given]
+        if pairs:
+            copy([static for static, _ in pairs], [given for _, given in pairs])
 
     return fill
 

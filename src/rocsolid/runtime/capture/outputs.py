@@ -146,10 +146,9 @@ def _of_input(value: Any, statics: Sequence[Any], inputs: Mapping[int, int], pad
 
 def giver(outputs: Outputs, mode: str) -> Give:
     """How results are handed out, as quickly as their structure allows."""
+    if outputs.plan == [("owned", 0)] and outputs.tree.form == "*" and not outputs.follows:
+        return {"clone": _one_clone, "alias": _one_alias, "out": _one_borrowed}[mode](outputs.owned[0])
     handing = {"clone": _clones, "alias": _aliases, "out": _borrowed}[mode](outputs)
-    single = outputs.tree.form == "*" and outputs.plan == [("owned", 0)]
-    if single and not outputs.follows:
-        return lambda _tensors, lengths: handing(lengths)[0]
 
     def give(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         return outputs.put_together(handing(lengths), tensors)
@@ -214,6 +213,30 @@ def _aliases(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
         return made
 
     return aliases
+
+
+def _one_clone(static: Any) -> Give:
+    return lambda _tensors, _lengths: static.clone()
+
+
+def _one_borrowed(static: Any) -> Give:
+    return lambda _tensors, _lengths: static
+
+
+def _one_alias(static: Any) -> Give:
+    handed: Callable[[], Any] = lambda: None  # noqa: E731 - a reference that is dead from the start
+    refer, alias = weakref.ref, static.detach
+
+    def give(_tensors: Sequence[Any], _lengths: Mapping[int, int]) -> Any:
+        nonlocal handed
+        old = handed()
+        if old is not None:
+            old.__class__ = StaleTensor
+        made = alias()
+        handed = refer(made)
+        return made
+
+    return give
 
 
 def _borrowed(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:

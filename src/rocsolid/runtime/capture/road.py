@@ -30,6 +30,8 @@ class Road:
         self.in_state = state_check()
         self.inference = torch.is_inference_mode_enabled()
         self.entry: Entry | None = None if call.lengths else entry
+        # What no tensor is stands where buffers of one size alone would not do.
+        self.buffers: Sequence[Any] = [None] if call.lengths else entry.statics
         self._dims: list[tuple[int, int, Bucket]] = []
         self._family: dict[tuple[Any, ...], Entry] = {}
         if call.lengths:

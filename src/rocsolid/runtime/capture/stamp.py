@@ -38,19 +38,22 @@ class Stamp:
         self._grown += [(path, name.strip("_"), inner[name]) for path, inner in watched for name in _GROWING]
         self._growing = [held for _, _, held in self._grown]
         self._lengths = [len(held) for held in self._growing]
+        self._nothing = not (self._slots or self._cells or self._tensors or self._grown)
 
     def holds(self) -> bool:
         """Whether all is as it was."""
+        return self._nothing or self._same() or not self.changes()
+
+    def _same(self) -> bool:
         try:
-            same = (
+            return (
                 all(map(is_, map(getitem, self._holders, self._keys), self._expected))
                 and all(slot.holder.cell_contents is slot.value for slot in self._cells)
-                and self._still()
+                and (not self._where or self._still())
                 and list(map(len, self._growing)) == self._lengths
             )
         except (LookupError, ValueError):
-            same = False
-        return same or not self.changes()
+            return False
 
     def changes(self) -> list[str]:
         """What is not as it was, by name. A number that was set to the same value again is no change, and is forgotten."""

@@ -91,7 +91,7 @@ class TrainingEntry(Entry):
         self.generation = 0
         self._wanting = [n for n, tensor in enumerate((*steps.inputs, *steps.parameters)) if tensor.requires_grad]
 
-    def run(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:  # noqa: ARG002 - there are no buckets here
+    def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:  # noqa: ARG002
         """Answer a call with a result that carries a gradient."""
         if not self.ordering.before():
             return INSIDE
