@@ -122,22 +122,29 @@ class Forecast:
 def _lines(report: CaptureReport) -> list[str]:
     eager = sum(report.eager_calls.values())
     lines = [
-        f"{report.name}: {len(report.graphs)} graphs ({report.backend}), {report.replays} replays, {eager} eager calls, "
+        f"{report.name} ({report.backend}): {_many(len(report.graphs), 'graph')}, {_many(report.replays, 'replay')}, "
+        f"{_many(eager, 'eager call')}, "
         f"{report.bytes / 2**20:.1f} MiB" + (", frozen" if report.frozen else "")
     ]
     for graph in report.graphs:
-        checked = f"{graph.checks} checks, error {graph.error:.1e}" if graph.error is not None else "not compared"
-        nodes = f"{graph.nodes} nodes" if graph.nodes is not None else "nodes unknown"
+        checked = (
+            f"{_many(graph.checks, 'check')}, error {graph.error:.1e}" if graph.error is not None else "not compared"
+        )
+        nodes = _many(graph.nodes, "node") if graph.nodes is not None else "nodes unknown"
         lines.append(
-            f"  {_brief(graph.key)}: {graph.hits} hits, {nodes}, {graph.bytes / 2**20:.1f} MiB, "
+            f"  {_brief(graph.key)}: {_many(graph.hits, 'hit')}, {nodes}, {graph.bytes / 2**20:.1f} MiB, "
             f"captured in {graph.capture_ms:.0f} ms, {checked}"
         )
-    lines += [f"  eager {count} times: {why}" for why, count in report.eager_calls.items()]
+    lines += [f"  eager {_many(count, 'time')}: {why}" for why, count in report.eager_calls.items()]
     lines += [f"  refused {_brief(r.key)}: {r.detail}" + (f" ({r.place})" if r.place else "") for r in report.refusals]
     lines += [f"  thrown away: {why}" for why in report.invalidated]
     if report.alarm:
         lines.append(f"  ALARM: {report.alarm}")
     return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _brief(key: Mapping[str, str]) -> str:

@@ -194,7 +194,7 @@ def test_the_report_goes_to_json_and_counts(place: Any) -> None:
     counters = report.counters()
     assert counters["rocsolid_replays_total"] == 2
     assert counters['rocsolid_eager_calls_total{reason="first call"}'] == 1
-    assert "1 graphs" in str(report)
+    assert str(report).startswith(f"scaled ({place.backend}): 1 graph, 2 replays, 1 eager call, ")
 
 
 def test_an_alarm_is_raised_when_graphs_are_not_used(place: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,315 @@
+"""What a captured call costs and gains, beside what torch offers, on one device in one run.
+
+    python scripts/bench_capture.py host --out evidence/capture-host-cost.json
+    python scripts/bench_capture.py denoiser
+    python scripts/bench_capture.py lengths
+
+Host cost is the time of the call itself with the device idle before it; times of whole calls are device events.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import rocsolid as rs
+
+_COUNTS = (1, 8, 32, 128)
+
+
+def host_us(call: Callable[[], Any], times: int = 400) -> float:
+    """The median time the host spends in a call, the device being idle when it begins."""
+    for _ in range(20):
+        call()
+    spent = []
+    for _ in range(times):
+        torch.cuda.synchronize()
+        begun = time.perf_counter_ns()
+        call()
+        spent.append(time.perf_counter_ns() - begun)
+    return statistics.median(spent) / 1e3
+
+
+def device_ms(call: Callable[[], Any], times: int = 30) -> float:
+    """The median time of a call on the device's clock."""
+    for _ in range(5):
+        call()
+    spent = []
+    for _ in range(times):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        spent.append(begin.elapsed_time(end))
+    return float(statistics.median(spent))
+
+
+def by_hand(function: Callable[..., Any], inputs: Sequence[Any], warmups: int = 3) -> tuple[Any, Any]:
+    """A graph and its output, captured as one does by hand."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warmups):
+            function(*inputs)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        output = function(*inputs)
+    return graph, output
+
+
+def small(*tensors: Any) -> Any:
+    """Little work from many inputs."""
+    return torch.stack(tensors).sum(0)
+
+
+def host_cost() -> dict[str, dict[str, float]]:
+    """Microseconds on the host, for 1 to 128 inputs."""
+    table: dict[str, dict[str, float]] = {}
+    for count in _COUNTS:
+        torch._dynamo.reset()
+        for name, call in ways_to_call([torch.randn(16, device="cuda") for _ in range(count)]).items():
+            table.setdefault(name, {})[str(count)] = round(host_us(call), 2)
+    return table
+
+
+def ways_to_call(given: list[Any]) -> dict[str, Callable[[], Any]]:
+    """One small function of these tensors, called in every way there is."""
+    statics = [torch.empty_like(x) for x in given]
+    graph, output = by_hand(small, statics)
+
+    def copied() -> None:
+        torch._foreach_copy_(statics, given)
+        graph.replay()
+
+    def looped() -> Any:
+        for static, x in zip(statics, given, strict=True):
+            static.copy_(x)
+        graph.replay()
+        return output.clone()
+
+    alias, clone = rs.capture(small, outputs="alias"), rs.capture(small)
+    for fast in (alias, clone):
+        fast(*given)
+    buffers = alias.inputs(*given)
+    graphed = torch.cuda.make_graphed_callables(_Small(), tuple(x.clone() for x in given))
+    reduced, compiled = torch.compile(small, mode="reduce-overhead"), torch.compile(small)
+    return {
+        "bare replay": graph.replay,
+        "foreach copy + replay": copied,
+        "copy loop + replay + clone": looped,
+        "make_graphed_callables": lambda: graphed(*given),
+        "reduce-overhead": lambda: reduced(*given),
+        "compiled": lambda: compiled(*given),
+        "rs.capture alias": lambda: alias(*given),
+        "rs.capture clone": lambda: clone(*given),
+        "rs.capture alias, its own buffers": lambda: alias(*buffers),
+    }
+
+
+class _Small(nn.Module):  # type: ignore[misc]
+    def forward(self, *tensors: Any) -> Any:
+        """As the function."""
+        return small(*tensors)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """A layer of an action expert: attention over cached prefix and own tokens, then a feed-forward part."""
+
+    def __init__(self, width: int = 1024, heads: int = 8, inner: int = 4096) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Any, keys: Any, values: Any) -> Any:
+        """Tokens in, tokens out."""
+        batch, count, width = x.shape
+        parts = self.qkv(self.norm1(x)).view(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = parts
+        key, value = torch.cat([keys, key], 2), torch.cat([values, value], 2)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, count, width))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Expert(nn.Module):  # type: ignore[misc]
+    """Eighteen layers that predict a velocity."""
+
+    def __init__(self, layers: int = 18, width: int = 1024) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(width) for _ in range(layers))
+        self.time = nn.Linear(1, width)
+
+    def forward(self, x: Any, when: Any, keys: Any, values: Any) -> Any:
+        """One step."""
+        x = x + self.time(when)
+        for layer, key, value in zip(self.layers, keys, values, strict=True):
+            x = layer(x, key, value)
+        return x
+
+
+def denoiser() -> dict[str, float]:
+    """Milliseconds for ten steps, and how close to the kernels' own time."""
+    torch.manual_seed(0)
+    expert = Expert().cuda().bfloat16().eval()
+    prefix = [torch.randn(18, 1, 8, 800, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    noise = torch.randn(1, 50, 1024, device="cuda", dtype=torch.bfloat16)
+    steps = torch.linspace(1, 0.1, 10, device="cuda", dtype=torch.bfloat16).view(10, 1, 1, 1)
+
+    def loop(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(noise: Any, keys: Any, values: Any) -> Any:
+            for number in range(10):
+                noise = noise - 0.1 * step(noise, steps[number], keys, values)
+            return noise
+
+        return run
+
+    compiled = torch.compile(expert)
+    plain, whole = loop(expert), loop(compiled)
+    whole(noise, *prefix)
+    hand, _ = by_hand(whole, [noise.clone(), *(p.clone() for p in prefix)])
+    begun = time.perf_counter()
+    ours = rs.capture(whole, outputs="alias")
+    ours(noise, *prefix)
+    setup = time.perf_counter() - begun
+    own = ours.inputs(noise, *prefix)
+    eager_graph = rs.capture(plain, outputs="alias")
+    eager_graph(noise, *prefix)
+    reduced = loop(torch.compile(expert, mode="reduce-overhead"))
+    # The buffers are interleaved so that drift hits all alike.
+    rounds: dict[str, list[float]] = {}
+    candidates: dict[str, Callable[[], Any]] = {
+        "eager": lambda: plain(noise, *prefix),
+        "eager, captured by rs.capture": lambda: eager_graph(noise, *prefix),
+        "compiled step": lambda: whole(noise, *prefix),
+        "reduce-overhead per step": lambda: reduced(noise, *prefix),
+        "compiled, captured by hand": hand.replay,
+        "compiled, captured by rs.capture": lambda: ours(noise, *prefix),
+        "compiled, captured by rs.capture, its own buffers": lambda: ours(*own),
+    }
+    for _ in range(3):
+        for name, call in candidates.items():
+            rounds.setdefault(name, []).append(device_ms(call, 15))
+    table = {name: round(min(times), 4) for name, times in rounds.items()}
+    table["kernels of one replay"] = round(kernel_ms(hand.replay), 4)
+    table["set-up of rs.capture, s"] = round(setup, 2)
+    table["graph nodes"] = ours.report().graphs[0].nodes or 0
+    table["ratio to by hand"] = round(
+        table["compiled, captured by rs.capture, its own buffers"] / table["compiled, captured by hand"], 4
+    )
+    table["ratio to by hand, with copies"] = round(
+        table["compiled, captured by rs.capture"] / table["compiled, captured by hand"], 4
+    )
+    return table
+
+
+def kernel_ms(call: Callable[[], Any]) -> float:
+    """The sum of the kernels' own times in one call."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize()
+    spent = sum(
+        event.device_time_total for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA
+    )
+    return float(spent) / 1e3
+
+
+class Encoder(nn.Module):  # type: ignore[misc]
+    """Twelve layers with a padding mask."""
+
+    def __init__(self, layers: int = 12, width: int = 1024, heads: int = 16) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(1000, width)
+        self.layers = nn.ModuleList(Block(width, heads) for _ in range(layers))
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        """Token vectors."""
+        x = self.embed(ids)
+        bias = torch.where(mask, 0.0, float("-inf")).to(x.dtype)[:, None, None, :]
+        for layer in self.layers:
+            batch, count, width = x.shape
+            parts = layer.qkv(layer.norm1(x)).view(batch, count, 3, layer.heads, -1).permute(2, 0, 3, 1, 4)
+            seen = nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias)
+            x = x + layer.out(seen.transpose(1, 2).reshape(batch, count, width))
+            x = x + layer.down(nn.functional.gelu(layer.up(layer.norm2(x))))
+        return x
+
+
+def lengths() -> dict[str, list[float]]:
+    """Seconds for 300 requests of changing length, three passes."""
+    torch.manual_seed(0)
+    sizes = torch.randint(1, 513, (300,)).tolist()
+    requests = [
+        (torch.randint(1, 1000, (1, n), device="cuda"), torch.ones(1, n, dtype=torch.bool, device="cuda"))
+        for n in sizes
+    ]
+    model = Encoder().cuda().bfloat16().eval()
+    bucket = rs.Bucket.every(64, 512, dim=1)
+    masked = rs.Bucket.every(64, 512, dim=1, pad=0)
+    ways: dict[str, Callable[[], Callable[..., Any]]] = {
+        "eager": lambda: model,
+        "compile dynamic": lambda: torch.compile(model, dynamic=True),
+        "reduce-overhead dynamic": lambda: torch.compile(model, dynamic=True, mode="reduce-overhead"),
+        "rs.capture, buckets of 64, eager": lambda: rs.capture(model, buckets={"ids": bucket, "mask": masked}),
+        "rs.capture, buckets of 64, compiled": lambda: rs.capture(
+            torch.compile(model, dynamic=False), buckets={"ids": bucket, "mask": masked}
+        ),
+    }
+    table: dict[str, list[float]] = {}
+    for name, make in ways.items():
+        torch._dynamo.reset()
+        answer = make()
+        for _ in range(3):
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for request in requests:
+                answer(*request)
+            torch.cuda.synchronize()
+            table.setdefault(name, []).append(round(time.perf_counter() - begun, 3))
+        if hasattr(answer, "report"):
+            print(answer.report(), flush=True)
+    return table
+
+
+def main() -> None:
+    """Run one part, print it, and keep it when asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("host", "denoiser", "lengths"))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    with torch.no_grad():
+        figures: Any = {"host": host_cost, "denoiser": denoiser, "lengths": lengths}[args.part]()
+    for name, value in figures.items():
+        print(f"{name:52s} {value}")
+    if args.out:
+        record = {
+            "schema": "rocsolid/evidence/1",
+            "what": f"capture: {args.part}",
+            "command": f"python scripts/bench_capture.py {args.part}",
+            "date": datetime.now(tz=timezone.utc).date().isoformat(),
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "figures": figures,
+        }
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
