@@ -1,0 +1,92 @@
+"""Intervals that hold, verdicts that dare nothing they cannot know, and rounds that cancel a machine's moods."""
+
+import random
+import time
+
+import pytest
+
+from rocsolid.measure.race import race
+from rocsolid.measure.statistics import centre_of, compare, timing_of
+from rocsolid.model.timing import Timing, Verdict
+
+
+def noisy(rng: random.Random, true: float, drift: list[float]) -> list[float]:
+    """A thing's times: its own, times the mood of the round, with a long tail."""
+    return [true * mood * (1 + rng.gauss(0, 0.01)) * (1.3 if rng.random() < 0.03 else 1) for mood in drift]
+
+
+def moods(rng: random.Random, rounds: int) -> list[float]:
+    mood, seen = 1.0, []
+    for _ in range(rounds):
+        mood = 1 + 0.97 * (mood - 1) + rng.gauss(0, 0.02)
+        seen.append(mood)
+    return seen
+
+
+def test_the_interval_of_a_median_holds_as_often_as_it_says() -> None:
+    rng = random.Random(1)  # noqa: S311 - noise, no secret
+    held = 0
+    for _ in range(400):
+        timing = timing_of([rng.expovariate(1.0) for _ in range(30)])
+        held += timing.low_ms <= 0.6931 <= timing.high_ms
+    assert 0.93 <= held / 400 <= 1.0
+
+
+def test_equal_things_are_rarely_called_different() -> None:
+    rng = random.Random(2)  # noqa: S311
+    wrong = 0
+    for _ in range(200):
+        drift = moods(rng, 15)
+        a, b, control = (noisy(rng, 1.0, drift) for _ in range(3))
+        wrong += compare(a, b, control_ms=control).verdict in (Verdict.FASTER, Verdict.SLOWER)
+    assert wrong <= 6
+
+
+@pytest.mark.parametrize(("true", "expected"), [(0.9, Verdict.FASTER), (1.1, Verdict.SLOWER), (0.5, Verdict.FASTER)])
+def test_a_tenth_is_seen_through_drift(true: float, expected: Verdict) -> None:
+    rng = random.Random(3)  # noqa: S311
+    right = 0
+    for _ in range(100):
+        drift = moods(rng, 15)
+        found = compare(noisy(rng, 1.0, drift), noisy(rng, true, drift), control_ms=noisy(rng, 1.0, drift))
+        right += found.verdict is expected
+        assert found.verdict in (expected, Verdict.UNSURE)
+        assert found.low <= found.speedup <= found.high
+    assert right >= 90
+
+
+def test_a_noisy_machine_makes_unsure() -> None:
+    rng = random.Random(4)  # noqa: S311
+    times = [[rng.uniform(0.5, 2) for _ in range(10)] for _ in range(3)]
+    assert compare(times[0], times[1], control_ms=times[2]).verdict is Verdict.UNSURE
+
+
+def test_one_round_is_an_interval_of_one_point() -> None:
+    assert centre_of([0.5]) == (0.5, 0.5, 0.5)
+    assert timing_of([3.0]) == Timing(median_ms=3.0, low_ms=3.0, high_ms=3.0, samples=1)
+
+
+@pytest.mark.torch
+def test_a_race_ranks_what_sleeps_longer() -> None:
+    found = race({"slow": lambda: time.sleep(0.004), "quick": lambda: time.sleep(0.002)}, rounds=12, warmups=1)
+
+    assert found.baseline == "slow"
+    assert len(found.samples_ms["quick"]) == 12
+    assert found.timing("slow").median_ms > 3.9
+    comparison = found.against_baseline("quick")
+    assert comparison.verdict is Verdict.FASTER
+    assert 1.4 < comparison.speedup < 2.6
+
+
+@pytest.mark.torch
+def test_a_race_keeps_to_its_budget_and_runs_three_rounds_at_least() -> None:
+    begun = time.perf_counter()
+    found = race({"one": lambda: time.sleep(0.05)}, rounds=100, budget_s=0.2, warmups=1)
+
+    assert 3 <= len(found.samples_ms["one"]) < 20
+    assert time.perf_counter() - begun < 3
+
+
+def test_times_are_said_in_the_unit_that_fits() -> None:
+    assert str(Timing(median_ms=0.0123, low_ms=0.012, high_ms=0.013, samples=9)) == "12.3 µs [12.0 µs, 13.0 µs]"
+    assert str(Timing(median_ms=12.34, low_ms=12, high_ms=1300, samples=9)) == "12.3 ms [12 ms, 1.3 s]"
