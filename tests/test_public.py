@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import explaining, probing, safety
+from rocsolid.api import capturing, explaining, optimizing, probing, safety
 
 NAMES = [
     "Bucket",
@@ -26,6 +26,7 @@ NAMES = [
     "explain",
     "guard",
     "hold_off_captures",
+    "optimize",
     "probe",
     "resolve",
 ]
@@ -65,7 +66,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety):
+    for module in (probing, explaining, safety, capturing, optimizing):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -13,6 +13,7 @@ from rocsolid.version import __version__ as __version__
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
     from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.optimizing import optimize as optimize
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
     from rocsolid.api.probing import resolve as resolve
@@ -42,6 +43,7 @@ _HOMES = {
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
     "hold_off_captures": "rocsolid.runtime.capture.backend",
+    "optimize": "rocsolid.api.optimizing",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
 }

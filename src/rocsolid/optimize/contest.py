@@ -1,0 +1,186 @@
+"""Sets candidates up, throws out what answers wrongly or fails, races the rest, and names the winner with its reason."""
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from rocsolid.measure.race import Race, race
+from rocsolid.model.optimized import Candidate, Outcome
+from rocsolid.model.timing import Verdict
+from rocsolid.optimize.examples import Example
+from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.capture.tree import take_apart
+
+_log = logging.getLogger("rocsolid")
+EAGER: Final = "eager"
+# How far an answer may be from eager's, relative to its size. A compiler may sum in another order and keep more digits in
+# between; in bfloat16 that was seen to make 0.3 to 1.5 per cent, and 13 per cent for a model that is really off.
+_LIMITS: Final = {torch.float64: 1e-6, torch.float32: 1e-2, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+_LIMIT_OF_OTHERS: Final = 5e-2
+
+
+@dataclass(kw_only=True)
+class Entrant:
+    """A candidate on its way."""
+
+    name: str
+    make: Callable[[], Callable[..., Any]]
+    function: Callable[..., Any] | None = None
+    result: Candidate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.result = Candidate(name=self.name, outcome=Outcome.SKIPPED)
+
+    @property
+    def form(self) -> Callable[..., Any]:
+        """The candidate itself, once it is made."""
+        if self.function is None:
+            msg = f"{self.name} was not made"
+            raise LookupError(msg)
+        return self.function
+
+    @property
+    def stands(self) -> bool:
+        """Whether it may win."""
+        return self.function is not None and self.result.outcome is Outcome.SLOWER
+
+
+def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], deadline: float) -> None:
+    """Make the candidate and let it answer every example; it stands when it answers as eager does."""
+    if time.perf_counter() > deadline:
+        entrant.result = replace(entrant.result, why="the budget was spent")
+        return
+    begun = time.perf_counter()
+    on_device = torch.cuda.is_available()
+    if on_device:
+        torch.cuda.reset_peak_memory_stats()
+    outcome, why, error = Outcome.SLOWER, "", None
+    try:
+        function = entrant.make()
+        for example in examples:
+            example.call(function)  # the first call of a captured function is eager
+        error = max(error_against(example.call(function), one) for example, one in zip(examples, truth, strict=True))
+        entrant.function = function
+        limit = max(limit_of(one) for one in truth)
+        if not error <= limit:
+            outcome, why = (
+                Outcome.WRONG,
+                f"its answer is {error:.1%} of its size away from eager's ({limit:.0%} is allowed)",
+            )
+        elif isinstance(function, Captured) and not function.report().graphs:
+            refused = function.report().refusals
+            outcome, why = Outcome.FAILED, refused[0].detail if refused else "nothing was captured"
+    except Exception as failed:  # noqa: BLE001 - whatever a compiler or a library raises, the others go on
+        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {_brief(failed)}"
+        _log.warning("%s cannot be used: %s", entrant.name, why)
+    entrant.result = replace(
+        entrant.result,
+        outcome=outcome,
+        why=why,
+        error=error,
+        setup_s=time.perf_counter() - begun,
+        peak_bytes=torch.cuda.max_memory_allocated() if on_device else 0,
+    )
+
+
+def run_race(entrants: Sequence[Entrant], examples: Sequence[Example], budget_s: float) -> Race:
+    """Let those that stand take turns on all examples; the first of them is eager."""
+
+    def calls(function: Callable[..., Any]) -> Callable[[], None]:
+        def call() -> None:
+            for example in examples:
+                example.call(function)
+
+        return call
+
+    standing = {entrant.name: calls(entrant.form) for entrant in entrants if entrant.stands}
+    return race(standing, rounds=15, budget_s=budget_s)
+
+
+def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:
+    """The winner and why: the fastest, unless a simpler one is as fast. Entrants come simplest first."""
+    standing = [entrant for entrant in entrants if entrant.stands]
+    for entrant in standing:
+        entrant.result = replace(
+            entrant.result,
+            timing=raced.timing(entrant.name),
+            against_eager=raced.against_baseline(entrant.name) if entrant.name != raced.baseline else None,
+        )
+    winner = standing[0]
+    for entrant in standing[1:]:
+        beside = replace(raced, baseline=winner.name).against_baseline(entrant.name)
+        if beside.verdict is Verdict.FASTER:
+            winner = entrant
+    winner.result = replace(winner.result, outcome=Outcome.CHOSEN)
+    others = [entrant for entrant in standing if entrant is not winner]
+    if not others:
+        return winner, "no other candidate stood"
+    if winner.name == EAGER:
+        return winner, "nothing else was faster beyond the noise"
+    gained = winner.result.against_eager
+    speed = f"{gained.speedup:.2f} times as fast as eager" if gained else "the fastest"
+    return winner, f"it is {speed}, and its answer was checked"
+
+
+def error_against(got: Any, truth: Any) -> float:
+    """The largest difference over all results: of floats relative to the size of eager's, of others how many differ."""
+    ours, theirs = take_apart(got, "result").leaves, take_apart(truth, "result").leaves
+    if len(ours) != len(theirs):
+        return math.inf
+    return max((_leaf_error(a.value, b.value) for a, b in zip(ours, theirs, strict=True)), default=0.0)
+
+
+def _leaf_error(got: Any, truth: Any) -> float:
+    if not isinstance(truth, torch.Tensor):
+        return 0.0
+    if not isinstance(got, torch.Tensor) or got.shape != truth.shape:
+        return math.inf
+    if not truth.is_floating_point():
+        return float((got != truth).float().mean()) if truth.numel() else 0.0
+    a, b = got.detach().double(), truth.detach().double()
+    both = torch.isfinite(a) & torch.isfinite(b)
+    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+        return math.inf
+    size = float(b[both].norm())
+    apart = float((a[both] - b[both]).norm())
+    return apart / size if size else (0.0 if apart == 0 else math.inf)
+
+
+def limit_of(truth: Any) -> float:
+    """How far an answer of these element types may be from eager's."""
+    kinds = {leaf.value.dtype for leaf in take_apart(truth, "result").leaves if isinstance(leaf.value, torch.Tensor)}
+    return max((_LIMITS.get(kind, _LIMIT_OF_OTHERS) for kind in kinds), default=0.0)
+
+
+def kept(result: Any) -> Any:
+    """A copy of a result that later calls cannot change."""
+    tree = take_apart(result, "result")
+    return tree.with_leaves(
+        [
+            leaf.value.detach().clone() if isinstance(leaf.value, torch.Tensor) else _copied(leaf.value)
+            for leaf in tree.leaves
+        ]
+    )
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.copy(value)
+    except TypeError:
+        return value
+
+
+def _brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def named(entrants: Mapping[str, Callable[[], Callable[..., Any]]]) -> list[Entrant]:
+    """Entrants in the order given."""
+    return [Entrant(name=name, make=make) for name, make in entrants.items()]

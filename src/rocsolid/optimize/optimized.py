@@ -1,0 +1,117 @@
+"""From a model to its fast form: every way there is, measured on the user's own example, and the best kept."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from rocsolid.model.optimized import OptimizeReport
+from rocsolid.model.plan import Plan
+from rocsolid.optimize.contest import EAGER, Entrant, judge, kept, named, run_race, set_up
+from rocsolid.optimize.examples import Example
+from rocsolid.optimize.regions import Regional, repeated_regions
+from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.compiled import compiled_with
+
+_RACE_S: Final = 20.0
+Capture = Callable[[Callable[..., Any]], Captured]
+
+
+class Optimized:
+    """The chosen form of a model, called like the model; `report()` says what else was tried."""
+
+    def __init__(self, function: Callable[..., Any], model: Any, report: OptimizeReport) -> None:
+        self._function = function
+        self._model = model
+        self._report = report
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call as the model would."""
+        return self._function(*args, **kwargs)
+
+    def report(self) -> OptimizeReport:
+        """What was tried, measured and chosen."""
+        return self._report
+
+    @property
+    def captured(self) -> Captured | None:
+        """The captured function inside, when one was chosen: its own report counts replays."""
+        return self._function if isinstance(self._function, Captured) else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(msg)
+        return getattr(self._model, name)
+
+
+def optimized(
+    model: Callable[..., Any],
+    examples: Sequence[Example],
+    plan: Plan,
+    *,
+    capture: Capture | None,
+    budget_s: float | None,
+) -> Optimized:
+    """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
+    deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
+    truth = [kept(example.call(model)) for example in examples]
+    entrants = named(candidates(model, plan, capture, budget_s))
+    for entrant in entrants:
+        set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
+    left = _RACE_S if budget_s is None else max(1.0, min(_RACE_S, deadline - time.perf_counter()))
+    raced = run_race(entrants, examples, left)
+    winner, why = judge(entrants, raced)
+    _close_others(entrants, winner)
+    report = OptimizeReport(
+        name=getattr(model, "__name__", type(model).__name__),
+        where=_where(),
+        profile=plan.profile,
+        candidates=tuple(entrant.result for entrant in entrants),
+        chosen=winner.name,
+        why=why,
+        noise=raced.noise,
+        examples=len(examples),
+    )
+    return Optimized(winner.form, model, report)
+
+
+def candidates(
+    model: Callable[..., Any], plan: Plan, capture: Capture | None, budget_s: float | None
+) -> Mapping[str, Callable[[], Callable[..., Any]]]:
+    """Every form worth trying, simplest first. A graph of a compiled form is made from the one that is compiled already."""
+
+    @cache
+    def whole() -> Callable[..., Any]:
+        compiled: Callable[..., Any] = compiled_with(plan, model, deadline_s=budget_s)
+        return compiled
+
+    @cache
+    def by_region() -> Callable[..., Any]:
+        return Regional(model, lambda forward: compiled_with(plan, forward, deadline_s=budget_s))
+
+    plain: dict[str, Callable[[], Callable[..., Any]]] = {EAGER: lambda: model}
+    if repeated_regions(model):
+        plain["compiled by region"] = by_region
+    plain["compiled"] = whole
+    if capture is None:
+        return plain
+    return plain | {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+
+
+def _captured(capture: Capture, make: Callable[[], Callable[..., Any]]) -> Callable[[], Captured]:
+    return lambda: capture(make())
+
+
+def _close_others(entrants: Sequence[Entrant], winner: Entrant) -> None:
+    for entrant in entrants:
+        if entrant is not winner and isinstance(entrant.function, Captured):
+            entrant.function.close()
+
+
+def _where() -> str:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return f"{device}, torch {torch.__version__}, Python {platform.python_version()}"

@@ -1,0 +1,183 @@
+"""The fastest form that answers rightly, and why."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rocsolid as rs
+from rocsolid.errors import UsageError
+from rocsolid.model.optimized import Outcome
+
+pytest.importorskip("torch")
+import torch
+
+from rocsolid.optimize import optimized
+from rocsolid.optimize.contest import error_against
+from rocsolid.optimize.examples import Example, examples_of
+from rocsolid.optimize.regions import Regional, repeated_regions
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def candidates(report: Any) -> dict[str, Any]:
+    return {candidate.name: candidate for candidate in report.candidates}
+
+
+def contest(monkeypatch: pytest.MonkeyPatch, model: Any, forms: dict[str, Any], example: Any, **kwargs: Any) -> Any:
+    """An optimization with candidates of the test's own beside eager."""
+    made = {"eager": lambda: model} | {name: (lambda form=form: form) for name, form in forms.items()}
+    monkeypatch.setattr(optimized, "candidates", lambda *_: made)
+    return rs.optimize(model, example, **kwargs)
+
+
+def slow(x: Any) -> Any:
+    time.sleep(0.003)
+    return x * 2
+
+
+def test_the_fastest_that_is_right_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Any) -> Any:
+        msg = "no kernel for this\nand more lines"
+        raise RuntimeError(msg)
+
+    forms = {"quick": lambda x: x + x, "wrong": lambda x: x * 2.2, "fails": fails, "slower": slow}
+    fast = contest(monkeypatch, slow, forms, torch.ones(4))
+    report = fast.report()
+    found = candidates(report)
+
+    assert report.chosen == "quick"
+    assert fast(torch.ones(4)).tolist() == [2.0] * 4
+    assert found["quick"].outcome is Outcome.CHOSEN
+    assert found["quick"].against_eager.speedup > 5
+    assert found["wrong"].outcome is Outcome.WRONG
+    assert found["wrong"].error == pytest.approx(0.1)
+    assert found["wrong"].timing is None, "what is wrong is not raced"
+    assert "its answer is 10.0% of its size away from eager's (1% is allowed)" in found["wrong"].why
+    assert found["fails"].outcome is Outcome.FAILED
+    assert found["fails"].why == "RuntimeError: no kernel for this"
+    assert found["slower"].outcome is Outcome.SLOWER
+    assert "quick, because it is" in str(report)
+
+
+def test_what_is_as_fast_is_not_worth_leaving_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = contest(monkeypatch, slow, {"same": slow}, torch.ones(4))
+    assert fast.report().chosen == "eager"
+    assert fast.report().why == "nothing else was faster beyond the noise"
+
+
+def test_a_budget_skips_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = contest(monkeypatch, slow, {"late": lambda x: x + x}, torch.ones(4), budget_s=0)
+    assert candidates(fast.report())["late"].outcome is Outcome.SKIPPED
+    assert fast.report().chosen == "eager"
+
+
+def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+
+    from rocsolid.model.codec import decode
+    from rocsolid.model.optimized import OptimizeReport
+
+    report = contest(monkeypatch, slow, {"quick": lambda x: x + x}, torch.ones(4)).report()
+    assert decode(OptimizeReport, json.loads(report.json())) == report
+
+
+def test_examples_come_in_every_form() -> None:
+    x, y = torch.ones(1), torch.ones(2)
+    assert examples_of(x) == [Example((x,), {})]
+    assert examples_of((x, y)) == [Example((x, y), {})]
+    assert examples_of({"x": x}) == [Example((), {"x": x})]
+    assert examples_of(((x,), {"y": y})) == [Example((x,), {"y": y})]
+    assert examples_of([x, (x, y)]) == [Example((x,), {}), Example((x, y), {})]
+    wrongs: list[Any] = [[], "x", 3]
+    for wrong in wrongs:
+        with pytest.raises(UsageError):
+            examples_of(wrong)
+    with pytest.raises(UsageError, match="must be callable"):
+        rs.optimize(3, x)  # type: ignore[arg-type]
+
+
+def test_errors_are_relative_and_strict_about_what_is_not_finite() -> None:
+    one = torch.ones(4)
+    assert error_against(one * 1.01, one) == pytest.approx(0.01)
+    assert error_against([one, torch.tensor([1, 2])], [one, torch.tensor([1, 3])]) == 0.5
+    assert error_against(one * float("nan"), one) == float("inf")
+    assert error_against(one[:2], one) == float("inf")
+    assert error_against((one, one), one) == float("inf")
+    nan = torch.tensor([1.0, float("nan")])
+    assert error_against(nan, nan) == 0
+
+
+class Layer(torch.nn.Module):  # type: ignore[misc]
+    """A layer worth compiling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return torch.tanh(self.inner(x)) + x
+
+
+class Stack(torch.nn.Module):  # type: ignore[misc]
+    """Four alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(8, 8)
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        x = self.head(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_repeated_layers_are_found_and_compiled_once_without_touching_the_model() -> None:
+    model, x, compiled = Stack(), torch.randn(2, 8), []
+    assert repeated_regions(model) == list(model.layers)
+    assert repeated_regions(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())) == []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    regional = Regional(model, lambda forward: torch.compile(forward, backend=backend, fullgraph=True))
+    truth = model(x)
+    assert torch.equal(regional(x), truth)
+    assert len(compiled) == 1
+    assert "forward" not in vars(model.layers[0])
+    assert torch.equal(model(x), truth)
+
+
+def test_on_a_cpu_a_model_is_compiled_checked_and_raced() -> None:
+    model, x = Stack().eval(), torch.randn(16, 8)
+    fast = rs.optimize(model, x)
+    found = candidates(fast.report())
+
+    assert list(found) == ["eager", "compiled by region", "compiled"]
+    assert {c.outcome for c in found.values()} <= {Outcome.CHOSEN, Outcome.SLOWER}
+    assert all(c.error is not None and c.error < 1e-5 for c in found.values())
+    assert torch.allclose(fast(x), model(x), atol=1e-5)
+    assert fast.captured is None
+    assert fast.head is model.head
+
+
+@pytest.mark.gpu
+def test_on_a_device_the_whole_call_is_a_graph() -> None:
+    model, x = Stack().cuda().eval(), torch.randn(1, 8, device="cuda")
+    fast = rs.optimize(model, x)
+    found = candidates(fast.report())
+
+    assert fast.report().chosen.endswith("graph")
+    assert fast.captured is not None
+    assert torch.allclose(fast(x), model(x), atol=1e-3)
+    assert found["eager, graph"].against_eager.speedup > 1
