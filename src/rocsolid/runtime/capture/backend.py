@@ -63,7 +63,9 @@ class Session(Protocol):
 
 
 class Ordering(Protocol):
-    """Keeps calls from different streams apart, for one graph and its buffers."""
+    """Keeps calls from different threads and streams apart, for all graphs that share memory."""
+
+    lock: threading.Lock  # held from before the first copy until the results are handed out
 
     def before(self) -> bool:
         """The current stream is about to write the buffers and to replay; False where it may not, inside another capture."""
@@ -96,7 +98,7 @@ class Backend(Protocol):
         ...
 
     def ordering(self) -> Ordering:
-        """For a new graph."""
+        """For a new graph: one of its own, or that of the graphs whose memory it shares."""
         ...
 
     def room_for(self, wanted_bytes: int) -> str:

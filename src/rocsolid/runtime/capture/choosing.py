@@ -1,6 +1,5 @@
 """Which backend captures a call."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,8 +12,11 @@ from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.record import RecordBackend
 
 
-def backend_for(call: Call, options: Options) -> Backend | None:
-    """The backend that was asked for, or that fits the call's tensors; None when there is nothing to capture on."""
+def backend_for(call: Call, options: Options, made: dict[object, Backend]) -> Backend | None:
+    """The backend that was asked for, or that fits the call's tensors; None when there is nothing to capture on.
+
+    `made` keeps the backends of one function: its graphs may share memory with each other, and with no other function's.
+    """
     if options.backend == "eager":
         return None
     if options.backend == "record":
@@ -25,7 +27,9 @@ def backend_for(call: Call, options: Options) -> Backend | None:
             raise CaptureError(msg)
         return None
     _refuse_mixed_places(call)
-    return _device_backend(call.device, options.pool)
+    if call.device not in made:
+        made[call.device] = _device_backend(call.device, options.pool)
+    return made[call.device]
 
 
 def _refuse_mixed_places(call: Call) -> None:
@@ -44,7 +48,6 @@ def _refuse_mixed_places(call: Call) -> None:
             raise CannotCapture(Reason.ARGUMENT, detail)
 
 
-@cache
 def _device_backend(device: Any, pool: str) -> Backend:
     from rocsolid.runtime.capture.device import DeviceBackend
 

@@ -125,9 +125,13 @@ class DeviceSession:
 
 
 class StreamOrdering:
-    """Lets calls from several streams follow each other on the device, without ever waiting on the host."""
+    """Lets calls from several streams follow each other on the device, without ever waiting on the host.
+
+    Graphs of one pool use each other's memory, so they share one ordering: two that replay at once would corrupt each other.
+    """
 
     def __init__(self, device: int) -> None:
+        self.lock = threading.Lock()
         self._device = device
         self._stream = torch.cuda.current_stream(device)
         number = current_stream_number()
@@ -171,6 +175,7 @@ class DeviceBackend:
     def __init__(self, device: Any, *, shared: bool) -> None:
         self._device: int = device.index if device.index is not None else torch.cuda.current_device()
         self._shared = Pool() if shared else None
+        self._together: StreamOrdering | None = None
 
     @contextmanager
     def section(self) -> Iterator[None]:
@@ -193,8 +198,11 @@ class DeviceBackend:
         return DeviceSession(self._device, self._shared or Pool(), generators)
 
     def ordering(self) -> StreamOrdering:
-        """For a new graph."""
-        return StreamOrdering(self._device)
+        """One for all graphs of a shared pool, or one for each."""
+        if self._shared is None:
+            return StreamOrdering(self._device)
+        self._together = self._together or StreamOrdering(self._device)
+        return self._together
 
     def room_for(self, wanted_bytes: int) -> str:
         """Free cached memory when the device is nearly full; says so when that is not enough."""

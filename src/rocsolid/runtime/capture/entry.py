@@ -1,6 +1,5 @@
 """One graph with its buffers: copies a call's tensors in, replays, hands the results out. Nothing else is on that road."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -36,7 +35,8 @@ class Entry:
         self.outputs = outputs
         self.stamp = stamp
         self.ordering = ordering
-        self.lock = threading.Lock()
+        self.lock = ordering.lock
+        self.closed = False
         self.statics = [buffer.tensor for buffer in buffers]
         self.mutates: tuple[str, ...] = ()
         self.state: tuple[tuple[str, Any], ...] = ()  # tensors outside the arguments that the function writes to
@@ -75,6 +75,8 @@ class Entry:
         `filled` says that the tensors are the buffers themselves.
         """
         with self.lock:
+            if self.closed:  # by another thread, a moment ago
+                return STALE
             self._left -= 1
             if self._left == 0:
                 return DUE
@@ -146,11 +148,6 @@ class Entry:
     def close(self) -> None:
         """Give the graph and its buffers back."""
         with self.lock:
+            self.closed = True
             self.graph.close()
-            self._replay = _closed
             self.buffers, self.statics, self.kept = [], [], ()
-
-
-def _closed() -> None:
-    msg = "the graph has been closed"
-    raise RuntimeError(msg)

@@ -183,6 +183,9 @@ class RecordSession:
 class Unordered:
     """On the CPU a call is over when it returns."""
 
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
     def before(self) -> bool:
         """Nothing to wait for."""
         return True

@@ -93,10 +93,10 @@ class TrainingEntry(Entry):
 
     def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:  # noqa: ARG002
         """Answer a call with a result that carries a gradient."""
+        if self.closed or not self.stamp.holds():
+            return STALE
         if not self.ordering.before():
             return INSIDE
-        if not self.stamp.holds():
-            return STALE
         owned = _Step.apply(self, len(tensors), *tensors, *self.steps.parameters)
         self.hits += 1
         return self.outputs.put_together(owned, tensors)
