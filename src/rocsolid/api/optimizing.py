@@ -1,21 +1,28 @@
 """One call from a model to its fast, verified form."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from rocsolid.api.capturing import capture
-from rocsolid.api.safety import chosen_plan
+from rocsolid.api.safety import asked, chosen_plan
 from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
+from rocsolid.model.environment import Ending
 from rocsolid.model.plan import Plan
-from rocsolid.optimize.examples import examples_of
+from rocsolid.optimize.examples import Example, examples_of
 from rocsolid.optimize.optimized import Optimized, optimized
+from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.capture.tree import take_apart
+from rocsolid.runtime.child import try_in_child
+from rocsolid.runtime.compiled import choose_options, compiled_with
+
+_COMPILE_S: Final = 900.0
 
 
 def optimize(
@@ -27,6 +34,7 @@ def optimize(
     budget_s: float | None = None,
     buckets: Mapping[str, Bucket | Sequence[Bucket]] | None = None,
     verify: str | Verify = "first",
+    progressive: bool = False,
 ) -> Optimized:
     """Compile, capture, verify and measure every form of a model on an example, and return the fastest that answers rightly.
 
@@ -42,6 +50,8 @@ def optimize(
         budget_s: about how long all of this may take; what does not fit is skipped, and the report says so.
         buckets: sizes that changing dimensions are padded to, as `rs.capture` takes them.
         verify: how often replays are compared with eager, as `rs.capture` takes it.
+        progressive: answer at once with an eager form, compile beside that (in a child process first), and change over when
+            the compiled form has been checked and is faster; `wait()` waits for that.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -60,10 +70,26 @@ def optimize(
 
     leaves = [leaf for example in examples for leaf in take_apart((example.args, dict(example.kwargs)), "").leaves]
     on_device = any(isinstance(leaf.value, torch.Tensor) and leaf.value.device.type == "cuda" for leaf in leaves)
-    return optimized(
+    chosen = chosen_plan(profile, plan, surroundings())
+    capturing = captured if on_device else None
+    if not progressive:
+        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s)
+    limit_s = _COMPILE_S if budget_s is None else budget_s
+    return Progressive(
         model,
         examples,
-        chosen_plan(profile, plan, surroundings()),
-        capture=captured if on_device else None,
-        budget_s=budget_s,
+        profile=chosen.profile,
+        compiled=lambda: compiled_with(chosen, model, deadline_s=limit_s),
+        capture=capturing,
+        trial=partial(_compiled_elsewhere, model, examples, chosen, limit_s),
     )
+
+
+def _compiled_elsewhere(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, limit_s: float) -> str:
+    """Compile every example in a child process; nothing when that went well, or cannot be tried."""
+    options, _ = choose_options(plan, None, None)
+    for example in examples:
+        answer = try_in_child(asked, limit_s, model, example.args, example.kwargs, {"compile": {"options": options}})
+        if answer.ending not in (Ending.ANSWERED, Ending.SKIPPED):
+            return f"compiling in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+    return ""

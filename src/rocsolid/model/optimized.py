@@ -44,6 +44,7 @@ class OptimizeReport:
     why: str
     noise: float  # how far eager was from itself in the same race
     examples: int = 1
+    worst_ms: float | None = None  # the longest that a call took while the model was being compiled
 
     def json(self) -> str:
         """As a document that `rocsolid report` reads."""
@@ -61,4 +62,6 @@ class OptimizeReport:
             why = f" ({candidate.why})" if candidate.why else ""
             lines.append(f"{mark} {candidate.name}: {time}{speed}{error}, set up in {candidate.setup_s:.1f} s{why}")
         lines.append(f"  noise of this run: {self.noise:.1%}")
+        if self.worst_ms is not None:
+            lines.append(f"  the longest call meanwhile took {self.worst_ms:.1f} ms")
         return "\n".join(lines)

@@ -65,10 +65,10 @@ def optimized(
     left = _RACE_S if budget_s is None else max(1.0, min(_RACE_S, deadline - time.perf_counter()))
     raced = run_race(entrants, examples, left)
     winner, why = judge(entrants, raced)
-    _close_others(entrants, winner)
+    closing_others(entrants, winner)
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
-        where=_where(),
+        where=whereabouts(),
         profile=plan.profile,
         candidates=tuple(entrant.result for entrant in entrants),
         chosen=winner.name,
@@ -106,12 +106,14 @@ def _captured(capture: Capture, make: Callable[[], Callable[..., Any]]) -> Calla
     return lambda: capture(make())
 
 
-def _close_others(entrants: Sequence[Entrant], winner: Entrant) -> None:
+def closing_others(entrants: Sequence[Entrant], winner: Entrant, keep: object = None) -> None:
+    """Give back the graphs of those that did not win."""
     for entrant in entrants:
-        if entrant is not winner and isinstance(entrant.function, Captured):
+        if entrant is not winner and entrant.function is not keep and isinstance(entrant.function, Captured):
             entrant.function.close()
 
 
-def _where() -> str:
+def whereabouts() -> str:
+    """Device and versions."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return f"{device}, torch {torch.__version__}, Python {platform.python_version()}"
