@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support import run_python
 
 from rocsolid.model.environment import Ending
 from rocsolid.probe.ask import Question, ask, ask_all
@@ -94,3 +95,18 @@ def test_a_flood_of_output_is_cut(flood: int) -> None:
     reply = ask(python(f"print('x' * {flood})"))
 
     assert len(reply.output) == 4_000_000
+
+
+def test_a_program_that_ends_leaves_no_child_behind(tmp_path: Path) -> None:
+    script = (
+        "import threading, time\n"
+        "from rocsolid.probe.ask import Question, ask\n"
+        f"wait = Question(name='q', command=['sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60'], deadline_s=60)\n"
+        "threading.Thread(target=ask, args=(wait,), daemon=True).start()\n"
+        f"import pathlib\nwhile not pathlib.Path('{tmp_path}/pid').exists(): time.sleep(0.02)\n"
+    )
+    assert run_python("-c", script).code == 0
+
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -5,6 +5,7 @@ output goes to a file, because a grandchild may keep a pipe open for ever; at th
 and a child that even then stays, stuck in the kernel, is left alone and reported.
 """
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -21,6 +22,7 @@ from rocsolid.model.environment import Answer, Ending
 
 _GRACE_S = 1.0
 _MOST_OUTPUT_BYTES = 4_000_000
+_asked: "set[subprocess.Popen[bytes]]" = set()  # those whose answer is still out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ def ask(question: Question) -> Reply:
         except OSError as refused:
             answer = Answer(name=question.name, ending=Ending.FAILED, detail=str(refused))
             return Reply(answer=answer, output="", errors="")
+        _asked.add(child)
         try:
             code = child.wait(question.deadline_s)
             ending, detail = _ending(code)
@@ -67,6 +70,7 @@ def ask(question: Question) -> Reply:
             ending, detail = Ending.HUNG, f"silent after {question.deadline_s:g} s"
         finally:
             _end_session(child)
+            _asked.discard(child)
         texts = [_text(file) for file in (out, err)]
     answer = Answer(
         name=question.name,
@@ -101,6 +105,13 @@ def _end_session(child: "subprocess.Popen[bytes]") -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_GRACE_S)
+
+
+@atexit.register
+def _end_all() -> None:
+    """A program that ends while a thread of its own still waits for an answer leaves nobody behind."""
+    for child in tuple(_asked):
+        _end_session(child)
 
 
 def _text(file: IO[bytes]) -> str:
