@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import explaining, probing, safety
+from rocsolid.api import explaining, observing, probing, safety
 
 NAMES = [
     "Environment",
@@ -18,11 +18,13 @@ NAMES = [
     "Plan",
     "RocsolidError",
     "apply",
+    "breaks",
     "check",
     "compile",
     "explain",
     "guard",
     "probe",
+    "record_compiles",
     "resolve",
 ]
 
@@ -61,7 +63,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety):
+    for module in (probing, explaining, safety, observing):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

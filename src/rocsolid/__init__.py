@@ -12,6 +12,8 @@ from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.observing import breaks as breaks
+    from rocsolid.api.observing import record_compiles as record_compiles
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
     from rocsolid.api.probing import resolve as resolve
@@ -30,11 +32,13 @@ _HOMES = {
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
     "apply": "rocsolid.api.safety",
+    "breaks": "rocsolid.api.observing",
     "check": "rocsolid.api.probing",
     "compile": "rocsolid.api.safety",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
     "probe": "rocsolid.api.probing",
+    "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
