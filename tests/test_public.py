@@ -11,6 +11,7 @@ from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
 from rocsolid.api import explaining, observing, probing, safety
+from rocsolid.ops import audit, patching, vendor
 
 NAMES = [
     "Environment",
@@ -18,14 +19,17 @@ NAMES = [
     "Plan",
     "RocsolidError",
     "apply",
+    "audit_op",
     "breaks",
     "check",
     "compile",
     "explain",
     "guard",
+    "patch_calls",
     "probe",
     "record_compiles",
     "resolve",
+    "vendor_op",
 ]
 
 
@@ -63,7 +67,15 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (observing, probing, explaining, safety):  # observing forgets what was compiled before
+    for module in (
+        observing,
+        vendor,
+        audit,
+        patching,
+        probing,
+        explaining,
+        safety,
+    ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
     from rocsolid.model.plan import Plan as Plan
+    from rocsolid.ops.audit import audit_op as audit_op
+    from rocsolid.ops.patching import patch_calls as patch_calls
+    from rocsolid.ops.vendor import vendor_op as vendor_op
 
 
 _HOMES = {
@@ -32,14 +35,17 @@ _HOMES = {
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
     "apply": "rocsolid.api.safety",
+    "audit_op": "rocsolid.ops.audit",
     "breaks": "rocsolid.api.observing",
     "check": "rocsolid.api.probing",
     "compile": "rocsolid.api.safety",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
+    "patch_calls": "rocsolid.ops.patching",
     "probe": "rocsolid.api.probing",
     "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
+    "vendor_op": "rocsolid.ops.vendor",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
 

@@ -105,7 +105,7 @@ def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
         raise InputError(msg) from refused
 
 
-def _json(text: str) -> Any:  # noqa: ANN401 - JSON is Any until it is looked at
+def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

@@ -36,6 +36,7 @@ _FOLDERS: Final = {
     "ACT": "machine",
     "GRD": "runtime",
     "BRK": "observed",
+    "OPR": "operators",
 }
 
 
