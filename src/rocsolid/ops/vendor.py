@@ -177,37 +177,49 @@ def _register_fake(op: VendorOp, fake: Callable[..., Any] | None) -> None:
 
 def _register_backward(op: VendorOp, backward: Callable[..., Any] | None) -> None:
     """Gradients as given, or those of the reference; an operator that writes to its inputs has none unless they are given."""
+    writes = op.overload._schema.is_mutable  # noqa: SLF001 - torch has no other name for it
+    if backward is not None:
+        register_gradients(op.name, op.overload, op.reference, backward)
+    elif op.reference is not None and not writes:
+        register_gradients(op.name, op.overload, op.reference)
+    op.differentiable = backward is not None or (op.reference is not None and not writes)
+
+
+def register_gradients(
+    name: str,
+    overload: Any,
+    reference: Callable[..., Any] | None,
+    backward: Callable[..., Any] | None = None,
+) -> None:
+    """Let an operator be differentiated: by `backward(grads, inputs, output)`, or as its reference is."""
     import torch
 
-    writes = op.overload._schema.is_mutable  # noqa: SLF001 - torch has no other name for it
-    if backward is None and (op.reference is None or writes):
-        return
-
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
+        del keyword_only_inputs
+        filled = with_defaults(overload, inputs, {})
         outputs = output if isinstance(output, tuple) else (output,)
-        held = [v for v in (*inputs, *outputs) if isinstance(v, torch.Tensor)]
-        ctx.save_for_backward(*held)
-        ctx.shape = [None if isinstance(v, torch.Tensor) else (v,) for v in (*inputs, *outputs)]
-        ctx.count = len(inputs)
+        # The reference starts from the inputs alone; what is not needed is not kept.
+        kept = (*filled, *outputs) if backward is not None else filled
+        ctx.save_for_backward(*(v for v in kept if isinstance(v, torch.Tensor)))
+        ctx.plain = [None if isinstance(v, torch.Tensor) else (v,) for v in kept]
+        ctx.count = len(filled)
 
     def gradients(ctx: Any, *grads: Any) -> Any:
         tensors = iter(ctx.saved_tensors)
-        values = [next(tensors) if shape is None else shape[0] for shape in ctx.shape]
+        values = [next(tensors) if plain is None else plain[0] for plain in ctx.plain]
         inputs, outputs = tuple(values[: ctx.count]), tuple(values[ctx.count :])
-        single = outputs[0] if len(outputs) == 1 else outputs
         given = grads[0] if len(grads) == 1 else grads
         if backward is not None:
-            return backward(given, inputs, single)
-        return _differentiated(op.reference, inputs, given, tuple(ctx.needs_input_grad))
+            return backward(given, inputs, outputs[0] if len(outputs) == 1 else outputs)
+        return _differentiated(reference, inputs, given, tuple(ctx.needs_input_grad))
 
-    torch.library.register_autograd(op.name, gradients, setup_context=keep)
-    op.differentiable = True
+    torch.library.register_autograd(name, gradients, setup_context=keep)
 
 
 def _differentiated(
     reference: Callable[..., Any] | None, inputs: tuple[Any, ...], grads: Any, needed: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """Gradients of the reference; it is computed once more, so that nothing has to be kept."""
+    """Gradients of the reference; it is computed once more, so that nothing of it has to be kept."""
     import torch
 
     if reference is None:
