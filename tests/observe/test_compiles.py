@@ -295,3 +295,37 @@ def test_a_program_with_triton_kernels_is_read() -> None:
     assert kernels[0].places == ("model.py:3", "model.py:4")
     assert kernels[0].operators == ("aten.mul", "aten.relu")
     assert kernels[0].code.startswith("import triton")
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_triton_kernels_and_device_graphs_are_seen() -> None:
+    number = fresh_number()
+
+    def function(x: Any) -> Any:
+        return torch.relu(x @ x * number).sum(-1)
+
+    x = torch.randn(64, 64, device="cuda")
+    with record_compiles() as recorder, torch.no_grad():
+        compiled = torch.compile(function, mode="reduce-overhead")
+        for _ in range(3):
+            compiled(x)
+
+    (graph,) = recorder.graphs
+    assert graph.device_graph == "captured"
+    assert {"triton", "extern"} <= {k.kind for k in graph.kernels}
+    (fused,) = [k for k in graph.kernels if k.kind == "triton"]
+    assert "aten.relu" in fused.operators
+    assert all(place.startswith(__file__) for place in fused.places)
+    assert fused.places
+    assert "@triton.jit" in fused.code
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_autotuning_is_timed() -> None:
+    number = fresh_number()
+    x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
+    with record_compiles() as recorder, torch.no_grad():
+        torch.compile(lambda x: x @ x * number, options={"max_autotune": True})(x)
+
+    (graph,) = recorder.graphs
+    assert graph.autotuning_s > 0

@@ -285,6 +285,24 @@ BREAKS: Final = (
         before="if id(y) in seen: ...",
         after="if name in seen: ...",
     ),
+    Cure(
+        kinds=(
+            "Failed to unpack object for UNPACK_SEQUENCE",
+            "Failed to unpack object for UNPACK_EX",
+            "Length mismatch when unpacking object for UNPACK_SEQUENCE",
+        ),
+        cause="something is unpacked whose length torch does not know, such as a shape on older versions",
+        cure="take the parts by number",
+        before="batch, tokens, width = x.shape",
+        after="batch, tokens, width = x.size(0), x.size(1), x.size(2)",
+    ),
+    Cure(
+        kinds=("Dynamo recompile limit exceeded",),
+        cause="the function was compiled as often as it may be, and runs in Python from now on",
+        cure="find what changes from call to call and pass it as a tensor: rocsolid compiles names the guard of each recompile",
+        before="compiled(x, 0.1 * step)",
+        after="compiled(x, torch.tensor(0.1 * step))",
+    ),
     # Tensors used in ways that a graph cannot hold.
     Cure(
         kinds=(

@@ -48,6 +48,7 @@ _READY = door("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.
 _BROKE = door("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
+_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo leaves these frames to Python
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
 _CACHE: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
 SUMMARY_FACTS: Final = (
@@ -316,7 +317,13 @@ class _Hub:
     # Graphs, programs and breaks.
 
     def _attach(self, owner: str, name: str, make: Callable[[Any], Any]) -> Callable[[ModuleType], None]:
-        return lambda module: self._swaps.append(Swap(vars(module)[owner], name, make))
+        def attach(module: ModuleType) -> None:
+            if hasattr(vars(module).get(owner), name):
+                self._swaps.append(Swap(vars(module)[owner], name, make))
+            else:
+                _log.warning("this torch has no %s.%s; what it tells of compiles stays unheard", owner, name)
+
+        return attach
 
     def _handed(self, _output: Any, gm: Any, *_: Any, **__: Any) -> None:
         nodes = list(gm.graph.nodes)
@@ -384,15 +391,22 @@ def _break_of(unit: int, error: BaseException, reason: str, where: Any, *, whole
     stack = getattr(error, "real_stack", None) or ()
     frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
     code = where.shown if isinstance(where, Compile) else where.f_code
+    kinds = {kind.__name__ for kind in type(error).__mro__}
     return Broke(
         unit=unit,
-        kind=str(getattr(error, "gb_type", "") or reason.partition("\n")[0].strip() or type(error).__name__),
+        kind=str(getattr(error, "gb_type", "") or _named_in(reason) or type(error).__name__),
         message=reason,
         frames=frames or (f"{code.co_filename}:{getattr(where, 'lineno', 0) or code.co_firstlineno}",),
         function=stack[-1].name if stack else code.co_name,
         whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
-        fatal=whole_frame and not hasattr(error, "gb_type"),
+        fatal=whole_frame and not kinds & _FALLS_BACK,
     )
+
+
+def _named_in(reason: str) -> str:
+    """The name of a break in its message: the line above the explanation, or the first."""
+    above = reason.partition("\n  Explanation:")[0].strip().splitlines()
+    return above[-1].strip() if above else ""
 
 
 def _operators(nodes: list[Any]) -> Mapping[str, int]:
