@@ -1,5 +1,6 @@
 """The shipped operators: right by their references, with gradients, compiled for AMD chips that are not here."""
 
+import json
 import re
 from typing import Any
 
@@ -121,6 +122,24 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
 
     assert ran.code == 0, ran.err[-2000:]
     assert len(ran.out.splitlines()) == 10 + 3 + 13
+
+
+def test_the_compiler_sees_the_kernels_and_what_they_write() -> None:
+    """With tensors that pretend to lie on an AMD GPU: each kernel is a node, sizes may change, and only results are written."""
+    pytest.importorskip("triton")
+    ran = run_python(str(ROOT / "tests/ops/traced.py"))
+    assert ran.code == 0, ran.err[-2000:]
+    wanted = [
+        ("rms_norm", [["out"]]),
+        ("add_rms_norm", [["out", "total"]]),
+        ("silu_mul", [["out"]]),
+        ("gelu_mul", [["out"]]),
+        ("attention", [["out", "peaks", "sums"], ["out"]]),
+        ("attention", [["out"]]),
+    ]
+    found = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert [(f["operator"], f["written"]) for f in found] == wanted * 2
 
 
 def compiled_for(chip: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def launch_rms_norm(x: Tensor, weight: Tensor, eps: float, wrap: Wrap = as_it_is
     """Norm every row."""
     rows = _rows(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    count, columns = rows.shape
+    count, columns = rows.shape[0], int(rows.shape[1])  # the width of a row is part of the program
     wrap(rms_norm_kernel)[(count,)](
         rows, weight, out, rows.stride(0), columns, eps,
         BLOCK=triton.next_power_of_2(columns), num_warps=warps(_row_lanes(columns), x.device),
@@ -78,7 +78,7 @@ def launch_add_rms_norm(
     left, right = _rows(x), _rows(residual)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     total = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    count, columns = left.shape
+    count, columns = left.shape[0], int(left.shape[1])
     wrap(add_rms_norm_kernel)[(count,)](
         left, right, weight, out, total, left.stride(0), right.stride(0), columns, eps,
         BLOCK=triton.next_power_of_2(columns), num_warps=warps(_row_lanes(columns), x.device),
@@ -90,7 +90,7 @@ def launch_gate_mul(gate: Tensor, up: Tensor, kind: int, wrap: Wrap = as_it_is) 
     """Gate every row; the halves of one tensor are taken as they lie."""
     left, right = _rows(gate), _rows(up)
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-    count, columns = left.shape
+    count, columns = left.shape[0], int(left.shape[1])
     grid = (count, triton.cdiv(columns, _GATE_BLOCK))
     wrap(gate_mul_kernel)[grid](
         left, right, out, left.stride(0), right.stride(0), columns,
@@ -104,7 +104,7 @@ def launch_attention(
 ) -> Tensor:
     """Attend; where the queries are too few to fill the chip, the keys are split among more programs."""
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
-    batch, heads, queries, width = q.shape
+    batch, heads, queries, width = q.shape[0], q.shape[1], q.shape[2], int(q.shape[3])
     keys = k.shape[2]
     block_m, block_n = (64 if queries > 16 else 16), (64 if width <= 128 else 32)  # noqa: PLR2004 - tile sizes
     blocks = triton.cdiv(queries, block_m)
@@ -116,15 +116,14 @@ def launch_attention(
     splits = triton.cdiv(keys, chunk)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lines = batch * heads * queries
-    parts = torch.empty((splits, lines, width), dtype=torch.float32, device=q.device) if splits > 1 else out
-    peaks = (
-        torch.empty((2, splits, lines), dtype=torch.float32, device=q.device)
-        if splits > 1
-        else torch.empty((2, 1, 1), device=q.device)
-    )
+    parts, peaks, sums = out, q, q  # the last two are not touched unless the keys are split
+    if splits > 1:
+        parts = torch.empty((splits, lines, width), dtype=torch.float32, device=q.device)
+        peaks = torch.empty((splits, lines), dtype=torch.float32, device=q.device)
+        sums = torch.empty((splits, lines), dtype=torch.float32, device=q.device)
     factor = (width**-0.5 if scale is None else scale) * _LOG2_E
     wrap(attention_kernel)[(blocks, batch * heads, splits)](
-        q, k, v, parts, peaks[0], peaks[1],
+        q, k, v, parts, peaks, sums,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         heads, heads // k.shape[1], queries, keys, chunk, factor,
         CAUSAL=causal, SPLIT=splits > 1, WIDTH=width, BLOCK_M=block_m, BLOCK_N=block_n,
@@ -132,7 +131,7 @@ def launch_attention(
     )  # fmt: skip
     if splits > 1:
         wrap(join_splits_kernel)[(lines,)](
-            parts, peaks[0], peaks[1], out, lines, splits,
+            parts, peaks, sums, out, lines, splits,
             WIDTH=width, SPLITS=triton.next_power_of_2(splits), num_warps=warps(64, q.device),
         )  # fmt: skip
     return out
