@@ -1,12 +1,15 @@
 """`rocsolid compiles` and `rocsolid breaks` as a user meets them."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import chromium, clean_environ, run_cli
+from tests.support import Ran, chromium, run_cli
+
+from rocsolid.cli.app import run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -15,11 +18,22 @@ WORK = """\
 import time
 
 import torch
+import torch._dynamo
 
 
 def scaled(x):
     y = torch.relu(x) * 2
     return y / y.max().item()
+
+
+def talking():
+    print("made")
+
+    def f(x):
+        print("called")
+        return x + 1
+
+    return f, (torch.ones(2),), {}
 
 
 def build():
@@ -45,6 +59,27 @@ def stuck():
 """
 
 
+class Command:
+    """The command line in this process: importing torch's compiler anew for each call would take most of the time."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *args: str) -> Ran:
+        self._capsys.readouterr()
+        code = run(list(args))
+        said = self._capsys.readouterr()
+        return Ran(code=code, out=said.out, err=said.err)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    monkeypatch.setenv("COLUMNS", "100")
+    yield Command(capsys)
+    if "torch" in sys.modules:
+        sys.modules["torch"]._dynamo.reset()
+
+
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("work") / "work.py"
@@ -52,60 +87,65 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def saved(work: Path) -> Path:
+    """A compile log, as the command wrote it."""
+    file = work.with_name("log.json")
+    assert run(["compiles", f"{work}:build", "--output", "json", "--code", "--out", str(file)]) == 0
+    return file
+
+
 @pytest.mark.torch
-def test_compiles_is_text_json_and_a_page_of_one_record(work: Path, tmp_path: Path) -> None:
-    saved = tmp_path / "log.json"
-    ran = run_cli("compiles", f"{work}:build", "--output", "json", "--code", "--out", str(saved))
-    assert ran.code == 0, ran.err
+def test_compiles_is_text_json_and_a_page_of_one_record(command: Command, work: Path, saved: Path) -> None:
     data = json.loads(saved.read_text())
 
     assert data["schema"] == "rocsolid/compiles/1"
     assert data["workload"] == f"{work}:build"
-    assert [g["function"] for g in data["graphs"]] == ["scaled", "scaled (from line 8 on)"]
+    assert [g["function"] for g in data["graphs"]] == ["scaled", "scaled (from line 9 on)"]
     assert data["breaks"][0]["id"] == "GB0124"
     assert any("kernel(" in k["code"] for k in data["graphs"][0]["kernels"])
-    text = run_cli("report", str(saved))
+    text = command("report", str(saved))
     assert text.out.startswith("2 graphs · ")
     assert "kernel(" not in text.out
-    assert "kernel(" in run_cli("report", str(saved), "-v").out
-    page = run_cli("report", str(saved), "--output", "html")
+    assert "kernel(" in command("report", str(saved), "-v").out
+    page = command("report", str(saved), "--output", "html")
     assert page.out.startswith("<!doctype html>")
-    github = run_cli("report", str(saved), "--output", "github")
-    assert f"file={work},line=8" in github.out
+    github = command("report", str(saved), "--output", "github")
+    assert f"file={work},line=9" in github.out
 
 
 @pytest.mark.torch
-def test_breaks_for_ci(work: Path) -> None:
-    ran = run_cli("breaks", f"{work}:build", "--quick", "--fail-on", "break")
+def test_breaks_for_ci(command: Command, work: Path) -> None:
+    ran = command("breaks", f"{work}:build", "--quick", "--fail-on", "break")
 
     assert ran.code == 1, ran.err
     assert ran.out.startswith("scaled: 1 graph break, 2 graphs")
-    assert f"BREAK {work}:8 in scaled" in ran.out
+    assert f"BREAK {work}:9 in scaled" in ran.out
     assert "GB0124" in ran.out
     assert "+ scale = x.max()" in ran.out
-    clean = run_cli("breaks", f"{work}:whole", "--quick", "--fail-on", "break")
+    clean = command("breaks", f"{work}:whole", "--quick", "--fail-on", "break")
     assert (clean.code, clean.out.splitlines()[0].startswith("ReLU: no graph break, 1 graph")) == (0, True)
 
 
 @pytest.mark.torch
-def test_breaks_in_every_form(work: Path, tmp_path: Path) -> None:
+def test_breaks_in_every_form(command: Command, work: Path, tmp_path: Path) -> None:
     saved = tmp_path / "breaks.json"
-    assert run_cli("breaks", f"{work}:build", "--quick", "--output", "json", "--out", str(saved)).code == 0
+    assert command("breaks", f"{work}:build", "--quick", "--output", "json", "--out", str(saved)).code == 0
 
     assert json.loads(saved.read_text())["schema"] == "rocsolid/breaks/1"
-    sarif = run_cli("report", str(saved), "--output", "sarif").json()
+    sarif = command("report", str(saved), "--output", "sarif").json()
     result = sarif["runs"][0]["results"][0]
     assert result["ruleId"] == "BRK001"
-    assert run_cli("report", str(saved)).out.startswith("scaled: 1 graph break, 2 graphs")
-    assert "Where the graph breaks: scaled" in run_cli("report", str(saved), "--output", "html").out
+    assert command("report", str(saved)).out.startswith("scaled: 1 graph break, 2 graphs")
+    assert "Where the graph breaks: scaled" in command("report", str(saved), "--output", "html").out
 
 
 @pytest.mark.torch
 def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -> None:
-    ran = run_cli("compiles", f"{work}:stuck", "--deadline", "6", timeout=60)
+    ran = run_cli("compiles", f"{work}:stuck", "--deadline", "4", timeout=60)
 
     assert ran.code == 124
-    assert "passed the deadline of 6 s; it was at: graph 1, scaled, " in ran.err
+    assert "passed the deadline of 4 s; it was at: graph 1, scaled, " in ran.err
     assert "calling the backend" in ran.err
     assert "time.sleep(60)" in ran.err
     assert "thread MainThread:" in ran.err
@@ -121,30 +161,39 @@ def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -
         (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
     ],
 )
-def test_wrong_usage_is_one_line(args: list[str], code: int, says: str) -> None:
-    ran = run_cli(*args)
+def test_wrong_usage_is_one_line(command: Command, args: list[str], code: int, says: str) -> None:
+    ran = command(*args)
 
     assert (ran.code, ran.err.count("\n")) == (code, 1)
     assert says in ran.err
 
 
 @pytest.mark.torch
-def test_what_the_workload_raises_is_one_line(work: Path) -> None:
-    ran = run_cli("breaks", f"{work}:failing", "--quick")
+def test_what_the_workload_raises_is_one_line(command: Command, work: Path) -> None:
+    ran = command("breaks", f"{work}:failing", "--quick")
 
     assert (ran.code, "Traceback" in ran.err) == (3, False)
     assert "failed when called: KeyError: 'no such layer'" in ran.err
-    missing = run_cli("compiles", f"{work}:whole", "--backward", "--calls", "1", env=clean_environ())
+    missing = command("compiles", f"{work}:whole", "--backward", "--calls", "1")
     assert missing.code == 2
     assert "nothing in the workload's result wants gradients" in missing.err
 
 
+@pytest.mark.torch
+def test_what_the_workload_prints_stays_out_of_the_output(command: Command, work: Path) -> None:
+    ran = command("breaks", f"{work}:talking", "--quick", "--output", "json")
+
+    assert ran.json()["function"] == "f"
+    assert "made\n" in ran.err
+    assert "called\n" in ran.err
+
+
 @pytest.fixture(scope="module")
-def page(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
+def page(saved: Path) -> Iterator["Page"]:
     from playwright.sync_api import sync_playwright
 
-    file = tmp_path_factory.mktemp("page") / "compiles.html"
-    assert run_cli("compiles", f"{work}:build", "--output", "html", "--out", str(file)).code == 0
+    file = saved.with_suffix(".html")
+    assert run(["report", str(saved), "--output", "html", "--out", str(file)]) == 0
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         opened = browser.new_page(viewport={"width": 1100, "height": 900})

@@ -9,6 +9,8 @@ Examples:
 """
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
@@ -42,7 +44,8 @@ def _report(args: argparse.Namespace) -> "BreakReport":
     from rocsolid.model.workload import load_workload
     from rocsolid.observe.breaks import find_breaks
 
-    workload = load_workload(args.workload)
+    with redirect_stdout(sys.stderr):
+        workload = load_workload(args.workload)
     reports: list[BreakReport] = []
     backend = "eager" if args.quick else "inductor"
     called(

@@ -12,7 +12,9 @@ Examples:
 """
 
 import argparse
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +72,8 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
     from rocsolid.model.workload import load_workload
     from rocsolid.torchapi.phases import all_stacks
 
-    workload = load_workload(args.workload)
+    with redirect_stdout(sys.stderr):
+        workload = load_workload(args.workload)
     recorder = record_compiles()
 
     def doing() -> str:
@@ -84,13 +87,14 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
 
 
 def called(call: Callable[[], Any], name: str, *, backward: bool = False) -> None:
-    """One call, and backward if asked; what the workload raises becomes one line."""
+    """One call, and backward if asked; what the workload raises becomes one line, what it prints stays out of our output."""
     from rocsolid.errors import CannotRunError, RocsolidError
 
     try:
-        result = call()
-        if backward:
-            total(result).backward()
+        with redirect_stdout(sys.stderr):
+            result = call()
+            if backward:
+                total(result).backward()
     except RocsolidError:
         raise
     except Exception as error:

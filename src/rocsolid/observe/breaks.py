@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocsolid.model.compile_log import BreakReport
+from rocsolid.model.compile_log import BreakReport, GraphKind
+from rocsolid.observe.assemble import shown_name
 from rocsolid.observe.recorder import CompileRecorder
 from rocsolid.torchapi.entry import compiled_afresh, plain_function
 
@@ -31,10 +32,11 @@ def find_breaks(
     log = recorder.log
     name = getattr(plain, "__qualname__", type(plain).__qualname__)
     return BreakReport(
-        function=str(name),
+        function=shown_name(str(name)),
         torch=log.torch,
         breaks=log.breaks,
-        graphs=log.graphs,
+        # A backward graph may come along from the cache; the call falls into the others.
+        graphs=tuple(graph for graph in log.graphs if graph.kind is not GraphKind.BACKWARD),
         uncompiled=log.uncompiled,
         backend=backend,
     )
