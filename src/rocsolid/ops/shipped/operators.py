@@ -2,8 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -11,17 +10,13 @@ from torch import Tensor
 from rocsolid.ops.shipped import amd, references
 from rocsolid.ops.vendor import register_gradients
 
-
-@cache
-def has_triton() -> bool:
-    """Whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
+HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 
 
 def on_triton(x: Tensor, *others: Tensor) -> bool:
     """Whether our kernels take these: on one device that has Triton, in a dtype they know."""
     known = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
-    return bool(x.is_cuda and known and all(o.is_cuda for o in others) and has_triton())
+    return bool(x.is_cuda and known and all(o.is_cuda for o in others) and HAS_TRITON)
 
 
 def _row_fits(x: Tensor) -> bool:
@@ -72,17 +67,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, caus
     return references.attention(q, k, v, scale, causal).contiguous()
 
 
-def _like_first(x: Tensor, *_: Any) -> Tensor:
-    """The shape of the result: that of the first input, lying side by side."""
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
-
-def _like_first_twice(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _like_first(x), _like_first(x)
-
-
 def _register(
-    name: str, function: Callable[..., Any], reference: Callable[..., Any], fake: Callable[..., Any] = _like_first
+    name: str,
+    function: Callable[..., Any],
+    reference: Callable[..., Any],
+    fake: Callable[..., Any] = references.like_first,
 ) -> Any:
     """As an operator that the compiler may look into: it sees the kernel, and launches it without us."""
     made = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
@@ -93,7 +82,7 @@ def _register(
 
 
 _RMS_NORM = _register("rms_norm", _rms_norm, references.rms_norm)
-_ADD_RMS_NORM = _register("add_rms_norm", _add_rms_norm, references.add_rms_norm, _like_first_twice)
+_ADD_RMS_NORM = _register("add_rms_norm", _add_rms_norm, references.add_rms_norm, references.like_first_twice)
 _SILU_MUL = _register("silu_mul", _silu_mul, references.silu_mul)
 _GELU_MUL = _register("gelu_mul", _gelu_mul, references.gelu_mul)
 _ATTENTION = _register("attention", _attention, references.attention)
@@ -102,14 +91,14 @@ _ATTENTION = _register("attention", _attention, references.attention)
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Divide each row by its root mean square, and scale the columns."""
     if amd.takes(x, weight):
-        return amd.operators()["rms_norm"](x, weight, eps)
+        return amd.OPERATORS["rms_norm"](x, weight, eps)
     return _RMS_NORM(x, weight, eps)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Add the residual, then norm: returns the norm and the sum, which is the next residual."""
     if amd.takes(x, residual, weight):
-        normed, total = amd.operators()["add_rms_norm"](x, residual, weight, eps)
+        normed, total = amd.OPERATORS["add_rms_norm"](x, residual, weight, eps)
     else:
         normed, total = _ADD_RMS_NORM(x, residual, weight, eps)
     return normed, total
@@ -128,12 +117,12 @@ def gelu_mul(gate: Tensor, up: Tensor, *, tanh: bool = False) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, causal: bool = False) -> Tensor:
     """Softmax attention over [batch, heads, tokens, width]; fewer heads of keys and values are shared among those of queries."""
     if amd.takes(q, k, v):
-        return amd.operators()["attention"](q, k, v, scale, causal)
+        return amd.OPERATORS["attention"](q, k, v, scale, causal)
     return _ATTENTION(q, k, v, scale, causal)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A matrix product with the weight's transpose: by the vendor's tuned GEMM where there is one, by torch elsewhere."""
     if amd.takes(x, weight):
-        return amd.operators()["linear"](x, weight, bias)
+        return amd.OPERATORS["linear"](x, weight, bias)
     return references.linear(x, weight, bias)

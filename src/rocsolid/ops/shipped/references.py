@@ -45,3 +45,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causa
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A matrix product with the weight's transpose."""
     return torch.nn.functional.linear(x, weight, bias)
+
+
+def like_first(x: Tensor, *_: object) -> Tensor:
+    """The shape of a result that is that of the first input, lying side by side."""
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def like_first_twice(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    """The same, for an operator with two results."""
+    return like_first(x), like_first(x)
