@@ -159,6 +159,15 @@ def test_a_function_compiled_before_is_heard_when_it_is_compiled_again() -> None
     assert graph.recompile.against == "0/0"
 
 
+def test_graphs_that_came_by_no_frame_are_seen_one_by_one() -> None:
+    with record_compiles() as recorder:
+        for number in (2, 3):
+            graph = torch.fx.symbolic_trace(lambda x, n=number: (x.sin() * n,), concrete_args={"n": number})
+            torch._inductor.compile(graph, [torch.ones(2)])
+
+    assert [(g.launches, g.kind) for g in recorder.graphs] == [(1, GraphKind.INFERENCE)] * 2
+
+
 def test_recorders_may_overlap_and_leave_nothing_behind() -> None:
     from torch._dynamo.utils import ChromiumEventLogger
     from torch._inductor.output_code import CompiledFxGraph

@@ -11,7 +11,6 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import Any, Final
 
 from rocsolid.model.compile_event import (
     Began,
-    Broke,
     Cached,
     Coded,
     Ended,
@@ -34,6 +32,7 @@ from rocsolid.model.compile_event import (
 from rocsolid.torchapi.arrivals import Cancel, when_imported
 from rocsolid.torchapi.compiling import Compile, listen
 from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.graph_notes import break_of, operators, place_of
 from rocsolid.torchapi.places import user_place
 from rocsolid.torchapi.swap import Swap
 
@@ -48,7 +47,6 @@ _READY = door("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.
 _BROKE = door("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
-_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo leaves these frames to Python
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
 _CACHE: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
 SUMMARY_FACTS: Final = (
@@ -66,7 +64,6 @@ SUMMARY_FACTS: Final = (
     "is_forward",
     "is_runtime",
 )
-_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 Heard = Callable[[Event], None]
 
 
@@ -162,9 +159,7 @@ class _Hub:
 
     def begun(self, compile_: Compile) -> AbstractContextManager[object]:
         """Dynamo begins with a frame."""
-        with self._lock:
-            self._count += 1
-            unit = self._count
+        unit = self._fresh()
         self._here.units.append(unit)
         code = compile_.shown
         _harmless(
@@ -187,7 +182,7 @@ class _Hub:
         error = compile_.error
         ours = type(error).__module__.startswith("torch._dynamo")  # not what the user's own code raised
         if error is not None and ours and not getattr(error, "logged", False):
-            _harmless(self._heard, _break_of(unit, error, str(error), compile_, whole_frame=True))
+            _harmless(self._heard, break_of(unit, error, str(error), compile_, whole_frame=True))
         said = "" if error is None else f"{type(error).__name__}: {error}"
         _harmless(self._heard, Ended(unit=unit, at_s=time.time(), compiled=compiled, error=said))
 
@@ -199,6 +194,12 @@ class _Hub:
         if here is None:
             here = self._local.thread = self._threads[threading.get_ident()] = _Thread()
         return here
+
+    def _fresh(self) -> int:
+        """A number for something that belongs to nothing known."""
+        with self._lock:
+            self._count += 1
+            return self._count
 
     def working(self) -> list[Working]:
         """What is being compiled at this moment, thread by thread."""
@@ -332,8 +333,8 @@ class _Hub:
                 unit=self._unit(),
                 nodes=len(nodes),
                 inputs=sum(node.op == "placeholder" for node in nodes),
-                operators=_operators(nodes),
-                places={node.name: place for node in nodes if (place := _place(node))},
+                operators=operators(nodes),
+                places={node.name: place for node in nodes if (place := place_of(node))},
             )
         )
 
@@ -341,14 +342,14 @@ class _Hub:
         if unit := self._unit():
             nodes = list(gm.graph.nodes)
             backward = bool(getattr(graph, "is_backward", False))
-            self._heard(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=_operators(nodes)))
+            self._heard(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
 
     def _ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
         refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
         self._heard(
             Coded(
-                unit=self._unit(),
+                unit=self._unit() or self._fresh(),
                 backward=bool(graph_kwargs.get("is_backward")),
                 source=str(getattr(compiled, "source_code", "")),
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
@@ -362,7 +363,7 @@ class _Hub:
         error = given[0] if given else sys.exc_info()[1]
         if error is not None and not getattr(error, "logged", False):
             reason = next((a for a in args[1:] if isinstance(a, str)), str(kwargs.get("reason", error)))
-            self._heard(_break_of(self._unit(), error, reason, translator))
+            self._heard(break_of(self._unit(), error, reason, translator))
 
 
 _hub: Final = _Hub()
@@ -385,45 +386,3 @@ def _harmless(note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         note(*args, **kwargs)
     except Exception:  # noqa: BLE001 - whatever it is, it is not the user's
         _log.warning("an event of a compile could not be noted (%s)", note.__name__, exc_info=True)
-
-
-def _break_of(unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False) -> Broke:
-    stack = getattr(error, "real_stack", None) or ()
-    frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
-    code = where.shown if isinstance(where, Compile) else where.f_code
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return Broke(
-        unit=unit,
-        kind=str(getattr(error, "gb_type", "") or _named_in(reason) or type(error).__name__),
-        message=reason,
-        frames=frames or (f"{code.co_filename}:{getattr(where, 'lineno', 0) or code.co_firstlineno}",),
-        function=stack[-1].name if stack else code.co_name,
-        whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
-        fatal=whole_frame and not kinds & _FALLS_BACK,
-    )
-
-
-def _named_in(reason: str) -> str:
-    """The name of a break in its message: the line above the explanation, or the first."""
-    above = reason.partition("\n  Explanation:")[0].strip().splitlines()
-    return above[-1].strip() if above else ""
-
-
-def _operators(nodes: list[Any]) -> Mapping[str, int]:
-    """Operators by count, as a reader knows them: `aten.mm`, `relu`, `getitem` left out."""
-    counted: Counter[str] = Counter()
-    for node in nodes:
-        if node.op == "call_function":
-            packet = getattr(node.target, "overloadpacket", None)
-            name = str(packet) if packet is not None else getattr(node.target, "__name__", str(node.target))
-            if name != "getitem":
-                counted[name] += 1
-        elif node.op in ("call_method", "call_module"):
-            counted[str(node.target)] += 1
-    return dict(counted)
-
-
-def _place(node: Any) -> str:
-    """The user's line of a node: the last of its stack."""
-    found = _FRAME.findall(node.stack_trace or "")
-    return f"{found[-1][0]}:{found[-1][1]}" if found else ""
