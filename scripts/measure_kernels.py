@@ -10,6 +10,7 @@ could cost more than it gains, because nothing is fused into it. Needs a GPU.
 
 import argparse
 import datetime as dt
+import itertools
 import json
 import statistics
 import sys
@@ -220,19 +221,20 @@ def sweep() -> Iterator[str]:
 
     variants = cases()
     queries, norms, gates = variants["attention"][1], variants["rms_norm"][1], variants["silu_mul"][1]
-    for splits in (1, 2, 4, 7, 14):
+    before = {name: vars(launch)[name] for name in ("_PER_LANE", "_ATTENTION_WARPS")}
+    for splits, warps in itertools.product((1, 2, 4, 7, 14), (4, 8)):
+        vars(launch)["_ATTENTION_WARPS"] = warps
         graph = captured(
             lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), queries
         )
-        yield f"attention, {splits} splits: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
-    before = launch._PER_LANE
+        yield f"attention, {splits} splits, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
     for elements in (2, 4, 8, 16):
         vars(launch)["_PER_LANE"] = elements
         norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norms)
         gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], 0), gates)
         for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
             yield f"{name}, {elements} elements a lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
-    vars(launch)["_PER_LANE"] = before
+    vars(launch).update(before)
 
 
 def rows(found: list[dict[str, Any]]) -> Iterator[str]:

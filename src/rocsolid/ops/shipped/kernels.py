@@ -59,7 +59,8 @@ def attention_kernel(
     q, k, v, out, peaks, sums,
     q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token,
     heads, groups, queries, keys, chunk, scale,
-    CAUSAL: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A block of queries against a chunk of the keys a program; with SPLIT the chunks are brought together afterwards."""
     block, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -84,7 +85,7 @@ def attention_kernel(
         columns = start + tl.arange(0, BLOCK_N)
         there = columns < last
         key = tl.load(keys_at + columns[None, :] * k_token + wide[:, None], mask=there[None, :], other=0.0)
-        scores = tl.dot(query, key) * scale
+        scores = tl.dot(query, key, input_precision=PRECISION) * scale
         seen = there[None, :]
         if CAUSAL:
             seen = seen & (columns[None, :] <= rows[:, None])
@@ -95,7 +96,7 @@ def attention_kernel(
         fade = tl.exp2(peak - base)
         total = total * fade + tl.sum(weights, 1)
         value = tl.load(values_at + columns[:, None] * v_token + wide[None, :], mask=there[:, None], other=0.0)
-        made = made * fade[:, None] + tl.dot(weights.to(value.dtype), value)
+        made = made * fade[:, None] + tl.dot(weights.to(value.dtype), value, input_precision=PRECISION)
         peak = higher
     line = pair.to(tl.int64) * queries + rows
     if SPLIT:

@@ -28,6 +28,7 @@ _LANES_AT_LEAST, _LANES_AT_MOST = 64, 1024
 _PER_LANE: Final = 8  # sixteen bytes of a half-precision row
 _GATE_BLOCK: Final = 1024
 _MOST_SPLITS: Final = 16
+_ATTENTION_WARPS: Final = 4  # matrix units are fed warp by warp, whatever its width
 
 
 def as_it_is(kernel: Any) -> Any:
@@ -99,6 +100,11 @@ def launch_gate_mul(gate: Tensor, up: Tensor, kind: int, wrap: Wrap = as_it_is) 
     return out
 
 
+def _precision() -> str:
+    """How float32 is multiplied: exactly, unless the user has told torch otherwise."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
 def launch_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool, splits: int = 0, wrap: Wrap = as_it_is
 ) -> Tensor:
@@ -109,9 +115,8 @@ def launch_attention(
     block_m, block_n = (64 if queries > 16 else 16), (64 if width <= 128 else 32)  # noqa: PLR2004 - tile sizes
     blocks = triton.cdiv(queries, block_m)
     units = _chip(q.device)[1]
-    splits = splits or max(
-        1, min(_MOST_SPLITS, units // max(1, batch * heads * blocks), triton.cdiv(keys, 2 * block_n))
-    )
+    if not splits:  # as many as fill the chip, and no more than there are blocks of keys
+        splits = max(1, min(_MOST_SPLITS, units // max(1, batch * heads * blocks), triton.cdiv(keys, block_n)))
     chunk = triton.cdiv(triton.cdiv(keys, splits), block_n) * block_n
     splits = triton.cdiv(keys, chunk)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -126,8 +131,8 @@ def launch_attention(
         q, k, v, parts, peaks, sums,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         heads, heads // k.shape[1], queries, keys, chunk, factor,
-        CAUSAL=causal, SPLIT=splits > 1, WIDTH=width, BLOCK_M=block_m, BLOCK_N=block_n,
-        num_warps=warps(256 if width > 64 else 128, q.device), num_stages=2,  # noqa: PLR2004 - a tile of 64 by 128
+        CAUSAL=causal, SPLIT=splits > 1, PRECISION=_precision(), WIDTH=width, BLOCK_M=block_m, BLOCK_N=block_n,
+        num_warps=_ATTENTION_WARPS, num_stages=2,
     )  # fmt: skip
     if splits > 1:
         wrap(join_splits_kernel)[(lines,)](
