@@ -283,6 +283,7 @@ class Runner:
             triton_poi_fused_mul_relu_0.run(buf0, 16, stream=stream0)
             triton_poi_fused_mul_relu_0.run(buf0, 16, stream=stream0)
             triton_tem_fused_addmm_1.run(buf0, stream=stream0)
+            multi_kernel_0.run(buf0, stream=stream0)
             buf3 = torch.ops.vendor.attention.default(buf0)
         return (buf0, )
 
@@ -299,6 +300,7 @@ def test_a_program_with_triton_kernels_is_read() -> None:
         ("triton_poi_fused_mul_relu_0", "triton", 2),
         ("triton_tem_fused_addmm_1", "template", 1),
         ("extern_kernels.mm", "extern", 1),
+        ("multi_kernel_0", "triton", 1),
         ("torch.ops.vendor.attention.default", "extern", 1),
     ]
     assert kernels[0].places == ("model.py:3", "model.py:4")

@@ -50,7 +50,7 @@ def kernels_of(source: str, places: Mapping[str, str] | None = None, *, code: bo
         kernels.append(
             Kernel(
                 name=name,
-                kind="extern",
+                kind="extern" if "." in name else "triton",
                 launches=launched[name],
                 operators=operators,
                 places=_places(nodes, operators, known),
@@ -94,8 +94,8 @@ def _call_lines(body: str) -> Iterator[str]:
 
 
 def _called(line: str, defined: Mapping[str, object]) -> Iterator[str]:
-    word = re.match(r"(?:\w+ = )?(\w+)(?:\.run)?\(", line)
-    if word and word[1] in defined:
+    word = re.match(r"(?:\w+ = )?(\w+)(\.run)?\(", line)
+    if word and (word[1] in defined or word[2]):  # what is run and not defined here is a choice among kernels
         yield word[1]
         return
     for name in _EXTERN.findall(line):
