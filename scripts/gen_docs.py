@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import rocsolid
+from rocsolid.catalog.breaks import BREAKS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
+from rocsolid.catalog.recompiles import RECOMPILES
 from rocsolid.catalog.registry import all_settings
 from rocsolid.cli.app import COMMANDS
+from rocsolid.model.cure import Cure
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.setting import Owner, Setting
 from rocsolid.report.pages import evidence_list, problem_page, profile_page, rule_page, setting_page
@@ -89,6 +92,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from ((f"profiles/{p.name}.md", profile_page(p)) for p in PROFILES)
     yield "generated/guides-against-facts.md", guides()
     yield "generated/command-line.md", command_line()
+    yield "generated/graph-breaks.md", graph_breaks()
 
 
 def first(page: str) -> str:
@@ -183,6 +187,39 @@ def planned(text: str) -> str:
     names = re.findall(r"`rs\.(\w+)", text) + re.findall(r"`rocsolid (\w+)", text)
     missing = [n for n in dict.fromkeys(names) if n not in rocsolid.__all__ and n not in COMMANDS]
     return f" (Not built yet: {', '.join(missing)}.)" if missing else ""
+
+
+def graph_breaks() -> str:
+    """Every cause of a break or a recompile that we have words for."""
+    lines = [
+        "# Graph breaks and recompiles",
+        "",
+        (
+            "What `rocsolid breaks` and `rocsolid compiles` say about each cause, and the cure. "
+            "A graph break is recognised by torch's own name for it, a recompile by the guard that failed."
+        ),
+        "",
+        "## Why graphs break",
+        "",
+    ]
+    lines += [line for cure in BREAKS for line in cure_lines(cure)]
+    lines += ["## Why functions are compiled again", ""]
+    lines += [line for cure in RECOMPILES for line in cure_lines(cure)]
+    return "\n".join(lines)
+
+
+def cure_lines(cure: Cure) -> Iterator[str]:
+    """One cause: what it is, what to do, and the code before and after."""
+    yield f"### {cure.cause[0].upper()}{cure.cause[1:]}"
+    yield ""
+    yield f"{cure.cure[0].upper()}{cure.cure[1:]}."
+    yield ""
+    if cure.before and cure.after:
+        changed = [f"- {line}" for line in cure.before.splitlines()] + [f"+ {line}" for line in cure.after.splitlines()]
+        yield from ("```diff", *changed, "```", "")
+    if cure.kinds:
+        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in cure.kinds)}."
+        yield ""
 
 
 def command_line() -> str:

@@ -10,7 +10,8 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, optimizing, probing, safety
+from rocsolid.api import capturing, explaining, observing, optimizing, probing, safety
+from rocsolid.ops import audit, patching, vendor
 
 NAMES = [
     "Bucket",
@@ -19,6 +20,8 @@ NAMES = [
     "Plan",
     "RocsolidError",
     "apply",
+    "audit_op",
+    "breaks",
     "capture",
     "check",
     "compile",
@@ -27,8 +30,11 @@ NAMES = [
     "guard",
     "hold_off_captures",
     "optimize",
+    "patch_calls",
     "probe",
+    "record_compiles",
     "resolve",
+    "vendor_op",
 ]
 
 
@@ -66,7 +72,17 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety, capturing, optimizing):
+    for module in (
+        observing,
+        vendor,
+        audit,
+        patching,
+        probing,
+        explaining,
+        safety,
+        capturing,
+        optimizing,
+    ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -13,6 +13,8 @@ from rocsolid.version import __version__ as __version__
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
     from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.observing import breaks as breaks
+    from rocsolid.api.observing import record_compiles as record_compiles
     from rocsolid.api.optimizing import optimize as optimize
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
     from rocsolid.model.plan import Plan as Plan
+    from rocsolid.ops.audit import audit_op as audit_op
+    from rocsolid.ops.patching import patch_calls as patch_calls
+    from rocsolid.ops.vendor import vendor_op as vendor_op
     from rocsolid.runtime.capture.backend import hold_off_captures as hold_off_captures
     from rocsolid.runtime.capture.options import every as every
 
@@ -36,6 +41,8 @@ _HOMES = {
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
     "apply": "rocsolid.api.safety",
+    "audit_op": "rocsolid.ops.audit",
+    "breaks": "rocsolid.api.observing",
     "capture": "rocsolid.api.capturing",
     "check": "rocsolid.api.probing",
     "compile": "rocsolid.api.safety",
@@ -44,8 +51,11 @@ _HOMES = {
     "guard": "rocsolid.api.safety",
     "hold_off_captures": "rocsolid.runtime.capture.backend",
     "optimize": "rocsolid.api.optimizing",
+    "patch_calls": "rocsolid.ops.patching",
     "probe": "rocsolid.api.probing",
+    "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
+    "vendor_op": "rocsolid.ops.vendor",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
 

@@ -9,6 +9,7 @@ RocsolidError                    anything below; `exit_code` is what the command
 ├── UnsupportedTorchError        the installed torch lacks what the feature needs (3)
 ├── CompileDeadlineError         a compile took too long and could not fall back to eager (3)
 ├── RecompileError               a function was compiled more often than it was allowed to (3)
+├── VendorOpError                a function cannot become an operator, or is not what it claims to be (3)
 ├── CompileInCaptureError        something would have been compiled while a graph was being captured (3)
 ├── CaptureError                 a call could not be captured, or its graph answered wrongly (3)
 ├── StaleOutputError             a tensor was used that a later replay has overwritten (3)
@@ -65,6 +66,10 @@ class CompileDeadlineError(RocsolidError):
 
 class RecompileError(RocsolidError):
     """A function was compiled more often than it was allowed to."""
+
+
+class VendorOpError(RocsolidError):
+    """A function cannot become an operator, or is not what it claims to be."""
 
 
 class CompileInCaptureError(RocsolidError):

@@ -19,6 +19,8 @@ COMMANDS: Final = {
     "explain": "the page of a rule, a setting, a profile or a known problem",
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
+    "compiles": "what the compiler did with a workload: graphs, phases, kernels, and why again",
+    "breaks": "where the graph of a workload breaks, why, and what to write instead",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

@@ -35,6 +35,8 @@ _FOLDERS: Final = {
     "KNO": "machine",
     "ACT": "machine",
     "GRD": "runtime",
+    "BRK": "observed",
+    "OPR": "operators",
 }
 
 

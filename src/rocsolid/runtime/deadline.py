@@ -8,17 +8,15 @@ is stuck in native code cannot be ended from inside its process: for that there 
 import ctypes
 import logging
 import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
 from rocsolid.torchapi.compiling import Compile, CompileCalledOff
-from rocsolid.torchapi.phases import phase_of
+from rocsolid.torchapi.phases import all_stacks, phase_of
 
 _log = logging.getLogger("rocsolid")
 _SIGNAL: Final = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
@@ -87,15 +85,6 @@ def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
 
 def _age(compile_: Compile) -> float:
     return time.monotonic() - compile_.started
-
-
-def all_stacks() -> str:
-    """The stack of every thread, the way a traceback shows it."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = []
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - the documented way to other threads' frames
-        parts.append(f"thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame)))
-    return "\n".join(parts)
 
 
 def _raise_in(thread_id: int) -> None:

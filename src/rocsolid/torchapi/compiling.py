@@ -39,12 +39,21 @@ class Compile:
     started: float
     full_graph: bool  # there is no falling back to eager
     called_off: bool = False
+    wrapped: CodeType | None = None  # the user's code, where the frame is only a wrapper of torch's around it
     stack: FrameType | None = field(default=None, repr=False)  # where the compile was begun from
+    error: BaseException | None = field(default=None, repr=False)  # what ended it, when it did not succeed
 
     @property
     def name(self) -> str:
         """The function with its place, for a reader."""
-        return f"{self.code.co_qualname if sys.version_info >= (3, 11) else self.code.co_name} ({self.code.co_filename}:{self.code.co_firstlineno})"
+        code = self.shown
+        called = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
+        return f"{called} ({code.co_filename}:{code.co_firstlineno})"
+
+    @property
+    def shown(self) -> CodeType:
+        """The code that a reader knows: a module is called through a wrapper of torch's."""
+        return self.wrapped or self.code
 
 
 class Listener(Protocol):
@@ -95,6 +104,7 @@ class _Switchboard:
                 started=time.monotonic(),
                 full_graph=bool(getattr(convert, "_one_graph", False)),
                 stack=sys._getframe(1),
+                wrapped=_wrapped(frame),
             )
             listeners = list(self.listeners)
             compiled = False
@@ -112,10 +122,14 @@ class _Switchboard:
                     "raise deadline_s, or leave fullgraph out"
                 )
                 raise CompileDeadlineError(msg) from None
+            except Exception as error:
+                compile_.error = error
+                raise
             finally:
                 compile_.stack = None
                 for listener in listeners:
                     listener.ended(compile_, compiled=compiled)
+                compile_.error = None  # it holds the frames of the whole compile
             return result
 
         return told
@@ -131,6 +145,19 @@ def _falling_back(plain: Callable[..., Any]) -> Callable[..., Any]:
             return _RETURN.reach()(frame_exec_strategy=_STRATEGY.reach()(skip, skip), apply_to_code=True)
 
     return falling_back
+
+
+def _wrapped(frame: Any) -> CodeType | None:
+    """The code of the function that torch's own `inner` calls, which is what is compiled when a module is."""
+    if frame.f_code.co_name != "inner" or not frame.f_code.co_filename.endswith("_dynamo/external_utils.py"):
+        return None
+    for cell in getattr(frame, "closure", None) or ():
+        function = getattr(cell, "cell_contents", None)
+        function = getattr(function, "forward", function)
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
 
 
 _switchboard: Final = _Switchboard()

@@ -5,6 +5,8 @@ that the table knows gives the word.
 """
 
 import sys
+import threading
+import traceback
 from collections.abc import Mapping
 from types import FrameType
 from typing import Final
@@ -52,6 +54,15 @@ def phase_of(thread_id: int) -> str:
         if said := _PHASES.get((file, current.f_code.co_name)):
             return said.format(choices=_choices(current)) if "{" in said else said
     return "working"
+
+
+def all_stacks() -> str:
+    """The stack of every thread, the way a traceback shows it."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame)))
+    return "\n".join(parts)
 
 
 def _choices(frame: FrameType) -> str:

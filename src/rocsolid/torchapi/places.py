@@ -12,7 +12,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 
 
 @lru_cache(maxsize=4096)
-def _is_users(file: str) -> bool:
+def is_users_file(file: str) -> bool:
     """Whether a file is the user's: not torch's, not ours, not the standard library's."""
     name = file.replace("\\", "/")
     if name.startswith("<"):
@@ -29,7 +29,7 @@ def user_place(frame: FrameType | None = None) -> str:
     """The nearest line of the user's, as file:line; nothing when there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
-        if _is_users(current.f_code.co_filename):
+        if is_users_file(current.f_code.co_filename):
             return f"{current.f_code.co_filename}:{current.f_lineno}"
         current = current.f_back
     return ""

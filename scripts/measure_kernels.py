@@ -1,0 +1,294 @@
+"""Measure the shipped kernels against Inductor's own code at the denoiser's shapes, and write an evidence record.
+
+    python scripts/measure_kernels.py --out evidence/kernels-on-h200.json
+
+Each operator is compiled twice: as shipped, and as the plain function that it stands for (for attention and the norm also as torch's
+own fused function). The answers are compared first. Then each is captured, many calls with inputs of their own in one device graph,
+and the graphs are replayed in turns, so that drift hits all alike. `layer` puts them into a whole layer, where a kernel of ours
+could cost more than it gains, because nothing is fused into it. Needs a GPU.
+"""
+
+import argparse
+import datetime as dt
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
+CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
+LEAST = 0.98  # shipped is what is not slower than the best rival: the interval holds 1, and the median is near it
+Function = Callable[..., Any]
+
+
+def made(*shape: int) -> Any:
+    """Random numbers in bf16 on the device."""
+    import torch
+
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]]]]:
+    """For each operator the variants by name, ours first, and what makes its inputs."""
+    import torch.nn.functional as functional  # noqa: PLR0402 - `from torch.nn` would read worse
+
+    from rocsolid.ops import shipped
+    from rocsolid.ops.shipped import references
+
+    def both(function: Function) -> Function:
+        return lambda both: function(*both.chunk(2, -1))
+
+    head = WIDTH // HEADS
+
+    def queries() -> tuple[Any, ...]:
+        keys = TOKENS + PREFIX
+        return made(1, HEADS, TOKENS, head), made(1, HEADS, keys, head), made(1, HEADS, keys, head)
+
+    return {
+        "rms_norm": (
+            {
+                "shipped": shipped.rms_norm,
+                "inductor": references.rms_norm,
+                "inductor, F.rms_norm": lambda x, w: functional.rms_norm(x, (WIDTH,), w, 1e-6),
+            },
+            lambda: (made(TOKENS, WIDTH), made(WIDTH)),
+        ),
+        "add_rms_norm": (
+            {"shipped": shipped.add_rms_norm, "inductor": references.add_rms_norm},
+            lambda: (made(TOKENS, WIDTH), made(TOKENS, WIDTH), made(WIDTH)),
+        ),
+        "silu_mul": (
+            {
+                "shipped": both(shipped.silu_mul),
+                "inductor": both(references.silu_mul),
+                "inductor, F.silu": both(lambda g, u: functional.silu(g) * u),
+            },
+            lambda: (made(TOKENS, 2 * WIDE),),
+        ),
+        "gelu_mul": (
+            {
+                "shipped": both(lambda g, u: shipped.gelu_mul(g, u, tanh=True)),
+                "inductor": both(lambda g, u: references.gelu_mul(g, u, tanh=True)),
+                "inductor, F.gelu": both(lambda g, u: functional.gelu(g, approximate="tanh") * u),
+            },
+            lambda: (made(TOKENS, 2 * WIDE),),
+        ),
+        "attention": (
+            {
+                "shipped": shipped.attention,
+                "inductor": references.attention,
+                "inductor, F.scaled_dot_product_attention": functional.scaled_dot_product_attention,
+            },
+            queries,
+        ),
+        "layer": ({"shipped": layer(shipped), "inductor": layer(plain())}, layer_inputs),
+    }
+
+
+def plain() -> Any:
+    """The same names as the shipped operators have, in plain torch, with torch's own attention."""
+    from types import SimpleNamespace
+
+    import torch.nn.functional as functional  # noqa: PLR0402
+
+    from rocsolid.ops.shipped import references
+
+    return SimpleNamespace(
+        rms_norm=references.rms_norm,
+        add_rms_norm=references.add_rms_norm,
+        silu_mul=references.silu_mul,
+        attention=functional.scaled_dot_product_attention,
+    )
+
+
+def layer_inputs() -> tuple[Any, ...]:
+    """Tokens, cached keys and values, and the weights of one layer."""
+    scale = WIDTH**-0.5
+    head = WIDTH // HEADS
+    return (
+        made(TOKENS, WIDTH),
+        made(1, HEADS, PREFIX, head),
+        made(1, HEADS, PREFIX, head),
+        made(WIDTH).abs(),
+        made(3 * WIDTH, WIDTH) * scale,
+        made(WIDTH, WIDTH) * scale,
+        made(2 * WIDE, WIDTH) * scale,
+        made(WIDTH, WIDE) * scale,
+    )
+
+
+def layer(ops: Any) -> Function:
+    """One layer of the action expert: norm, attention over prefix and tokens, norm, gated MLP."""
+    import torch
+
+    def run(x: Any, keys: Any, values: Any, norm: Any, qkv: Any, out: Any, up: Any, down: Any) -> Any:
+        q, k, v = (ops.rms_norm(x, norm) @ qkv.t()).view(1, TOKENS, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        k, v = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        attended = ops.attention(q, k, v).transpose(1, 2).reshape(TOKENS, WIDTH)
+        normed, total = ops.add_rms_norm(attended @ out.t(), x, norm)
+        gate, rest = (normed @ up.t()).chunk(2, -1)
+        return total + ops.silu_mul(gate, rest) @ down.t()
+
+    return run
+
+
+def flat(value: Any) -> list[Any]:
+    """The tensors of a result."""
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def error_of(function: Function, reference: Function, inputs: tuple[Any, ...]) -> float:
+    """Relative to the reference in float32."""
+    wanted = flat(reference(*(value.float() for value in inputs)))
+    found = flat(function(*inputs))
+    return max(float((f.float() - w).norm() / w.norm()) for f, w in zip(found, wanted, strict=True))
+
+
+def captured(function: Function, make: Callable[[], tuple[Any, ...]]) -> Callable[[], object]:
+    """Many calls in one device graph, each with inputs of its own."""
+    import torch
+
+    inputs = [make() for _ in range(CALLS)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARMUPS):
+            function(*inputs[0])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    kept: list[Any] = []
+    with torch.cuda.graph(graph):
+        kept.extend(function(*given) for given in inputs)
+
+    def replay() -> int:
+        graph.replay()
+        return len(kept) + len(inputs)  # what the graph reads and writes must live as long as it does
+
+    return replay
+
+
+def timed_us(call: Callable[[], object]) -> float:
+    """Microseconds of one call of the function, by device events."""
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(REPLAYS):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e3 / (REPLAYS * CALLS)
+
+
+def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[Any, ...]]) -> dict[str, Any]:
+    """Check, capture, and time the variants in turns."""
+    import torch
+
+    torch._dynamo.reset()
+    reference = variants["inductor"]
+    compiled = {label: torch.compile(function, fullgraph=True) for label, function in variants.items()}
+    inputs = make()
+    errors = {label: error_of(function, reference, inputs) for label, function in compiled.items()}
+    graphs = {label: captured(function, make) for label, function in compiled.items()}
+    times: dict[str, list[float]] = {label: [] for label in variants}
+    for number in range(ROUNDS + 1):
+        order = list(graphs) if number % 2 else list(reversed(graphs))
+        for label in order:
+            took = timed_us(graphs[label])
+            if number:  # the first round warms up
+                times[label].append(took)
+    medians = {label: statistics.median(found) for label, found in times.items()}
+    rival = min((label for label in medians if label != "shipped"), key=lambda label: medians[label])
+    ratios = sorted(r / s for r, s in zip(times[rival], times["shipped"], strict=True))
+    return {
+        "operator": name,
+        "medians_us": {label: round(value, 3) for label, value in medians.items()},
+        "rounds_us": {label: [round(value, 3) for value in found] for label, found in times.items()},
+        "relative_errors": {label: float(f"{value:.2e}") for label, value in errors.items()},
+        "best_rival": rival,
+        "speed_over_rival": round(statistics.median(ratios), 3),
+        "speed_from_to": [round(ratios[1], 3), round(ratios[-2], 3)],
+        "ship": statistics.median(ratios) >= LEAST and ratios[-2] >= 1.0,
+    }
+
+
+def sweep() -> Iterator[str]:
+    """Our own launch settings against each other, without the compiler: how many splits, how many elements a lane."""
+    from rocsolid.ops.shipped import launch
+
+    variants = cases()
+    queries, norms, gates = variants["attention"][1], variants["rms_norm"][1], variants["silu_mul"][1]
+    before = {name: vars(launch)[name] for name in ("_PER_LANE", "_ATTENTION_WARPS")}
+    for splits, warps in itertools.product((1, 2, 4, 7, 14), (4, 8)):
+        vars(launch)["_ATTENTION_WARPS"] = warps
+        graph = captured(
+            lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), queries
+        )
+        yield f"attention, {splits} splits, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    for elements in (2, 4, 8, 16):
+        vars(launch)["_PER_LANE"] = elements
+        norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norms)
+        gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], 0), gates)
+        for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
+            yield f"{name}, {elements} elements a lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    vars(launch).update(before)
+
+
+def rows(found: list[dict[str, Any]]) -> Iterator[str]:
+    """A Markdown table, to paste into the docs."""
+    yield "| operator | shipped, µs | best of Inductor, µs | which | speed over it | shipped |"
+    yield "|---|--:|--:|---|--:|---|"
+    for row in found:
+        times, rival = row["medians_us"], row["best_rival"]
+        low, high = row["speed_from_to"]
+        said = "yes" if row["ship"] else "no"
+        yield (
+            f"| {row['operator']} | {times['shipped']:.2f} | {times[rival]:.2f} | {rival} | "
+            f"{row['speed_over_rival']:.2f} ({low:.2f}–{high:.2f}) | {said} |"
+        )
+
+
+def main() -> None:
+    """Measure all, or those named, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, help="write the record to this file")
+    parser.add_argument(
+        "--sweep", action="store_true", help="try launch settings of our own kernels, and write nothing"
+    )
+    parser.add_argument("--only", nargs="*", default=[], help="operators to measure")
+    args = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("no GPU: nothing to measure")
+    import triton
+
+    torch.manual_seed(0)
+    if args.sweep:
+        with torch.no_grad():
+            print("\n".join(sweep()))
+        return
+    with torch.no_grad():
+        found = [measure(name, *case) for name, case in cases().items() if not args.only or name in args.only]
+    print("\n".join(rows(found)))
+    record = {
+        "schema": "rocsolid/evidence/1",
+        "what": "shipped kernels against Inductor's code for the same function, captured, bf16, at the denoiser's shapes",
+        "command": " ".join(["python", *sys.argv]),
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "shapes": {"tokens": TOKENS, "prefix": PREFIX, "width": WIDTH, "heads": HEADS, "mlp": WIDE},
+        "calls_in_a_graph": CALLS,
+        "rows": found,
+    }
+    if args.out:
+        args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

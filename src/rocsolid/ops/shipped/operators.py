@@ -1,0 +1,128 @@
+"""Registers the shipped operators, and chooses for each call who computes it."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from rocsolid.ops.shipped import amd, references
+from rocsolid.ops.vendor import register_gradients
+
+HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
+
+
+def on_triton(x: Tensor, *others: Tensor) -> bool:
+    """Whether our kernels take these: on one device that has Triton, in a dtype they know."""
+    known = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
+    return bool(x.is_cuda and known and all(o.is_cuda for o in others) and HAS_TRITON)
+
+
+def _row_fits(x: Tensor) -> bool:
+    from rocsolid.ops.shipped.launch import LARGEST_ROW
+
+    return bool(x.shape[-1] <= LARGEST_ROW and x.numel() > 0)
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    if on_triton(x, weight) and _row_fits(x):
+        from rocsolid.ops.shipped.launch import launch_rms_norm
+
+        return launch_rms_norm(x, weight.contiguous(), eps, torch.library.wrap_triton)
+    return references.rms_norm(x, weight, eps).contiguous()
+
+
+def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    if on_triton(x, residual, weight) and _row_fits(x) and x.shape == residual.shape:
+        from rocsolid.ops.shipped.launch import launch_add_rms_norm
+
+        return launch_add_rms_norm(x, residual, weight.contiguous(), eps, torch.library.wrap_triton)
+    normed, total = references.add_rms_norm(x, residual, weight, eps)
+    return normed.contiguous(), total.contiguous()
+
+
+def _silu_mul(gate: Tensor, up: Tensor) -> Tensor:
+    if on_triton(gate, up) and gate.shape == up.shape and gate.numel() > 0:
+        from rocsolid.ops.shipped.launch import launch_gate_mul
+
+        return launch_gate_mul(gate, up, 0, torch.library.wrap_triton)
+    return references.silu_mul(gate, up).contiguous()
+
+
+def _gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - as a schema has it
+    if on_triton(gate, up) and gate.shape == up.shape and gate.numel() > 0:
+        from rocsolid.ops.shipped.launch import launch_gate_mul
+
+        return launch_gate_mul(gate, up, 2 if tanh else 1, torch.library.wrap_triton)
+    return references.gelu_mul(gate, up, tanh).contiguous()
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - as a schema has it
+    if on_triton(q, k, v) and q.numel() > 0 and q.dtype == k.dtype == v.dtype:
+        from rocsolid.ops.shipped.launch import WIDTHS, launch_attention
+
+        if q.shape[-1] in WIDTHS and v.shape[-1] == q.shape[-1]:
+            return launch_attention(q, k, v, scale, causal=causal, wrap=torch.library.wrap_triton)
+    return references.attention(q, k, v, scale, causal).contiguous()
+
+
+def _register(
+    name: str,
+    function: Callable[..., Any],
+    reference: Callable[..., Any],
+    fake: Callable[..., Any] = references.like_first,
+) -> Any:
+    """As an operator that the compiler may look into: it sees the kernel, and launches it without us."""
+    made = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
+    made.register_fake(fake)
+    overload = getattr(torch.ops.rocsolid, name).default
+    register_gradients(f"rocsolid::{name}", overload, reference)
+    return overload
+
+
+_RMS_NORM = _register("rms_norm", _rms_norm, references.rms_norm)
+_ADD_RMS_NORM = _register("add_rms_norm", _add_rms_norm, references.add_rms_norm, references.like_first_twice)
+_SILU_MUL = _register("silu_mul", _silu_mul, references.silu_mul)
+_GELU_MUL = _register("gelu_mul", _gelu_mul, references.gelu_mul)
+_ATTENTION = _register("attention", _attention, references.attention)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Divide each row by its root mean square, and scale the columns."""
+    if amd.takes(x, weight):
+        return amd.OPERATORS["rms_norm"](x, weight, eps)
+    return _RMS_NORM(x, weight, eps)
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Add the residual, then norm: returns the norm and the sum, which is the next residual."""
+    if amd.takes(x, residual, weight):
+        normed, total = amd.OPERATORS["add_rms_norm"](x, residual, weight, eps)
+    else:
+        normed, total = _ADD_RMS_NORM(x, residual, weight, eps)
+    return normed, total
+
+
+def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
+    """`silu(gate) * up`; the halves of one tensor are taken as they lie."""
+    return _SILU_MUL(gate, up)
+
+
+def gelu_mul(gate: Tensor, up: Tensor, *, tanh: bool = False) -> Tensor:
+    """`gelu(gate) * up`; `tanh` for the approximation."""
+    return _GELU_MUL(gate, up, tanh)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, causal: bool = False) -> Tensor:
+    """Softmax attention over [batch, heads, tokens, width]; fewer heads of keys and values are shared among those of queries."""
+    if amd.takes(q, k, v):
+        return amd.OPERATORS["attention"](q, k, v, scale, causal)
+    return _ATTENTION(q, k, v, scale, causal)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A matrix product with the weight's transpose: by the vendor's tuned GEMM where there is one, by torch elsewhere."""
+    if amd.takes(x, weight):
+        return amd.OPERATORS["linear"](x, weight, bias)
+    return references.linear(x, weight, bias)

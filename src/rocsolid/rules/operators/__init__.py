@@ -1,0 +1,1 @@
+"""What makes an operator unfit for compile or capture."""

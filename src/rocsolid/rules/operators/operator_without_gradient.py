@@ -1,0 +1,30 @@
+"""An operator has no gradient.
+
+## What it does
+Looks whether the dispatcher has anything to call when an input of the operator wants gradients.
+
+## Why it matters
+Its result silently wants no gradient, or backward fails. For inference it does not matter.
+
+## Example
+    torch.library.custom_op("vendor::norm", ...)             # no register_autograd
+
+## Use instead
+    rs.vendor_op("mine::norm", vendor.norm, reference=plain)   # differentiates the reference
+
+## When to allow it
+When the operator is used for inference only.
+"""
+
+from rocsolid.model.finding import Rule, Severity
+
+RULE = Rule(
+    code="OPR004",
+    name="operator-without-gradient",
+    severity=Severity.INFO,
+    seen="{subject} has no gradient",
+    why="Training through it fails, or passes it by. For inference it does not matter.",
+    cure="torch.library.register_autograd({subject!r}, backward, setup_context=...), or rs.vendor_op with a reference",
+    check="rs.audit_op({subject!r})",
+    since="0.2",
+)

@@ -1,0 +1,97 @@
+"""What torch knows about an operator, beyond what it tells in public."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rocsolid.errors import UnknownNameError
+from rocsolid.torchapi.doors import door
+
+_HAS_FAKE = door("torch._library.utils", "has_fake_kernel", "2.7..")
+_HAS_KERNEL = door("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
+_ALL_NAMES = door("torch._C", "_dispatch_get_all_op_names", "2.4..")
+_FILL = door("torch._library.utils", "fill_defaults", "2.4..")
+
+_DEVICES: Final = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_AUTOGRAD: Final = ("Autograd", "AutogradCUDA", "AutogradCPU", "CompositeImplicitAutograd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of an operator."""
+
+    name: str
+    type: str
+    written: bool
+    aliased: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorFacts:
+    """What the dispatcher has about one operator."""
+
+    name: str
+    schema: str
+    arguments: tuple[Argument, ...]
+    returns: tuple[str, ...]
+    returns_alias: bool
+    has_fake: bool
+    has_autograd: bool
+    devices: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def operator(name: str) -> Any:
+    """The overload `namespace::name` or `namespace::name.overload`; raises UnknownNameError with the near matches."""
+    import torch
+
+    space, colons, rest = name.partition("::")
+    packet_name, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, space, None), packet_name, None) if colons else None
+    found = getattr(packet, overload or "default", None) if packet is not None else None
+    if packet is not None and found is None and not overload:
+        names = packet.overloads()
+        found = getattr(packet, names[0]) if names else None
+    if found is None:
+        known = {str(n).partition(".")[0] for n in _ALL_NAMES.reach()()}
+        raise UnknownNameError(kind="operator", name=name, known=sorted(known))
+    return found
+
+
+def facts_of(overload: Any) -> OperatorFacts:
+    """Everything the dispatcher tells about an overload."""
+    schema = overload._schema
+    name = str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
+    has = _HAS_KERNEL.reach()
+    return OperatorFacts(
+        name=str(schema.name),
+        schema=str(schema),
+        arguments=tuple(
+            Argument(
+                name=a.name,
+                type=str(a.type),
+                written=bool(a.alias_info is not None and a.alias_info.is_write),
+                aliased=a.alias_info is not None,
+            )
+            for a in schema.arguments
+        ),
+        returns=tuple(str(r.type) for r in schema.returns),
+        returns_alias=any(r.alias_info is not None for r in schema.returns),
+        has_fake=_has_fake(overload, name),
+        has_autograd=any(has(name, key) for key in _AUTOGRAD),
+        devices=tuple(key for key in _DEVICES if has(name, key)),
+        tags=tuple(sorted(str(tag).rpartition(".")[2] for tag in overload.tags)),
+    )
+
+
+def _has_fake(overload: Any, name: str) -> bool:
+    if _HAS_FAKE.is_open():
+        return bool(_HAS_FAKE.reach()(overload))
+    has = _HAS_KERNEL.reach()
+    return bool(has(name, "Meta") or has(name, "CompositeImplicitAutograd"))
+
+
+def with_defaults(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Every argument by place: torch leaves out those that have their default."""
+    filled, named = _FILL.reach()(overload._schema, tuple(args), dict(kwargs))
+    return (*filled, *named.values())

@@ -1,0 +1,511 @@
+"""Functions that break a graph, one for each of many ids of torch's own register, and each as it reads when cured.
+
+The line that breaks carries the comment `breaks here`.
+"""
+
+import copy
+import inspect
+import json
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody writes it
+
+logger = logging.getLogger("corpus")
+LOCK = threading.Lock()
+LSTM = torch.nn.LSTM(3, 3)
+CELL = torch.nn.LSTMCell(3, 3)
+CELL.load_state_dict({name.removesuffix("_l0"): value for name, value in LSTM.state_dict().items()})
+CHOICES = [torch.full((3,), 1.0), torch.full((3,), 2.0)]
+
+
+def an_input() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3) - 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to break a graph."""
+
+    id: str
+    cause: str  # a few words that the cause must hold
+    broken: Callable[..., Any]
+    cured: Callable[..., Any]
+    more: tuple[Any, ...] = ()  # what the cured function takes besides
+    same: bool = True  # both give the same answer
+
+    @property
+    def line(self) -> int:
+        lines, first = inspect.getsourcelines(self.broken)
+        return next(first + n for n, line in enumerate(lines) if "breaks here" in line)
+
+
+def branch(x: Any) -> Any:
+    if x.sum() > 0:  # breaks here
+        return x * 2
+    return x - 1
+
+
+def branch_cured(x: Any) -> Any:
+    return torch.where(x.sum() > 0, x * 2, x - 1)
+
+
+def item(x: Any) -> Any:
+    scale = x.max().item()  # breaks here
+    return x / scale
+
+
+def item_cured(x: Any) -> Any:
+    scale = x.max()
+    return x / scale
+
+
+def asked_for(x: Any) -> Any:
+    x = x + 1
+    torch._dynamo.graph_break()  # breaks here
+    return x * 2
+
+
+def asked_for_cured(x: Any) -> Any:
+    x = x + 1
+    return x * 2
+
+
+@torch.compiler.disable
+def vendor(x: Any) -> Any:
+    return x * 2
+
+
+def vendor_plain(x: Any) -> Any:
+    return x * 2
+
+
+def disabled(x: Any) -> Any:
+    return vendor(x + 1) + 1  # breaks here
+
+
+def disabled_cured(x: Any) -> Any:
+    return vendor_plain(x + 1) + 1
+
+
+def printing(x: Any) -> Any:
+    y = x + 1
+    print("sum", y.sum())  # noqa: T201 # breaks here
+    return y * 2
+
+
+def printing_cured(x: Any) -> Any:
+    y = x + 1
+    return y * 2
+
+
+def logging_(x: Any) -> Any:
+    y = x + 1
+    logger.info("here")  # breaks here
+    return y * 2
+
+
+def clock(x: Any) -> Any:
+    y = x + 1
+    time.sleep(0)  # breaks here
+    return y * 2
+
+
+def warned(x: Any) -> Any:
+    y = x + 1
+    warnings.warn("slow path", stacklevel=2)  # breaks here
+    return y * 2
+
+
+def locked(x: Any) -> Any:
+    with LOCK:  # breaks here
+        y = x + 1
+    return y * 2
+
+
+def masked(x: Any) -> Any:
+    return x[x > 0].sum()  # breaks here
+
+
+def masked_cured(x: Any) -> Any:
+    return torch.where(x > 0, x, 0).sum()
+
+
+def equal(x: Any) -> Any:
+    return x * 2 if torch.equal(x, x + 1) else x * 3  # breaks here
+
+
+def equal_cured(x: Any) -> Any:
+    return torch.where((x == x + 1).all(), x * 2, x * 3)
+
+
+def resized(x: Any) -> Any:
+    y = x.clone()
+    y.resize_(3, 2)  # breaks here
+    return y * 2
+
+
+def resized_cured(x: Any) -> Any:
+    y = x.clone()
+    y = y.reshape(3, 2)
+    return y * 2
+
+
+def random_in_place(x: Any) -> Any:
+    return x + torch.empty(3).random_(0, 5)  # breaks here
+
+
+def random_in_place_cured(x: Any) -> Any:
+    return x + torch.randint(0, 5, (3,))
+
+
+def uniform(x: Any) -> Any:
+    return x + torch.empty(3).uniform_(**{"from": 0.0, "to": 1.0})  # breaks here
+
+
+def uniform_cured(x: Any) -> Any:
+    return x + torch.empty(3).uniform_(0.0, 1.0)
+
+
+def listed(x: Any) -> Any:
+    return x * sum((x + 1).flatten().tolist())  # breaks here
+
+
+def listed_cured(x: Any) -> Any:
+    return x * (x + 1).sum()
+
+
+def deep_copy(x: Any) -> Any:
+    return copy.deepcopy(x + 1) * 2  # breaks here
+
+
+def deep_copy_cured(x: Any) -> Any:
+    return (x + 1).clone() * 2
+
+
+def recurrent(x: Any) -> Any:
+    return LSTM(x)[0]  # breaks here
+
+
+def recurrent_cured(x: Any) -> Any:
+    h = c = torch.zeros(3)
+    rows = []
+    for row in x:
+        h, c = CELL(row, (h, c))
+        rows.append(h)
+    return torch.stack(rows)
+
+
+def class_inside(x: Any) -> Any:
+    class Box:  # breaks here
+        scale = 2
+
+    return x * Box.scale
+
+
+class Box:
+    """Made outside."""
+
+    scale = 2
+
+
+def class_inside_cured(x: Any) -> Any:
+    return x * Box.scale
+
+
+def permuted(x: Any) -> Any:
+    return x + torch.from_numpy(np.random.permutation(3))  # noqa: NPY002 # breaks here
+
+
+def permuted_cured(x: Any) -> Any:
+    return x + torch.randperm(3)
+
+
+def sorted_(x: Any) -> Any:
+    return torch.stack(sorted([x[1] + 1, x[0] + 1], key=lambda row: row.sum()))  # breaks here
+
+
+def sorted_cured(x: Any) -> Any:
+    rows = torch.stack([x[1] + 1, x[0] + 1])
+    return rows[rows.sum(1).argsort()]
+
+
+def classes(x: Any) -> Any:
+    return F.one_hot(x.abs().long()) + 1  # breaks here
+
+
+def classes_cured(x: Any) -> Any:
+    return F.one_hot(x.abs().long(), num_classes=4) + 1
+
+
+def sparse(x: Any) -> Any:
+    return (x + 1).to_sparse().to_dense() * 2  # breaks here
+
+
+def sparse_cured(x: Any) -> Any:
+    return torch.where(x + 1 != 0, x + 1, 0) * 2
+
+
+def leaf(x: Any) -> Any:
+    w = torch.ones(3, requires_grad=True)  # breaks here
+    return (x * w).detach()
+
+
+def leaf_cured(x: Any, w: Any) -> Any:
+    return (x * w).detach()
+
+
+def parameter(x: Any) -> Any:
+    w = torch.nn.Parameter(x.sum(0))  # breaks here
+    return (x * w).detach()
+
+
+def parameter_cured(x: Any) -> Any:
+    w = x.sum(0)
+    return (x * w).detach()
+
+
+def is_inference(x: Any) -> Any:
+    return x * 2 if x.is_inference() else x * 3  # breaks here
+
+
+def is_inference_cured(x: Any) -> Any:
+    return x * 2 if not torch.is_grad_enabled() else x * 3
+
+
+def inference_mode(x: Any) -> Any:
+    return x * 2 if torch.is_inference_mode_enabled() else x * 3  # breaks here
+
+
+def wants_grad(x: Any) -> Any:
+    y = x + 1
+    y.requires_grad = True  # breaks here
+    return (y * 2).detach()
+
+
+def wants_grad_cured(x: Any) -> Any:
+    y = x + 1
+    return (y * 2).detach()
+
+
+def as_text(x: Any) -> Any:
+    return x * len(repr(x + 1))  # breaks here
+
+
+def as_text_cured(x: Any) -> Any:
+    return x * len(repr(tuple(x.shape)))
+
+
+def formatted(x: Any) -> Any:
+    name = f"{x + 1}"
+    return x * len(name)  # breaks here
+
+
+def formatted_cured(x: Any) -> Any:
+    name = f"{tuple(x.shape)}"
+    return x * len(name)
+
+
+def generator(x: Any) -> Iterator[Any]:  # breaks here
+    yield x + 1
+
+
+def generator_cured(x: Any) -> Any:
+    return x + 1
+
+
+def address(x: Any) -> Any:
+    y = x + 1
+    return y * 2 if y.data_ptr() == x.data_ptr() else y * 3  # breaks here
+
+
+def address_cured(x: Any) -> Any:
+    y = x + 1
+    return y * 2 if y is x else y * 3
+
+
+def data(x: Any) -> Any:
+    y = x.clone()
+    y.data = torch.ones(2, 3, dtype=torch.float64)  # breaks here
+    return y * 2
+
+
+def data_cured(x: Any) -> Any:
+    y = x.clone()
+    y = torch.ones(2, 3, dtype=torch.float64)
+    return y * 2
+
+
+def seeded(x: Any) -> Any:
+    g = torch.Generator()  # breaks here
+    return x + torch.rand(2, 3, generator=g)
+
+
+def seeded_cured(x: Any, noise: Any) -> Any:
+    return x + noise
+
+
+def in_loop(x: Any) -> Any:
+    for _ in range(3):
+        x = x + 1
+        torch._dynamo.graph_break()  # breaks here
+    return x
+
+
+def in_loop_cured(x: Any) -> Any:
+    for _ in range(3):
+        x = x + 1
+    return x
+
+
+def inner_grad(x: Any) -> Any:
+    y = x.detach().requires_grad_()
+    return torch.autograd.grad((y * y).sum(), y)[0]  # breaks here
+
+
+def inner_grad_cured(x: Any) -> Any:
+    return torch.func.grad(lambda y: (y * y).sum())(x)
+
+
+def parsed(x: Any) -> Any:
+    return x * json.loads("2")  # breaks here
+
+
+def parsed_cured(x: Any, scale: Any) -> Any:
+    return x * scale
+
+
+def new_global(x: Any) -> Any:
+    global LAST  # noqa: PLW0603 - the break wants it
+    LAST = x + 1  # type: ignore[name-defined]
+    return LAST * 2  # type: ignore[name-defined] # breaks here
+
+
+def new_global_cured(x: Any) -> Any:
+    last = x + 1
+    return last * 2
+
+
+def out_across(x: Any) -> Any:
+    out = torch.empty(3, 2).t()
+    torch.add(x, x, out=out)  # breaks here
+    return out * 2
+
+
+def out_across_cured(x: Any) -> Any:
+    return (x + x) * 2
+
+
+def out_empty(x: Any) -> Any:
+    out = torch.empty(0)
+    torch.add(x, x, out=out)  # breaks here
+    return out * 2
+
+
+def identity(x: Any) -> Any:
+    y = x + 1
+    return y * 2 if id(y) == 3 else y * 3  # breaks here
+
+
+def identity_cured(x: Any) -> Any:
+    y = x + 1
+    return y * 3
+
+
+def shared(x: Any) -> Any:
+    return (x + 1).share_memory_() * 2  # breaks here
+
+
+def shared_cured(x: Any) -> Any:
+    return (x + 1) * 2
+
+
+def opened(x: Any) -> Any:
+    y = x + 1
+    handle = open(os.devnull)  # noqa: SIM115, PTH123 # breaks here
+    handle.close()
+    return y * 2
+
+
+@torch.library.custom_op("corpus::nofake", mutates_args=())
+def no_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("corpus::fake", mutates_args=())
+def with_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+with_fake.register_fake(torch.empty_like)
+
+
+def unfaked(x: Any) -> Any:
+    return torch.ops.corpus.nofake(x + 1) + 1  # breaks here
+
+
+def unfaked_cured(x: Any) -> Any:
+    return torch.ops.corpus.fake(x + 1) + 1
+
+
+def doubled(x: Any) -> Any:
+    y = x + 1
+    return y * 2
+
+
+CASES = [
+    Case("GB0170", "branch depends on a value", branch, branch_cured),
+    Case("GB0124", "fetched into Python", item, item_cured),
+    Case("GB0025", "asks for a graph break", asked_for, asked_for_cured),
+    Case("GB0098", "torch.compiler.disable", disabled, disabled_cured),
+    Case("GB0059", "print needs the values", printing, printing_cured),
+    Case("GB0291", "logger", logging_, doubled),
+    Case("GB0007", "clock", clock, doubled),
+    Case("GB0142", "context manager", locked, doubled),
+    Case("GB0036", "decides the result's shape", masked, masked_cured),
+    Case("GB0033", "answers with a Python value", equal, equal_cured),
+    Case("GB0126", "memory is changed", resized, resized_cured),
+    Case("GB0107", "random_", random_in_place, random_in_place_cured, same=False),
+    Case("GB0110", "uniform_", uniform, uniform_cured, same=False),
+    Case("GB0109", "Python list", listed, listed_cured),
+    Case("GB4198", "deepcopy", deep_copy, deep_copy_cured),
+    Case("GB0014", "recurrent", recurrent, recurrent_cured),
+    Case("GB8977", "class is made", class_inside, class_inside_cured),
+    Case("GB0294", "numpy", permuted, permuted_cured, same=False),
+    Case("GB0207", "sort compares tensors", sorted_, sorted_cured),
+    Case("GB0246", "num_classes", classes, classes_cured),
+    Case("GB0277", "sparse", sparse, sparse_cured),
+    Case("GB0225", "leaf that wants gradients", leaf, leaf_cured, (torch.ones(3, requires_grad=True),)),
+    Case("GB0264", "parameter is made", parameter, parameter_cured),
+    Case("GB0045", "inference mode", is_inference, is_inference_cured),
+    Case("GB0046", "inference mode", inference_mode, is_inference_cured),
+    Case("GB0206", "requires_grad is switched on", wants_grad, wants_grad_cured),
+    Case("GB0569", "turned into text", as_text, as_text_cured, same=False),
+    Case("GB0003", "generator", generator, generator_cured, same=False),
+    Case("GB5976", "address", address, address_cured),
+    Case("GB0056", "`.data`", data, data_cured),
+    Case("GB0363", "torch.Generator", seeded, seeded_cured, (torch.rand(2, 3),), same=False),
+    Case("GB7000", "inside a loop", in_loop, in_loop_cured),
+    Case("GB9186", "torch.autograd.grad", inner_grad, inner_grad_cured),
+    Case("GB0156", "text is parsed", parsed, parsed_cured, (2,)),
+    Case("GB0354", "global is read", new_global, new_global_cured),
+    Case("GB0242", "not contiguous", out_across, out_across_cured),
+    Case("GB0247", "another shape", out_empty, out_across_cured),
+    Case("GB9316", "identity of an object", identity, identity_cured),
+    Case("GB0117", "shared memory", shared, shared_cured),
+    Case("GB4315", "says nothing about the shape", unfaked, unfaked_cured),
+]
+# Other things behind an id that stands above: the words must tell them apart.
+MORE = [
+    Case("GB0007", "warning is raised", warned, doubled),
+    Case("GB0059", "file is opened", opened, doubled),
+    Case("GB0088", "turned into text", formatted, formatted_cured, same=False),
+]

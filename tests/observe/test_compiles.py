@@ -1,0 +1,342 @@
+"""The compile log: every graph once, with its phases, kernels, cache and reasons; forward, backward, threads, resets."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch: Any = pytest.importorskip("torch")
+
+from rocsolid.api.observing import record_compiles  # noqa: E402
+from rocsolid.errors import UsageError  # noqa: E402
+from rocsolid.model.compile_log import Cache, CompiledGraph, CompileLog, GraphKind  # noqa: E402
+from rocsolid.observe.assemble import phase_word  # noqa: E402
+from rocsolid.observe.kernels import kernels_of, kind_of  # noqa: E402
+from rocsolid.observe.recorder import CompileRecorder  # noqa: E402
+from rocsolid.torchapi import compile_events  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def fresh_number() -> float:
+    """A constant that no cache has seen."""
+    return random.SystemRandom().random()
+
+
+@pytest.fixture(scope="module")
+def trained() -> CompileLog:
+    """One function compiled by Inductor, forward and backward; then Dynamo is reset and it is compiled again."""
+    number = fresh_number()
+
+    def loss(x: Any, w: Any) -> Any:
+        return torch.tanh(x @ w * number).sum()
+
+    with record_compiles() as recorder:
+        for _ in range(2):
+            compiled = torch.compile(loss)
+            compiled(torch.ones(3, 4), torch.ones(4, 5, requires_grad=True)).backward()
+            torch._dynamo.reset()
+    return recorder.log
+
+
+def test_each_graph_is_there_once(trained: CompileLog) -> None:
+    assert [(g.number, g.kind) for g in trained.graphs] == [
+        (1, GraphKind.FORWARD),
+        (2, GraphKind.BACKWARD),
+        (3, GraphKind.FORWARD),
+        (4, GraphKind.BACKWARD),
+    ]
+    assert {g.compile_id for g in trained.graphs} == {"0/0"}  # torch counts from the start again after a reset
+    assert all(g.function.endswith("loss") for g in trained.graphs)
+    assert all(g.place.startswith(f"{__file__}:") for g in trained.graphs)
+    assert all(g.called_from.startswith(f"{__file__}:") for g in trained.graphs)
+    assert all(g.finished for g in trained.graphs)
+    assert trained.breaks == ()
+
+
+def test_the_first_time_is_a_miss_and_the_second_a_hit(trained: CompileLog) -> None:
+    assert [g.cache for g in trained.graphs] == [Cache.MISS, Cache.MISS, Cache.HIT, Cache.HIT]
+
+
+def test_kernels_are_there_fresh_or_from_the_cache(trained: CompileLog) -> None:
+    first, backward, again, backward_again = trained.graphs
+
+    assert {k.kind for k in first.kernels} == {"cpp", "extern"}
+    assert [(k.name, k.launches) for k in first.kernels] == [(k.name, k.launches) for k in again.kernels]
+    assert [k.name for k in backward.kernels] == [k.name for k in backward_again.kernels]
+    assert first.launches == 2
+    (fused,) = [k for k in first.kernels if k.kind == "cpp"]
+    assert "tanh" in fused.name
+    assert "kernel(" in fused.code
+    assert first.nodes_before_fusion >= 2
+    assert fused.places
+    assert all(place.startswith(__file__) for place in fused.places)
+
+
+def test_operators_and_nodes_are_counted(trained: CompileLog) -> None:
+    forward, backward = trained.graphs[:2]
+
+    assert forward.operators["aten.mm"] == 1
+    assert forward.operators["aten.tanh"] == 1
+    assert backward.operators["aten.mm"] == 1
+    assert (forward.inputs, forward.nodes > 5, backward.nodes > 5) == (2, True, True)
+
+
+def test_phases_add_up_and_nothing_counts_twice(trained: CompileLog) -> None:
+    for graph in trained.graphs:
+        assert sum(graph.phases.values()) == pytest.approx(graph.seconds)
+        assert graph.seconds <= trained.seconds
+    assert sum(g.seconds for g in trained.graphs) <= trained.seconds
+    assert "compiling kernels" in trained.graphs[0].phases
+    assert trained.graphs[0].phases.get("other", 0) < 0.05 * trained.graphs[0].seconds
+    assert trained.graphs[0].device_graph == "not asked for"
+    spans = trained.graphs[0].spans
+    assert spans[0].depth == 0
+    assert spans[0].seconds == pytest.approx(max(s.seconds for s in spans))
+
+
+def test_what_torch_times_has_a_word() -> None:
+    assert phase_word("bytecode_tracing") == "tracing"
+    assert phase_word("mm_template_autotuning") == "autotuning"
+    assert phase_word("CachingAutotuner.benchmark_all_configs") == "autotuning"
+    assert phase_word("something new") == "other"
+
+
+def eager(graph: Any, _inputs: Any) -> Any:
+    return graph.forward
+
+
+def graphs_of(act: Callable[[Callable[..., Any]], object], function: Callable[..., Any]) -> tuple[CompiledGraph, ...]:
+    with record_compiles() as recorder:
+        act(torch.compile(function, backend=eager))
+    return recorder.graphs
+
+
+def test_worker_threads_are_heard() -> None:
+    with record_compiles() as recorder:
+        threads = [
+            threading.Thread(
+                target=lambda k=k: torch.compile(lambda x: x.sin() * k, backend=eager)(torch.ones(2)),
+                name=f"worker-{k}",
+            )
+            for k in (2, 3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert {g.thread for g in recorder.graphs} == {"worker-2", "worker-3"}
+
+
+def test_reduce_overhead_says_why_there_is_no_device_graph() -> None:
+    with record_compiles() as recorder:
+        torch.compile(lambda x: x.sin() + 1, mode="reduce-overhead")(torch.ones(2))
+
+    (graph,) = recorder.graphs
+    assert graph.kind is GraphKind.INFERENCE
+    if not torch.cuda.is_available():
+        assert graph.device_graph == "skipped: multiple devices"
+
+
+def test_a_function_compiled_before_is_heard_when_it_is_compiled_again() -> None:
+    compiled = torch.compile(lambda x: x + 1, backend=eager)
+    compiled(torch.ones(2, 2))
+    with record_compiles() as recorder:
+        compiled(torch.ones(3, 3))
+
+    (graph,) = recorder.graphs
+    assert graph.recompile is not None
+    assert graph.recompile.against == "0/0"
+
+
+def test_graphs_that_came_by_no_frame_are_seen_one_by_one() -> None:
+    with record_compiles() as recorder:
+        for number in (2, 3):
+            graph = torch.fx.symbolic_trace(lambda x, n=number: (x.sin() * n,), concrete_args={"n": number})
+            torch._inductor.compile(graph, [torch.ones(2)])
+
+    assert [(g.launches, g.kind) for g in recorder.graphs] == [(1, GraphKind.INFERENCE)] * 2
+
+
+def test_recorders_may_overlap_and_leave_nothing_behind() -> None:
+    from torch._dynamo.utils import ChromiumEventLogger
+    from torch._inductor.output_code import CompiledFxGraph
+
+    before = (ChromiumEventLogger.log_event_start, CompiledFxGraph.post_compile)
+    first, second = CompileRecorder(), CompileRecorder()
+    first.__enter__()
+    second.__enter__()
+    torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
+    first.__exit__()
+    torch.compile(lambda x: x + 2, backend=eager)(torch.ones(2))
+    second.__exit__()
+    torch.compile(lambda x: x + 3, backend=eager)(torch.ones(2))
+
+    assert (len(first.graphs), len(second.graphs)) == (1, 2)
+    assert (ChromiumEventLogger.log_event_start, CompiledFxGraph.post_compile) == before
+    with first, pytest.raises(UsageError, match="recording already"):
+        first.__enter__()
+
+
+def test_a_frame_without_operations_is_no_graph() -> None:
+    with record_compiles() as recorder:
+        torch.compile(lambda x: x.shape[0], backend=eager)(torch.ones(2))
+
+    assert recorder.graphs == ()
+    assert [f.why for f in recorder.log.uncompiled] == ["no tensor operation in it"]
+
+
+def test_it_tells_what_is_being_compiled_now() -> None:
+    said: list[str] = []
+
+    def slow(graph: Any, _inputs: Any) -> Any:
+        said.extend(str(compiling) for compiling in recorder.now())
+        return graph.forward
+
+    def waited_for(x: Any) -> Any:
+        return x.sin() + 1
+
+    with record_compiles() as recorder:
+        torch.compile(waited_for, backend=slow)(torch.ones(2))
+
+    assert said == ["graph 1, waited_for, 4 nodes, 0 s: calling the backend"]
+    assert recorder.now() == ()
+
+
+def test_listening_costs_less_than_two_percent_of_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that we do in a compile goes through one function; its time is held against the compile's."""
+    spent = [0.0]
+    plain = compile_events._harmless
+
+    def timed(*args: Any, **kwargs: Any) -> None:
+        begin = time.perf_counter()
+        plain(*args, **kwargs)
+        spent[0] += time.perf_counter() - begin
+
+    monkeypatch.setattr(compile_events, "_harmless", timed)
+    number = fresh_number()
+    layers = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(6)))
+    with record_compiles() as recorder:
+        torch.compile(lambda x: layers(x) * number)(torch.ones(2, 16))
+
+    assert spent[0] > 0
+    assert spent[0] < 0.02 * recorder.log.compile_s
+
+
+def test_a_hook_that_fails_does_not_hurt_the_compile(caplog: pytest.LogCaptureFixture) -> None:
+    def deaf(_event: object) -> None:
+        raise RuntimeError
+
+    stop = compile_events.hear(deaf)
+    try:
+        answer = torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
+    finally:
+        stop()
+    assert answer.tolist() == [2, 2]
+    assert "could not be noted" in caplog.text
+
+
+TRITON = """# AOT ID: ['0_forward']
+import torch
+aten = torch.ops.aten
+async_compile = AsyncCompile()
+
+
+# kernel path: /tmp/x.py
+# Topologically Sorted Source Nodes: [mul, relu], Original ATen: [aten.mul, aten.relu]
+# Source node to ATen node mapping:
+#   mul => mul
+triton_poi_fused_mul_relu_0 = async_compile.triton('triton_poi_fused_mul_relu_0', '''
+import triton
+@triton_heuristics.pointwise(size_hints={'x': 16})
+@triton.jit
+def triton_poi_fused_mul_relu_0(in_ptr0): pass
+''', device_str='cuda')
+
+
+# Topologically Sorted Source Nodes: [linear], Original ATen: [aten.addmm]
+triton_tem_fused_addmm_1 = async_compile.triton('triton_tem_fused_addmm_1', '''
+@triton_heuristics.template(num_stages=2)
+def triton_tem_fused_addmm_1(): pass
+''', device_str='cuda')
+
+async_compile.wait(globals())
+del async_compile
+
+class Runner:
+    def call(self, args):
+        arg0, = args
+        with torch.cuda._DeviceGuard(0):
+            buf0 = empty_strided_cuda((4, 4), (4, 1), torch.float32)
+            # Topologically Sorted Source Nodes: [mm], Original ATen: [aten.mm]
+            extern_kernels.mm(arg0, arg0, out=buf0)
+            triton_poi_fused_mul_relu_0.run(buf0, 16, stream=stream0)
+            triton_poi_fused_mul_relu_0.run(buf0, 16, stream=stream0)
+            triton_tem_fused_addmm_1.run(buf0, stream=stream0)
+            multi_kernel_0.run(buf0, stream=stream0)
+            buf3 = torch.ops.vendor.attention.default(buf0)
+        return (buf0, )
+
+def benchmark_compiled_module(times=10):
+    triton_poi_fused_mul_relu_0.run(1)
+"""
+
+
+def test_a_program_with_triton_kernels_is_read() -> None:
+    kernels = kernels_of(TRITON, {"mul": "model.py:3", "relu": "model.py:4"})
+
+    assert kind_of(TRITON) is GraphKind.FORWARD
+    assert [(k.name, k.kind, k.launches) for k in kernels] == [
+        ("triton_poi_fused_mul_relu_0", "triton", 2),
+        ("triton_tem_fused_addmm_1", "template", 1),
+        ("extern_kernels.mm", "extern", 1),
+        ("multi_kernel_0", "triton", 1),
+        ("torch.ops.vendor.attention.default", "extern", 1),
+    ]
+    assert kernels[0].places == ("model.py:3", "model.py:4")
+    assert kernels[0].operators == ("aten.mul", "aten.relu")
+    assert kernels[0].code.startswith("import triton")
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_triton_kernels_and_device_graphs_are_seen() -> None:
+    number = fresh_number()
+
+    def function(x: Any) -> Any:
+        return torch.relu(x @ x * number).sum(-1)
+
+    x = torch.randn(64, 64, device="cuda")
+    with record_compiles() as recorder, torch.no_grad():
+        compiled = torch.compile(function, mode="reduce-overhead")
+        for _ in range(3):
+            compiled(x)
+
+    (graph,) = recorder.graphs
+    assert graph.device_graph == "captured"
+    assert {"triton", "extern"} <= {k.kind for k in graph.kernels}
+    (fused,) = [k for k in graph.kernels if k.kind == "triton"]
+    assert "aten.relu" in fused.operators
+    assert all(place.startswith(__file__) for place in fused.places)
+    assert fused.places
+    assert "@triton.jit" in fused.code
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_autotuning_is_timed() -> None:
+    number = fresh_number()
+    x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
+    with record_compiles() as recorder, torch.no_grad():
+        torch.compile(lambda x: x @ x * number, options={"max_autotune": True})(x)
+
+    (graph,) = recorder.graphs
+    assert graph.autotuning_s > 0

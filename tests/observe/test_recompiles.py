@@ -1,0 +1,229 @@
+"""Recompiles: the guard that failed, in plain words; and the cure makes one compile of two."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch: Any = pytest.importorskip("torch")
+
+from rocsolid.api.observing import record_compiles  # noqa: E402
+from rocsolid.catalog.recompiles import RECOMPILES, recompile_cure  # noqa: E402
+from rocsolid.model.compile_log import Recompile  # noqa: E402
+from rocsolid.observe.assemble import recompile_of  # noqa: E402
+from rocsolid.observe.findings import recompile_findings  # noqa: E402
+
+SCALE = 2
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def added(x: Any, *more: Any) -> Any:
+    for other in more:
+        x = x + (len(other) if isinstance(other, (str, list)) else other if other is not None else 0)
+    return x * 2
+
+
+def scaled(x: Any) -> Any:
+    return x * SCALE
+
+
+def scaled_by(x: Any, scale: Any) -> Any:
+    return x * scale
+
+
+def applied(x: Any, f: Any) -> Any:
+    return f(x)
+
+
+class Counting(torch.nn.Module):  # type: ignore[misc]
+    """Counts its calls in a Python int, or in a buffer."""
+
+    def __init__(self, *, buffer: bool) -> None:
+        super().__init__()
+        self.count: Any = 0
+        if buffer:
+            del self.count
+            self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        return x * self.count
+
+
+def set_scale(value: int) -> int:
+    global SCALE  # noqa: PLW0603 - the guard is on a global
+    SCALE = value
+    return value
+
+
+def in_modes(f: Any, *modes: Any) -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    for mode in modes:
+        with mode():
+            f(x)
+
+
+def one() -> Any:
+    return torch.ones(2, 3)
+
+
+def plus(x: Any) -> Any:
+    return x + 1
+
+
+def autocast() -> Any:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One reason to compile again."""
+
+    cause: str
+    again: Callable[[Any], object]
+    cured: Callable[[Any], object]
+    function: Callable[..., Any] = added
+    cured_function: Callable[..., Any] | None = None
+
+
+def dynamic(f: Any, *sizes: int) -> None:
+    for size in sizes:
+        x = torch.ones(size, 3)
+        torch._dynamo.mark_dynamic(x, 0)
+        f(x)
+
+
+CASES = {
+    "size": Case("a size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)),
+    "size one": Case(
+        "a size of 0 or 1",
+        lambda f: [f(torch.ones(n, 3)) for n in (2, 1)],
+        lambda f: [f(torch.ones(2, 3)) for _ in "ab"],
+    ),
+    "dtype": Case(
+        "another dtype", lambda f: [f(one()), f(one().double())], lambda f: [f(one()), f(one().double().float())]
+    ),
+    "rank": Case(
+        "number of dimensions",
+        lambda f: [f(one()), f(torch.ones(2, 1, 3))],
+        lambda f: [f(x.reshape(-1, 3)) for x in (one(), torch.ones(2, 1, 3))],
+    ),
+    "stride": Case(
+        "lies differently in memory",
+        lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2])],
+        lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2].contiguous())],
+    ),
+    "requires_grad": Case(
+        "wants gradients",
+        lambda f: [f(one()), f(one().requires_grad_())],
+        lambda f: [f(one()), f(one().requires_grad_().detach())],
+    ),
+    "grad mode": Case(
+        "gradients on and off",
+        lambda f: in_modes(f, torch.enable_grad, torch.no_grad),
+        lambda f: in_modes(f, torch.no_grad, torch.no_grad),
+    ),
+    "autocast": Case(
+        "inside and outside autocast",
+        lambda f: in_modes(f, autocast, torch.enable_grad),
+        lambda f: in_modes(f, autocast, autocast),
+    ),
+    "float": Case(
+        "a Python float changes",
+        lambda f: [f(one(), n * 1.5) for n in (1, 3)],
+        lambda f: [f(one(), torch.tensor(n * 1.5)) for n in (1, 3)],
+    ),
+    "int": Case(
+        "a Python int changed",
+        lambda f: [f(one(), n) for n in (2, 3)],
+        lambda f: [f(one(), torch.tensor(n)) for n in (2, 3)],
+    ),
+    "string": Case(
+        "a string has another value",
+        lambda f: [f(one(), t) for t in ("ab", "abc")],
+        lambda f: [f(one(), "ab") for _ in "ab"],
+    ),
+    "none": Case(
+        "None", lambda f: [f(one(), None), f(one(), one())], lambda f: [f(one(), torch.zeros(2, 3)), f(one(), one())]
+    ),
+    "length": Case(
+        "another length",
+        lambda f: [f(one(), [1]), f(one(), [1, 2])],
+        lambda f: [f(one(), torch.tensor([1, 0, 0])), f(one(), torch.tensor([1, 2, 0]))],
+    ),
+    "same tensor": Case(
+        "the same tensor was passed twice",
+        lambda f: [f(x := one(), x), f(one(), one())],
+        lambda f: [f(x := one(), x.clone()), f(one(), one())],
+    ),
+    "parameter": Case(
+        "where a parameter was",
+        lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()))],
+        lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()).data)],
+    ),
+    "global": Case(
+        "a global of the module",
+        lambda f: [f(one()), set_scale(3), f(one()), set_scale(2)],
+        lambda f: [f(one(), torch.tensor(2)), f(one(), torch.tensor(3))],
+        scaled,
+        scaled_by,
+    ),
+    "callable": Case(
+        "another function or object",
+        lambda f: [f(one(), lambda x: x + 1), f(one(), lambda x: x + 2)],
+        lambda f: [f(one(), plus), f(one(), plus)],
+        applied,
+    ),
+    "counter": Case(
+        "a number on the module",
+        lambda f: [f(one()), f(one())],
+        lambda f: [f(one()), f(one())],
+        Counting(buffer=False),
+        Counting(buffer=True),
+    ),
+}
+
+
+def recompiles(act: Callable[[Any], object], function: Any) -> tuple[list[Recompile], int]:
+    with record_compiles() as recorder:
+        act(torch.compile(function, backend="eager"))
+    return [g.recompile for g in recorder.graphs if g.recompile], len(recorder.graphs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_is_told_and_the_cure_makes_one_compile_of_two(name: str) -> None:
+    case = CASES[name]
+    found, graphs = recompiles(case.again, case.function)
+
+    assert graphs == 2
+    assert len(found) == 1
+    assert case.cause in found[0].cause
+    assert found[0].against.endswith("/0")
+    assert found[0].place.startswith(__file__)
+    torch._dynamo.reset()
+    assert recompiles(case.cured, case.cured_function or case.function)[1] == 1
+
+
+def test_a_guard_nobody_knows_is_answered_all_the_same() -> None:
+    assert recompile_cure("something(new) failed") is RECOMPILES[-1]
+    assert recompile_of("no colon in it").guard == "no colon in it"
+
+
+def test_a_recompile_is_a_finding_with_its_guard() -> None:
+    with record_compiles() as recorder:
+        compiled = torch.compile(added, backend="eager")
+        compiled(torch.ones(2, 3))
+        compiled(torch.ones(2, 3).double())
+    (finding,) = recompile_findings(recorder.graphs)
+
+    assert finding.code == "BRK002"
+    assert "dtype mismatch. expected Float, actual Double" in finding.seen
+    assert finding.place.startswith(__file__)

@@ -1,0 +1,295 @@
+"""The shipped operators: right by their references, with gradients, compiled for AMD chips that are not here."""
+
+import json
+import re
+import sys
+from typing import Any
+
+import pytest
+from tests.support import ROOT, clean_environ, run_python
+
+pytestmark = pytest.mark.torch
+torch: Any = pytest.importorskip("torch")
+
+from rocsolid.ops import shipped  # noqa: E402
+from rocsolid.ops.audit import audit_op  # noqa: E402
+from rocsolid.ops.shipped import amd, references  # noqa: E402
+
+NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
+# Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
+CHIPS = {"gfx942": 65536, "gfx950": 163840}
+
+
+def arguments(name: str, *, device: str = "cpu", dtype: Any = None, denoiser: bool = False) -> tuple[Any, ...]:
+    """Small, or as large as in the denoiser of the benchmarks."""
+
+    def made(*shape: int) -> Any:
+        return torch.randn(*shape, device=device, dtype=torch.float32).to(dtype or torch.float32)
+
+    rows, columns, wide = (50, 1024, 4096) if denoiser else (5, 32, 48)
+    heads, keys, width = (8, 850, 128) if denoiser else (4, 9, 16)
+    given = {
+        "rms_norm": (made(rows, columns), made(columns), 1e-6),
+        "add_rms_norm": (made(rows, columns), made(rows, columns), made(columns), 1e-6),
+        "silu_mul": (made(rows, wide), made(rows, wide)),
+        "gelu_mul": (made(rows, wide), made(rows, wide), True),
+        "attention": (
+            made(1, heads, rows, width),
+            made(1, heads // 2, keys, width),
+            made(1, heads // 2, keys, width),
+            None,
+            False,
+        ),
+    }
+    return given[name]
+
+
+def leaves(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a.detach().clone().requires_grad_() if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def operator(name: str) -> Any:
+    return getattr(torch.ops.rocsolid, name).default
+
+
+def flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def gradients(function: Any, args: tuple[Any, ...]) -> list[Any]:
+    given = leaves(args)
+    sum(out.float().sin().sum() for out in flat(function(*given))).backward()
+    return [a.grad for a in given if isinstance(a, torch.Tensor)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operator_passes_opcheck_and_is_fit(name: str) -> None:
+    torch.library.opcheck(operator(name), leaves(arguments(name)))
+    audit = audit_op(f"rocsolid::{name}")
+
+    assert audit.findings == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_and_gradients_are_the_references(name: str) -> None:
+    args = arguments(name)
+    reference = getattr(references, name)
+
+    for made, wanted in zip(flat(operator(name)(*args)), flat(reference(*args)), strict=True):
+        torch.testing.assert_close(made, wanted)
+    for made, wanted in zip(gradients(operator(name), args), gradients(reference, args), strict=True):
+        torch.testing.assert_close(made, wanted)
+
+
+def test_the_references_are_what_torch_computes() -> None:
+    x, weight, _ = arguments("rms_norm")
+    gate, up = arguments("silu_mul")
+    q, k, v, _, _ = arguments("attention")
+    functional = torch.nn.functional
+
+    torch.testing.assert_close(references.rms_norm(x, weight), functional.rms_norm(x, (32,), weight, 1e-6))
+    torch.testing.assert_close(references.silu_mul(gate, up), functional.silu(gate) * up)
+    torch.testing.assert_close(references.gelu_mul(gate, up), functional.gelu(gate) * up)
+    for causal in (False, True):
+        wanted = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        torch.testing.assert_close(references.attention(q, k, v, None, causal), wanted)
+
+
+def test_a_layer_of_them_is_one_graph_with_sizes_that_change() -> None:
+    weight = torch.randn(32)
+    up_weight = torch.randn(96, 32)
+
+    def layer(x: Any) -> Any:
+        normed, total = shipped.add_rms_norm(x, x * 0.5, weight)
+        gate, up = shipped.linear(normed, up_weight).chunk(2, -1)
+        return total.sum() + shipped.gelu_mul(gate, up, tanh=True).sum() + shipped.silu_mul(gate, up).sum()
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows in (3, 5):
+        x = torch.randn(rows, 32)
+        torch.testing.assert_close(compiled(x), layer(x))
+    torch._dynamo.reset()
+
+
+def test_without_an_amd_gpu_amds_kernels_are_not_asked() -> None:
+    assert not amd.takes(torch.ones(2, dtype=torch.bfloat16))
+    assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)
+
+
+class StandInForAiter:
+    """AITER's functions as their names and signatures were read in its source, computing by reference."""
+
+    @staticmethod
+    def rmsnorm2d_fwd(x: Any, weight: Any, epsilon: float) -> Any:
+        assert x.dim() == 2
+        return references.rms_norm(x, weight, epsilon)
+
+    @staticmethod
+    def rmsnorm2d_fwd_with_add(
+        out: Any, x: Any, residual_in: Any, residual_out: Any, weight: Any, epsilon: float
+    ) -> None:
+        normed, total = references.add_rms_norm(x, residual_in, weight, epsilon)
+        out.copy_(normed)
+        residual_out.copy_(total)
+
+    @staticmethod
+    def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any = None, **more: Any) -> Any:
+        assert dropout_p == 0.0
+        queries, keys, values = (t.transpose(1, 2) for t in (q, k, v))
+        return references.attention(queries, keys, values, softmax_scale, more["causal"]).transpose(1, 2)
+
+    class tgemm:  # noqa: D106, N801 - as it is called there
+        @staticmethod
+        def mm(x: Any, weight: Any, bias: Any = None, otype: Any = None) -> Any:
+            assert x.dim() == 2
+            return references.linear(x, weight, bias).to(otype)
+
+
+def test_amds_kernels_are_called_as_they_want_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package: rows flattened, heads and tokens turned, results of their own."""
+    for name in ("aiter", "aiter.tuned_gemm"):
+        monkeypatch.setitem(sys.modules, name, StandInForAiter)
+    monkeypatch.setattr(amd, "takes", lambda *_: True)
+    x, weight = torch.randn(2, 3, 32), torch.randn(32)
+    wide = torch.randn(16, 32)
+    q, k, v = arguments("attention")[:3]
+
+    torch.testing.assert_close(shipped.rms_norm(x, weight), references.rms_norm(x, weight))
+    torch.testing.assert_close(shipped.add_rms_norm(x, x, weight), references.add_rms_norm(x, x, weight))
+    torch.testing.assert_close(shipped.attention(q, k, v, causal=True), references.attention(q, k, v, None, True))
+    torch.testing.assert_close(shipped.linear(x, wide), references.linear(x, wide))
+    compiled = torch.compile(
+        lambda x: shipped.linear(shipped.rms_norm(x, weight), wide), fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(x), references.linear(references.rms_norm(x, weight), wide))
+    for name, given in (
+        ("rms_norm", (x, weight, 1e-6)),
+        ("attention", (q, k, v, None, False)),
+        ("linear", (x, wide, None)),
+    ):
+        torch.library.opcheck(getattr(torch.ops.rocsolid, f"aiter_{name}").default, given, test_utils="test_faketensor")
+    torch._dynamo.reset()
+
+
+def test_the_kernels_are_right_in_tritons_interpreter() -> None:
+    pytest.importorskip("triton")
+    pytest.importorskip("numpy")
+    ran = run_python(str(ROOT / "tests/ops/interpreted.py"), env=clean_environ(TRITON_INTERPRET="1"))
+
+    assert ran.code == 0, ran.err[-2000:]
+    assert len(ran.out.splitlines()) == 10 + 3 + 13
+
+
+def test_the_compiler_sees_the_kernels_and_what_they_write() -> None:
+    """With tensors that pretend to lie on an AMD GPU: each kernel is a node, sizes may change, and only results are written."""
+    pytest.importorskip("triton")
+    ran = run_python(str(ROOT / "tests/ops/traced.py"))
+    assert ran.code == 0, ran.err[-2000:]
+    wanted = [
+        ("rms_norm", [["out"]]),
+        ("add_rms_norm", [["out", "total"]]),
+        ("silu_mul", [["out"]]),
+        ("gelu_mul", [["out"]]),
+        ("attention", [["out", "peaks", "sums"], ["out"]]),
+        ("attention", [["out"]]),
+    ]
+    found = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert [(f["operator"], f["written"]) for f in found] == wanted * 2
+
+
+def compiled_for(chip: str) -> dict[str, Any]:
+    """Every kernel as machine code for a chip, at the sizes of the denoiser."""
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+
+    from rocsolid.ops.shipped import kernels
+
+    pointers = {"x": "*bf16", "residual": "*bf16", "weight": "*bf16", "out": "*bf16", "total": "*bf16", "gate": "*bf16"}
+    pointers |= {
+        "up": "*bf16",
+        "q": "*bf16",
+        "k": "*bf16",
+        "v": "*bf16",
+        "peaks": "*fp32",
+        "sums": "*fp32",
+        "parts": "*fp32",
+    }
+    attention = {"CAUSAL": False, "SPLIT": True, "PRECISION": "ieee", "WIDTH": 128, "BLOCK_M": 64, "BLOCK_N": 64}
+    jobs: list[tuple[Any, dict[str, Any], int]] = [
+        (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2),
+        (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2),
+        *((kernels.gate_mul_kernel, {"KIND": kind, "BLOCK": 1024}, 2) for kind in (0, 1, 2)),
+        (kernels.attention_kernel, attention, 4),
+        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT": False}, 4),
+        (kernels.join_splits_kernel, {"WIDTH": 128, "SPLITS": 16}, 1),
+    ]
+    made = {}
+    for number, (kernel, constants, warps) in enumerate(jobs):
+        known = (
+            dict(pointers)
+            if kernel is not kernels.attention_kernel or not constants["SPLIT"]
+            else {**pointers, "out": "*fp32"}
+        )
+        types = {
+            name: "constexpr" if name in constants else known.get(name, "fp32" if name in ("eps", "scale") else "i32")
+            for name in kernel.arg_names
+        }
+        source = triton.compiler.ASTSource(
+            fn=kernel,
+            signature=types,
+            constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
+            attrs={(n,): [["tt.divisibility", 16]] for n, kind in enumerate(types.values()) if kind.startswith("*")},
+        )
+        options = {"num_warps": warps, "num_stages": 2}
+        made[f"{kernel.__name__} {number}"] = triton.compile(source, target=GPUTarget("hip", chip, 64), options=options)
+    return made
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_kernels_compile_for_amd(chip: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code of that chip, waves of 64, no register spilled, and shared memory that is there."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for name, kernel in compiled_for(chip).items():
+        text = kernel.asm["amdgcn"]
+
+        assert len(kernel.asm["hsaco"]) > 0
+        assert chip in text
+        assert field(text, "wavefront_size") == 64, name
+        assert field(text, "vgpr_spill_count") == 0, name
+        assert kernel.metadata.shared <= CHIPS[chip], name
+        if name.startswith("attention"):
+            assert "v_mfma" in text
+
+
+def field(text: str, name: str) -> int:
+    found = re.search(rf"\.{name}:\s*(\d+)", text)
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("denoiser", [False, True], ids=["small", "denoiser"])
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_gpu_answers_are_the_references(name: str, dtype: str, denoiser: bool) -> None:  # noqa: FBT001
+    """Against the reference in float32."""
+    kind = getattr(torch, dtype)
+    args = arguments(name, device="cuda", dtype=kind, denoiser=denoiser)
+    wide = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
+    tolerance = {"float32": 1e-4, "bfloat16": 3.2e-2, "float16": 4e-3}[dtype]
+
+    for made, wanted in zip(flat(operator(name)(*args)), flat(getattr(references, name)(*wide)), strict=True):
+        torch.testing.assert_close(made.float(), wanted.float(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_gpu_it_is_checked_differentiated_compiled_and_captured(name: str) -> None:
+    args = arguments(name, device="cuda", dtype=torch.float32)
+    torch.library.opcheck(operator(name), leaves(args))
+    compiled = torch.compile(operator(name), fullgraph=True)
+    for made, wanted in zip(gradients(compiled, args), gradients(getattr(references, name), args), strict=True):
+        torch.testing.assert_close(made, wanted, rtol=2e-3, atol=2e-3)
+    assert audit_op(f"rocsolid::{name}", *args).captured is True
+    torch._dynamo.reset()

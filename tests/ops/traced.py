@@ -1,0 +1,73 @@
+"""Traces every operator with tensors that pretend to lie on an AMD GPU, and prints what the compiler would be given.
+
+A program of its own: it gives Triton a driver that only knows the chip's name, and lets fake tensors pretend that CUDA is there.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from triton.backends.compiler import GPUTarget
+
+from rocsolid.ops import shipped
+from rocsolid.ops.shipped import launch
+
+
+class Driver:
+    """As much of a driver as the analysis of a kernel asks for."""
+
+    def get_current_target(self) -> Any:
+        return GPUTarget("hip", "gfx942", 64)
+
+    def get_current_device(self) -> int:
+        return 0
+
+
+def traced(name: str, shapes: Sequence[tuple[int, ...]], rest: tuple[Any, ...], *, dynamic: bool) -> dict[str, Any]:
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+    def made(shape: tuple[int, ...]) -> Any:
+        kind = DimDynamic.DYNAMIC if dynamic else DimDynamic.STATIC
+        sizes = StatelessSymbolicContext(dynamic_sizes=[kind] * len(shape))
+        like = mode.from_tensor(torch.empty(shape, device="meta"), symbolic_context=sizes)
+        return torch.empty(like.shape, device="cuda", dtype=torch.bfloat16)
+
+    operator = getattr(torch.ops.rocsolid, name)
+    with mode:
+        inputs = [made(shape) for shape in shapes]
+        graph = make_fx(dispatch_functionalize(lambda *given: operator(*given, *rest)))(*inputs)
+    kernels = [node for node in graph.graph.nodes if "triton_kernel" in str(node.target)]
+    return {
+        "operator": name,
+        "dynamic": dynamic,
+        "written": [list(node.kwargs["tensors_to_clone"]) for node in kernels],
+    }
+
+
+def main() -> None:
+    FakeTensorMode.avoid_device_init = property(lambda _self: True)
+    triton.runtime.driver.set_active(Driver())
+    launch._chip = lambda _device: (64, 304)  # type: ignore[assignment]
+    assert shipped.__all__
+    row, wide, column = (50, 1024), (50, 4096), (1024,)
+    queries, keys = (1, 8, 50, 128), (1, 8, 850, 128)
+    for dynamic in (False, True):
+        for name, shapes, rest in (
+            ("rms_norm", [row, column], (1e-6,)),
+            ("add_rms_norm", [row, row, column], (1e-6,)),
+            ("silu_mul", [wide, wide], ()),
+            ("gelu_mul", [wide, wide], (True,)),
+            ("attention", [queries, keys, keys], (None, False)),
+            ("attention", [(4, 40, 1000, 128), (4, 8, 1000, 128), (4, 8, 1000, 128)], (None, True)),
+        ):
+            print(json.dumps(traced(name, shapes, rest, dynamic=dynamic)))  # noqa: T201 - read by the test
+
+
+if __name__ == "__main__":
+    main()
