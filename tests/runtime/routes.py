@@ -33,13 +33,13 @@ ARGS = parser.parse_args()
 if ARGS.pretend_rocm:
     torch.version.hip = "7.1.0"  # before anything of Inductor's is imported
 
-import torch._dynamo
-import torch._inductor.graph as graph_module
-from torch._inductor import compile_fx as compile_fx_module
-from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx as compile_fx_early
+import torch._dynamo  # noqa: E402
+import torch._inductor.graph as graph_module  # noqa: E402
+from torch._inductor import compile_fx as compile_fx_module  # noqa: E402
+from torch._inductor import config  # noqa: E402
+from torch._inductor.compile_fx import compile_fx as compile_fx_early  # noqa: E402
 
-import rocsolid as rs
+import rocsolid as rs  # noqa: E402
 
 WISHES = {"max_autotune": True, "triton.cudagraphs": True}
 SEEN: list[dict[str, Any]] = []
