@@ -16,8 +16,8 @@ Event = dict[str, Any]
 
 
 def real_folder() -> Path | None:
-    """`$ROCSOLID_TRACES`, or a folder `shared` beside the checkout."""
-    named = os.environ.get("ROCSOLID_TRACES")
+    """`$SAMPLE_TRACES`, or a folder `shared` beside the checkout."""
+    named = os.environ.get("SAMPLE_TRACES")
     places = [Path(named)] if named else [folder / "shared/data/traces" for folder in (ROOT.parent, ROOT)]
     return next((place for place in places if place.is_dir()), None)
 
@@ -27,7 +27,7 @@ def real(name: str) -> Path:
     folder = real_folder()
     found = sorted(folder.glob(f"*/{name}")) if folder else []
     if not found:
-        pytest.skip(f"{name} is not here: set ROCSOLID_TRACES to the folder of real traces")
+        pytest.skip(f"{name} is not here: set SAMPLE_TRACES to the folder of real traces")
     return found[0]
 
 
