@@ -3,6 +3,7 @@
 from rocsolid.errors import InputError
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
+from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
 
 
 def read_probe(text: str, name: str) -> ProbeRecord:
@@ -36,3 +37,26 @@ def render(record: ProbeRecord, form: str, *, verbose: bool = False, to_file: bo
     from rocsolid.report.text import probe_text
 
     return probe_text(record, Terminal() if to_file else terminal_of(), verbose=verbose)
+
+
+def read_record(text: str, name: str) -> ProbeRecord | TraceRecord:
+    """A saved result of any kind that can be rendered again."""
+    data = loads(text, name)
+    if data["schema"] == TRACE_SCHEMA:
+        return decode(TraceRecord, data, name)
+    return read_probe(text, name)
+
+
+def render_trace(record: TraceRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Answers about traces in one of the forms."""
+    if form == "json":
+        from rocsolid.model.codec import dumps
+        from rocsolid.version import __version__
+
+        return dumps(
+            TRACE_SCHEMA, rocsolid=__version__, files=record.files, findings=record.findings, ranks=record.ranks
+        )
+    from rocsolid.report.terminal import Terminal, terminal_of
+    from rocsolid.report.trace_text import trace_text
+
+    return trace_text(record, Terminal() if to_file else terminal_of(), verbose=verbose)

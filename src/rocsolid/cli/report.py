@@ -3,6 +3,7 @@
 Examples:
   rocsolid report probe.json
   rocsolid report probe.json --output html --out probe.html
+  rocsolid report trace-answers.json
 
 """
 
@@ -10,7 +11,9 @@ import argparse
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.cli.records import read_probe, render
+from rocsolid.cli.records import read_record, render, render_trace
+from rocsolid.errors import UsageError
+from rocsolid.model.trace import TraceRecord
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +25,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, then render as the command that wrote it would."""
-    record = read_probe(read(args.file), str(args.file))
-    write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    record = read_record(read(args.file), str(args.file))
+    to_file = args.out is not None
+    if isinstance(record, TraceRecord):
+        if args.output not in ("text", "json"):
+            msg = f"answers about traces have no form {args.output!r}; there are text and json"
+            raise UsageError(msg)
+        write(render_trace(record, args.output, verbose=args.verbose, to_file=to_file), args.out)
+    else:
+        write(render(record, args.output, verbose=args.verbose, to_file=to_file), args.out)
     return 0

@@ -230,8 +230,30 @@ class TraceFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankRow:
+    """One rank among those that were traced together."""
+
+    rank: int
+    file: str
+    device: str
+    span_ns: int
+    compute_ns: int  # busy with anything but communication
+    communication_ns: int
+    exposed_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """All ranks of a job, slowest first."""
+
+    rows: tuple[RankRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceRecord:
     """Files that were read together, and the advice that follows from them."""
 
     files: tuple[TraceFile, ...]
     findings: tuple[Finding, ...] = ()
+    ranks: Ranks | None = None

@@ -9,13 +9,13 @@ from rocsolid.trace import host, kernels
 from rocsolid.trace.columns import Column, Columns, Kind, rows
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
 from rocsolid.trace.intervals import cover
-from rocsolid.trace.linking import Links, link, operators_of
+from rocsolid.trace.linking import Links, launching_operators, link
 
 
 def answer(file: Path | str, columns: Columns) -> TraceFile:
     """Everything we know about a file."""
     links = link(columns)
-    operator = operators_of(columns, columns.device.external)
+    operator = launching_operators(columns, links)
     present = np.unique(columns.device.device)
     return TraceFile(
         file=str(file),

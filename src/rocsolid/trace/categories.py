@@ -68,7 +68,7 @@ PATTERNS: Final = (
     Pattern(
         family="normalisation",
         category=Category.NORM,
-        pattern=r"(layer|batch|group|instance)_?norm|rms_?norm|LayerNorm|BatchNorm|RowwiseMoments|GammaBeta|(^|\W)bn_(fw|bw)|MIOpenBatchNorm|_norm_kernel|_norm_fwd|_norm_bwd",
+        pattern=r"(layer|batch|group|instance)_?norm|[Rr]ms_?[Nn]orm|RMSNorm|LayerNorm|BatchNorm|RowwiseMoments|GammaBeta|(^|\W)bn_(fw|bw)|MIOpenBatchNorm|_norm_kernel|_norm_fwd|_norm_bwd",
         examples=(
             "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>",
             "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePassINS_27Rmsnorm2dFwdPipelineProblem",

@@ -72,8 +72,47 @@ def _call_of(device: DeviceEvents, calls: HostEvents) -> Column:
     return found
 
 
-def operators_of(columns: Columns, external: Column) -> Column:
-    """The name of the operator with each id, by number: of several the innermost, which launched; -1 for none."""
+def launching_operators(columns: Columns, links: Links) -> Column:
+    """By device event the name of the operator that launched it, by number; -1 for none.
+
+    The profiler gives both the same id. Where it does not, the operator in which the launching call was made is it.
+    """
+    found = _by_id(columns, columns.device.external)
+    missing = np.flatnonzero((found < 0) & (links.call >= 0))
+    if len(missing) and len(columns.ops):
+        found[missing] = _enclosing(columns, links.call[missing])
+    return found
+
+
+def _enclosing(columns: Columns, calls: Column) -> Column:
+    """The innermost operator around each call, found by going through both in order of time, thread by thread."""
+    ops, found = columns.ops, np.full(len(calls), -1, dtype=np.int32)
+    wanted, inverse = np.unique(calls, return_inverse=True)
+    answers = np.full(len(wanted), -1, dtype=np.int32)
+    for thread in np.unique(columns.calls.thread[wanted]):
+        mine = np.flatnonzero(columns.calls.thread[wanted] == thread)
+        mine = mine[np.argsort(columns.calls.start[wanted[mine]], kind="stable")]
+        inside = np.flatnonzero(ops.thread == thread)
+        inside = inside[np.lexsort((-ops.end[inside], ops.start[inside]))]
+        starts, ends, names = ops.start[inside].tolist(), ops.end[inside].tolist(), ops.name[inside].tolist()
+        open_ops: list[int] = []
+        following = 0
+        for number, moment in zip(mine.tolist(), columns.calls.start[wanted[mine]].tolist(), strict=True):
+            while following < len(starts) and starts[following] <= moment:
+                while open_ops and ends[open_ops[-1]] < starts[following]:
+                    open_ops.pop()
+                open_ops.append(following)
+                following += 1
+            while open_ops and ends[open_ops[-1]] < moment:
+                open_ops.pop()
+            if open_ops:
+                answers[number] = names[open_ops[-1]]
+    found[:] = answers[inverse]
+    return found
+
+
+def _by_id(columns: Columns, external: Column) -> Column:
+    """The name of the operator with each id: of several the innermost, which launched."""
     ops = columns.ops
     known = np.flatnonzero(ops.external >= 0)
     if len(known) == 0:
