@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import apply as apply
     from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
     from rocsolid.api.safety import guard as guard
+    from rocsolid.api.tracing import compare as compare
+    from rocsolid.api.tracing import trace as trace
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
@@ -31,11 +33,13 @@ _HOMES = {
     "RocsolidError": "rocsolid.errors",
     "apply": "rocsolid.api.safety",
     "check": "rocsolid.api.probing",
+    "compare": "rocsolid.api.tracing",
     "compile": "rocsolid.api.safety",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
+    "trace": "rocsolid.api.tracing",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
 

@@ -1,14 +1,10 @@
 """Where the time goes: profiler files in, answers and advice out."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rocsolid.model.trace import TraceFile, TraceRecord
+from rocsolid.model.codec import decode, loads
+from rocsolid.model.trace import TRACE_SCHEMA, TraceDifference, TraceFile, TraceRecord
 from rocsolid.rules.tracing import judge_traces
-
-if TYPE_CHECKING:
-    from rocsolid.trace.columns import Columns
 
 
 def trace(*files: str | Path) -> TraceRecord:
@@ -26,24 +22,49 @@ def trace(*files: str | Path) -> TraceRecord:
         2250
 
     """
-    answered = tuple(_answer(Path(file)) for file in files)
+    answered = tuple(answer_file(Path(file)) for file in files)
     return TraceRecord(files=answered, findings=tuple(judge_traces(answered)))
 
 
-def _answer(file: Path) -> TraceFile:
+def compare(before: str | Path, after: str | Path) -> TraceDifference:
+    """Two profiled runs side by side, on the busiest device of each.
+
+    Args:
+        before: a trace, or answers that `rocsolid trace --output json` wrote.
+        after: another.
+
+    Example:
+        >>> import rocsolid as rs, tempfile, pathlib
+        >>> kernel = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1.5, "dur": %s}'
+        >>> files = [pathlib.Path(tempfile.mkdtemp()) / name for name in ("a.json", "b.json")]
+        >>> for file, time in zip(files, (8, 2)):
+        ...     _ = file.write_text('{"traceEvents": [%s]}' % (kernel % time))
+        >>> rs.compare(*files).kernels[0].change.value
+        'faster'
+
+    """
+    from rocsolid.trace.compare import compare as compare_files
+
+    return compare_files(_saved_or_read(Path(before)), _saved_or_read(Path(after)))
+
+
+def _saved_or_read(file: Path) -> TraceFile:
+    """Saved answers hold all that a comparison needs."""
+    if file.is_file() and file.stat().st_size < _SAVED:
+        with file.open("rb") as source:
+            ours = f'"schema": "{TRACE_SCHEMA}"'.encode() in source.read(200)
+        if ours:
+            text = file.read_text(encoding="utf-8")
+            return decode(TraceRecord, loads(text, str(file)), str(file)).files[0]
+    return answer_file(file)
+
+
+_SAVED = 256 << 20
+
+
+def answer_file(file: Path) -> TraceFile:
+    """Read one file and answer."""
+    from rocsolid.trace.answers import answer
     from rocsolid.trace.read import read_trace
 
-    return answer_from(file, read_trace(file))
-
-
-def answer_from(file: Path, columns: "Columns") -> TraceFile:
-    """The answers from columns that are at hand already."""
-    from rocsolid.trace.answers import answer
-
-    return answer(file, columns)
-
-
-def judged(files: Iterable[TraceFile]) -> TraceRecord:
-    """Answers with the advice that follows from them."""
-    found = tuple(files)
-    return TraceRecord(files=found, findings=tuple(judge_traces(found)))
+    return answer(file, read_trace(file))

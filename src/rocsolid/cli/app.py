@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
     "trace": "where the time of a profiled run goes, and what to do about it",
+    "compare": "two profiled runs side by side: kernels, idle time and its causes",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

@@ -7,6 +7,7 @@ from enum import Enum
 from rocsolid.model.finding import Finding
 
 TRACE_SCHEMA = "rocsolid/trace/1"
+TRACE_DIFFERENCE_SCHEMA = "rocsolid/trace-difference/1"
 
 
 class Category(Enum):
@@ -60,6 +61,7 @@ class KernelRow:
     graph_count: int
     shape: str  # of the launch that took longest in total
     operator: str  # that launched it most often
+    position: int = 0  # among all kernels, by their first start
     place: str = ""  # the line of Python, from a second pass
 
 
@@ -211,6 +213,16 @@ class DeviceTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CounterRow:
+    """A hardware counter of one kernel, over all dispatches that were counted."""
+
+    kernel: str
+    counter: str
+    count: int
+    mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceFile:
     """One file: what it is, what of it could be read, and its devices."""
 
@@ -227,6 +239,61 @@ class TraceFile:
     regions: tuple[Region, ...] = ()
     graph_breaks: int = 0
     memory: tuple[MemoryUse, ...] = ()
+    counters: tuple[CounterRow, ...] = ()
+
+
+class Change(Enum):
+    """What became of a kernel."""
+
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    REPLACED = "replaced"  # another kernel stands at the same place of the same operator
+    ADDED = "added"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelChange:
+    """A kernel before and after; empty on the side where it does not exist."""
+
+    change: Change
+    category: Category
+    operator: str
+    before: str
+    after: str
+    before_count: int
+    after_count: int
+    before_ns: int
+    after_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """How much more time it takes now."""
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureChange:
+    """One figure before and after."""
+
+    name: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceDifference:
+    """Two runs side by side: the busiest device of each."""
+
+    before: str
+    after: str
+    before_model: str
+    after_model: str
+    figures: tuple[FigureChange, ...]
+    categories: tuple[FigureChange, ...]
+    idle: tuple[FigureChange, ...]
+    kernels: tuple[KernelChange, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rocsolid.model.finding import Severity
-from rocsolid.model.trace import DeviceTrace, Ranks, TraceFile, TraceRecord
+from rocsolid.model.trace import (
+    Change,
+    DeviceTrace,
+    FigureChange,
+    KernelChange,
+    Ranks,
+    TraceDifference,
+    TraceFile,
+    TraceRecord,
+)
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.text import finding_text, tally
 from rocsolid.report.units import percent, short_name, size, time
@@ -176,6 +185,16 @@ def _host(file: TraceFile, terminal: Terminal, *, rows: int) -> Iterator[str]:
         )
     if file.graph_breaks:
         yield f"{file.graph_breaks} graph breaks or recompiles: {file.graph_breaks + 1} compiled regions"
+    if file.counters:
+        yield _table(
+            terminal,
+            "hardware counters",
+            ("", "counter", "dispatches", "mean"),
+            [
+                (short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}")
+                for r in file.counters[: rows * 4]
+            ],
+        )
     for use in file.memory:
         yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
 
@@ -193,6 +212,51 @@ def _ranks(ranks: Ranks, terminal: Terminal) -> str:
         for r in ranks.rows
     ]
     return _table(terminal, "ranks", ("", "computing", "communicating", "exposed", "idle", "span"), rows)
+
+
+def difference_text(difference: TraceDifference, terminal: Terminal, *, verbose: bool = False) -> str:
+    """Two runs side by side."""
+    models = [f"{m or 'unknown device'}" for m in (difference.before_model, difference.after_model)]
+    head = "\n".join(
+        f"{label}  {name} · {model}"
+        for label, name, model in zip(("before", "after "), (difference.before, difference.after), models, strict=True)
+    )
+    tables = [
+        _table(terminal, title, ("", "before", "after", "change"), [_changed(row) for row in rows])
+        for title, rows in (
+            ("figures", difference.figures),
+            ("device time by category", difference.categories),
+            ("idle time by cause", difference.idle),
+        )
+        if rows
+    ]
+    shown = difference.kernels if verbose else difference.kernels[: 2 * _ROWS]
+    counts = [f"{sum(row.change is change for row in difference.kernels)} {change.value}" for change in Change]
+    kernels = [_kernel_change(row, max(24, terminal.width - 62)) for row in shown]
+    tables.append(
+        _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "by", "before", "after", "change"), kernels)
+    )
+    return "\n\n".join([terminal.paint(head, "bold"), *tables]) + "\n"
+
+
+def _changed(row: FigureChange) -> tuple[str, str, str, str]:
+    """Names end in their unit, except for categories and causes, which are times."""
+    show = size if row.name.endswith("bytes") else str if row.name.endswith(("count", "launches")) else time
+    change = f"{100 * (row.after - row.before) / row.before:+.1f} %" if row.before else "new"
+    label = row.name.removesuffix("_ns").replace("_", " ")
+    return label, show(row.before), show(row.after), change if row.before or row.after else ""
+
+
+def _kernel_change(row: KernelChange, width: int) -> tuple[str, ...]:
+    name = short_name(row.after or row.before, width)
+    return (
+        name,
+        row.change.value,
+        short_name(row.operator, 20),
+        f"{row.before_count}× {time(row.before_ns)}" if row.before else "–",
+        f"{row.after_count}× {time(row.after_ns)}" if row.after else "–",
+        ("+" if row.delta_ns > 0 else "") + time(row.delta_ns),
+    )
 
 
 def _table(terminal: Terminal, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

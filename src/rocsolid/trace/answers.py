@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocsolid.model.trace import DeviceTrace, TraceFile
+from rocsolid.model.trace import CounterRow, DeviceTrace, TraceFile
 from rocsolid.trace import host, kernels
 from rocsolid.trace.columns import Column, Columns, Kind, rows
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
@@ -31,6 +31,11 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
         regions=host.regions(columns),
         graph_breaks=host.graph_breaks(columns),
         memory=host.memory_use(columns),
+        counters=tuple(
+            CounterRow(kernel=kernel, counter=counter, count=count, mean=total / count)
+            for kernel, counters in columns.counters.items()
+            for counter, (count, total) in counters.items()
+        ),
     )
 
 

@@ -86,6 +86,7 @@ class Columns:
     set_aside: Mapping[str, int] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, tuple[int, float]]] = field(default_factory=dict)  # count and sum
 
 
 TYPES: Final[Mapping[str, npt.DTypeLike]] = {

@@ -1,7 +1,7 @@
 """Kernels by name, categories, operators and copies: where the device's time went."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -46,7 +46,7 @@ def kernel_rows(columns: Columns, device: DeviceEvents, in_graph: Column, operat
     """Every kernel, the one with most time first."""
     length = device.end - device.start
     kernels = np.flatnonzero(device.kind == Kind.KERNEL)
-    found = []
+    found, starts = [], []
     for name, members in group(device.name[kernels], length[kernels]):
         mine = kernels[members]
         times = length[mine]
@@ -65,7 +65,10 @@ def kernel_rows(columns: Columns, device: DeviceEvents, in_graph: Column, operat
                 operator=_most_common(columns, operator[mine]),
             )
         )
-    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.name)))
+        starts.append(int(device.start[mine].min()))
+    places = np.argsort(np.argsort(np.array(starts, dtype=np.int64), kind="stable"))
+    placed = [replace(row, position=int(place)) for row, place in zip(found, places, strict=True)]
+    return tuple(sorted(placed, key=lambda row: (-row.total_ns, row.name)))
 
 
 def _most(keys: Column, weights: Column) -> int:

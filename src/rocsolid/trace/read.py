@@ -29,8 +29,18 @@ def read_trace(file: Path) -> "Columns":
         msg = f"{file} is a folder; name a file in it, or ask for --ranks"
         raise InputError(msg)
     head = first_bytes(file).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head.startswith(b"SQLite format 3"):
+        from rocsolid.trace.rocpd import read_rocpd
+
+        return read_rocpd(file)
     if head.startswith((b"{", b"[")):
-        return read_in_parallel(file)
+        from rocsolid.trace.rocprof_json import TOOL, read_rocprof_json
+
+        return read_rocprof_json(file) if TOOL in head[:4096] else read_in_parallel(file)
+    from rocsolid.trace.rocprof_csv import is_rocprof_csv, read_rocprof_csv
+
+    if is_rocprof_csv(head):
+        return read_rocprof_csv(file)
     raise InputError(_foreign(file, head))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DECODER: Final = json.JSONDecoder()
-_NEXT: Final = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid|args|bp|dur)"\s*:)')
+_NEXT: Final = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid|args|bp|dur|size)"\s*:)')
 _SPACE: Final = re.compile(rb"[\s,]*")
 _CLOSED: Final = re.compile(rb"\s*\]")
 
