@@ -1,9 +1,10 @@
 """Where the time goes: profiler files in, answers and advice out."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rocsolid.model.codec import decode, loads
-from rocsolid.model.trace import TRACE_SCHEMA, TraceDifference, TraceFile, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceDifference, TraceFile, TraceRecord
 from rocsolid.rules.tracing import judge_traces
 
 
@@ -24,6 +25,22 @@ def trace(*files: str | Path) -> TraceRecord:
     """
     answered = tuple(answer_file(Path(file)) for file in files)
     return TraceRecord(files=answered, findings=tuple(judge_traces(answered)))
+
+
+def trace_with_timelines(files: Iterable[Path]) -> tuple[TraceRecord, dict[str, Timeline]]:
+    """As `trace`, with the picture of the first file."""
+    from rocsolid.trace.answers import answer
+    from rocsolid.trace.read import read_trace
+    from rocsolid.trace.timeline import timeline
+
+    answered, pictures = [], {}
+    for number, file in enumerate(files):
+        columns = read_trace(file)
+        answered.append(answer(file, columns))
+        if number == 0:
+            pictures[str(file)] = timeline(columns)
+    found = tuple(answered)
+    return TraceRecord(files=found, findings=tuple(judge_traces(found))), pictures
 
 
 def compare(before: str | Path, after: str | Path) -> TraceDifference:

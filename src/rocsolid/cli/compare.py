@@ -3,7 +3,7 @@
 Examples:
   rocsolid compare before.json.gz after.json.gz
   rocsolid compare h100.json.gz mi300x.json.gz             across vendors: kernels are matched by operator and place
-  rocsolid compare before.json.gz after.json.gz --output json
+  rocsolid compare before.json.gz after.json.gz --output html --out compare.html
   rocsolid compare answers-before.json answers-after.json   what rocsolid trace --output json wrote will do too
 
 """
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", type=Path, metavar="BEFORE", help="a trace, or the saved answers about one")
     parser.add_argument("after", type=Path, metavar="AFTER", help="another")
     parser.add_argument("-v", "--verbose", action="store_true", help="show every kernel")
-    add_output(parser, ("text", "json"))
+    add_output(parser, ("text", "json", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,6 +32,11 @@ def run(args: argparse.Namespace) -> int:
         from rocsolid.model.trace import TRACE_DIFFERENCE_SCHEMA
 
         write(dumps(TRACE_DIFFERENCE_SCHEMA, difference=difference), args.out)
+        return 0
+    if args.output == "html":
+        from rocsolid.report.compare_page import difference_html
+
+        write(difference_html(difference), args.out)
         return 0
     from rocsolid.report.terminal import Terminal, terminal_of
     from rocsolid.report.trace_text import difference_text

@@ -1,9 +1,11 @@
 """Saved results: how each is read, and how each is shown."""
 
+from collections.abc import Mapping
+
 from rocsolid.errors import InputError
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
-from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
 
 
 def read_probe(text: str, name: str) -> ProbeRecord:
@@ -47,8 +49,19 @@ def read_record(text: str, name: str) -> ProbeRecord | TraceRecord:
     return read_probe(text, name)
 
 
-def render_trace(record: TraceRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """Answers about traces in one of the forms."""
+def render_trace(
+    record: TraceRecord,
+    form: str,
+    *,
+    verbose: bool = False,
+    to_file: bool = False,
+    timelines: Mapping[str, Timeline] | None = None,
+) -> str:
+    """Answers about traces in one of the forms; a page shows the timelines that are given."""
+    if form == "html":
+        from rocsolid.report.trace_page import trace_html
+
+        return trace_html(record, timelines)
     if form == "json":
         from rocsolid.model.codec import dumps
         from rocsolid.version import __version__

@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     record = read_record(read(args.file), str(args.file))
     to_file = args.out is not None
     if isinstance(record, TraceRecord):
-        if args.output not in ("text", "json"):
-            msg = f"answers about traces have no form {args.output!r}; there are text and json"
+        if args.output not in ("text", "json", "html"):
+            msg = f"answers about traces have no form {args.output!r}; there are text, json and html"
             raise UsageError(msg)
         write(render_trace(record, args.output, verbose=args.verbose, to_file=to_file), args.out)
     else:

@@ -242,6 +242,31 @@ class TraceFile:
     counters: tuple[CounterRow, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """One row of the picture."""
+
+    label: str
+    kind: str  # device, copy or host
+    depth: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """A picture of a trace; `data` holds, lane by lane, steps between starts, lengths and names, packed."""
+
+    data: str
+    unit_ns: int
+    span_ns: int
+    origin_ns: int
+    names: tuple[str, ...]
+    categories: tuple[int, ...]  # by name, numbers of `Category`
+    lanes: tuple[Lane, ...]
+    left_out: int = 0
+    device_ns: Mapping[str, int] = field(default_factory=dict)  # where each device's first event stands
+
+
 class Change(Enum):
     """What became of a kernel."""
 

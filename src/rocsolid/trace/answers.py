@@ -67,7 +67,7 @@ def _device(columns: Columns, number: int, links: Links, operators: Column, *, a
         categories=kernels.category_times(columns, device),
         kernels=kernels.kernel_rows(columns, device, links.in_graph[which], operator),
         idle=idle_times(gaps),
-        gaps=largest_gaps(columns, device, gaps, operator),
+        gaps=largest_gaps(columns, device, gaps, links, operator),
         copies=kernels.copy_rows(columns, device),
         graphs=host.graph_rows(columns, device, links.in_graph[which], links),
         launches=host.launch_statistics(columns, device, which, links),

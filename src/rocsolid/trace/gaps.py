@@ -103,14 +103,16 @@ def idle_times(gaps: JudgedGaps) -> tuple[IdleTime, ...]:
     return tuple(sorted(times, key=lambda t: -t.time_ns))
 
 
-def largest_gaps(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, operator: Column) -> tuple[Gap, ...]:
+def largest_gaps(
+    columns: Columns, device: DeviceEvents, gaps: JudgedGaps, links: Links, operator: Column
+) -> tuple[Gap, ...]:
     """The longest gaps in full, the longest first."""
     length = gaps.cover.gap_end - gaps.cover.gap_start
     longest = np.argsort(-length, kind="stable")[:LARGEST_GAPS]
-    return tuple(_gap(columns, device, gaps, int(number), operator) for number in longest)
+    return tuple(_gap(columns, device, gaps, links, int(number), operator) for number in longest)
 
 
-def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, number: int, operator: Column) -> Gap:
+def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, links: Links, number: int, operator: Column) -> Gap:
     cover, names, calls = gaps.cover, columns.names, columns.calls
     after, call = int(cover.after[number]), int(gaps.call[number])
     launcher = int(operator[after])
@@ -122,8 +124,19 @@ def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, number: int, 
         after=names[device.name[after]],
         call=names[calls.name[call]] if call >= 0 else "",
         operator=names[launcher] if launcher >= 0 else "",
-        host=_host(columns, gaps, number),
+        host=_waited_in(columns, links, gaps, number) or _host(columns, gaps, number),
     )
+
+
+def _waited_in(columns: Columns, links: Links, gaps: JudgedGaps, number: int) -> str:
+    """The call in which the host stood when the device ran dry, where that is the cause."""
+    kind = {Cause.SYNC: links.sync_calls, Cause.COPY: links.copy_calls}.get(_ORDER[int(gaps.cause[number])])
+    if kind is None:
+        return ""
+    calls, start = columns.calls, gaps.cover.gap_start[number]
+    thread = calls.thread[int(gaps.call[number])]
+    around = kind[(calls.start[kind] <= start) & (calls.end[kind] >= start) & (calls.thread[kind] == thread)]
+    return columns.names[calls.name[around[-1]]] if len(around) else ""
 
 
 def _host(columns: Columns, gaps: JudgedGaps, number: int) -> str:

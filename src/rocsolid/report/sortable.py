@@ -1,0 +1,47 @@
+"""Tables whose cells show a number with its unit and sort by the number."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from rocsolid.report.units import percent, size, time
+
+Cell = str | tuple[str, float]
+
+
+def times(*values: float) -> tuple[Cell, ...]:
+    """Cells with times."""
+    return tuple((time(value), value) for value in values)
+
+
+def counts(*values: int) -> tuple[Cell, ...]:
+    """Cells with counts."""
+    return tuple((f"{value:,}", value) for value in values)
+
+
+def sizes(*values: int) -> tuple[Cell, ...]:
+    """Cells with bytes."""
+    return tuple((size(value), value) for value in values)
+
+
+def share(part: float, whole: float) -> Cell:
+    """A cell with a share."""
+    return percent(part, whole), part
+
+
+def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
+    """A table that sorts and filters; `attributes` belong to its rows."""
+    head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
+    lines = []
+    for number, row in enumerate(rows):
+        given = f" {attributes[number]}" if attributes else ""
+        lines.append(f"<tr{given}>{''.join(_cell(cell) for cell in row)}</tr>")
+    return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
+<output class="faint"></output></div>
+<div class="scroll" tabindex="0" role="region" aria-label="{name}">
+<table id="{name}" data-sortable><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>"""
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, tuple):
+        return f'<td class="number" data-sort="{cell[1]}">{escape(cell[0])}</td>'
+    return f'<td class="name"><span title="{escape(cell)}">{escape(cell)}</span></td>'
