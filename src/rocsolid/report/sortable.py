@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from rocsolid.report.units import percent, size, time
+from rocsolid.report.units import percent, plain_name, size, time
 
 Cell = str | tuple[str, float]
+_WORD = 22  # short enough to stand on one line
 
 
 def times(*values: float) -> tuple[Cell, ...]:
@@ -30,9 +31,14 @@ def share(part: float, whole: float) -> Cell:
 
 def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
     """A table that sorts and filters; `attributes` belong to its rows."""
-    head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
+    given_rows = list(rows)
+    kinds = [" class='number'" if isinstance(cell, tuple) else "" for cell in given_rows[0]] if given_rows else []
+    head = "".join(
+        f'<th scope="col"{kind}><button type="button">{escape(h)}</button></th>'
+        for h, kind in zip(headings, kinds or [""] * len(headings), strict=True)
+    )
     lines = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(given_rows):
         given = f" {attributes[number]}" if attributes else ""
         lines.append(f"<tr{given}>{''.join(_cell(cell) for cell in row)}</tr>")
     return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
@@ -44,4 +50,6 @@ def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]],
 def _cell(cell: Cell) -> str:
     if isinstance(cell, tuple):
         return f'<td class="number" data-sort="{cell[1]}">{escape(cell[0])}</td>'
-    return f'<td class="name"><span title="{escape(cell)}">{escape(cell)}</span></td>'
+    if len(cell) <= _WORD:
+        return f'<td class="word">{escape(cell)}</td>'
+    return f'<td class="name"><span title="{escape(cell)}">{escape(plain_name(cell))}</span></td>'

@@ -27,7 +27,12 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"
 
 
+def plain_name(name: str) -> str:
+    """A kernel's name without what all of them share."""
+    return _TEMPLATE.sub("", name)
+
+
 def short_name(name: str, width: int) -> str:
-    """A kernel's name without what all of them share, cut to a width."""
-    bare = _TEMPLATE.sub("", name)
+    """A plain name cut to a width."""
+    bare = plain_name(name)
     return bare if len(bare) <= width else bare[: max(1, width - 1)] + "…"
