@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "explain": "the page of a rule, a setting, a profile or a known problem",
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
+    "profile": "profile a workload and say where its time goes",
     "trace": "where the time of a profiled run goes, and what to do about it",
     "compare": "two profiled runs side by side: kernels, idle time and its causes",
     "report": "render a saved JSON result as text or HTML",

@@ -19,10 +19,11 @@ def need_extra() -> None:
             raise MissingExtraError(feature="reading traces", extra="trace")
 
 
-def read_trace(file: Path) -> "Columns":
-    """The columns of a file; raises InputError for what is no trace that we know."""
+def read_trace(file: Path, *, alone: bool = False) -> "Columns":
+    """The columns of a file; raises InputError for what is no trace that we know. `alone`: start no second process."""
     need_extra()
     from rocsolid.trace.bytestream import first_bytes
+    from rocsolid.trace.kineto import read_kineto
     from rocsolid.trace.parallel import read_in_parallel
 
     if file.is_dir():
@@ -36,7 +37,9 @@ def read_trace(file: Path) -> "Columns":
     if head.startswith((b"{", b"[")):
         from rocsolid.trace.rocprof_json import TOOL, read_rocprof_json
 
-        return read_rocprof_json(file) if TOOL in head[:4096] else read_in_parallel(file)
+        if TOOL in head[:4096]:
+            return read_rocprof_json(file)
+        return read_kineto(file) if alone else read_in_parallel(file)
     from rocsolid.trace.rocprof_csv import is_rocprof_csv, read_rocprof_csv
 
     if is_rocprof_csv(head):
