@@ -1,6 +1,8 @@
 """Figures are exact: against stored truth for real traces, and against independent counting for made ones."""
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +18,11 @@ from rocsolid.trace.read import read_trace
 
 # The three ways in which times are written: since a base, whole microseconds since 1970, and those with decimals.
 BASES = {"decimals": "3743411222{:03d}.{:03d}", "whole": "1683564902{:06d}", "epoch": "1712195495505{:03d}.{:03d}"}
+
+
+def module(name: str) -> ModuleType:
+    """By name, since `rocsolid.trace` is the function when it is asked for as an attribute."""
+    return importlib.import_module(f"rocsolid.trace.{name}")
 
 
 def figures(trace: TraceFile) -> dict[str, dict[str, int]]:
@@ -76,8 +83,8 @@ def test_pieces_are_cut_between_events_wherever_they_fall(
     tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A piece of 997 bytes ends in the middle of names, numbers and borders."""
-    monkeypatch.setattr("rocsolid.trace.bytestream.PIECE", 997)
-    monkeypatch.setattr("rocsolid.trace.kineto._TWO_EVENTS", 3000)
+    monkeypatch.setattr(module("bytestream"), "PIECE", 997)
+    monkeypatch.setattr(module("kineto"), "_TWO_EVENTS", 3000)
     text = LAYOUTS[layout](some_events(BASES["epoch"]) * 3)
     (tmp_path / "t.json").write_text(text)
 
@@ -85,7 +92,7 @@ def test_pieces_are_cut_between_events_wherever_they_fall(
 
 
 def test_two_processes_see_what_one_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocsolid.trace.parallel._WORTH_IT", 0)
+    monkeypatch.setattr(module("parallel"), "_WORTH_IT", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     text = LAYOUTS["kineto"](some_events(BASES["epoch"]) * 40)
     (tmp_path / "t.json").write_text(text)

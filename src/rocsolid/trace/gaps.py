@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import Cause, Gap, IdleTime
-from rocsolid.trace.columns import Column, Columns, DeviceEvents
+from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, rows
 from rocsolid.trace.intervals import Cover, overlap
 from rocsolid.trace.linking import Links, loader_waits
 
@@ -109,13 +109,20 @@ def largest_gaps(
     """The longest gaps in full, the longest first."""
     length = gaps.cover.gap_end - gaps.cover.gap_start
     longest = np.argsort(-length, kind="stable")[:LARGEST_GAPS]
-    return tuple(_gap(columns, device, gaps, links, int(number), operator) for number in longest)
+    # Only what lasts half as long as the shortest of these gaps can fill half of any of them.
+    least = int(length[longest].min(initial=2**62))
+    filling = [rows(t, 2 * (t.end - t.start) >= least) for t in (columns.calls, columns.ops, columns.notes)]
+    found = []
+    for number in longest.tolist():
+        launcher = int(operator[gaps.cover.after[number]])
+        host = _waited_in(columns, links, gaps, number) or _host(columns, filling, gaps, number)
+        found.append(_gap(columns, device, gaps, number, launcher=launcher, host=host))
+    return tuple(found)
 
 
-def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, links: Links, number: int, operator: Column) -> Gap:
+def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, number: int, *, launcher: int, host: str) -> Gap:
     cover, names, calls = gaps.cover, columns.names, columns.calls
     after, call = int(cover.after[number]), int(gaps.call[number])
-    launcher = int(operator[after])
     return Gap(
         start_ns=int(cover.gap_start[number]) - cover.first,
         length_ns=int(cover.gap_end[number] - cover.gap_start[number]),
@@ -124,7 +131,7 @@ def _gap(columns: Columns, device: DeviceEvents, gaps: JudgedGaps, links: Links,
         after=names[device.name[after]],
         call=names[calls.name[call]] if call >= 0 else "",
         operator=names[launcher] if launcher >= 0 else "",
-        host=_waited_in(columns, links, gaps, number) or _host(columns, gaps, number),
+        host=host,
     )
 
 
@@ -139,7 +146,7 @@ def _waited_in(columns: Columns, links: Links, gaps: JudgedGaps, number: int) ->
     return columns.names[calls.name[around[-1]]] if len(around) else ""
 
 
-def _host(columns: Columns, gaps: JudgedGaps, number: int) -> str:
+def _host(columns: Columns, filling: list[HostEvents], gaps: JudgedGaps, number: int) -> str:
     """What the launching thread did for most of the gap, among calls and operators; the narrowest that fits."""
     call = int(gaps.call[number])
     if call < 0:
@@ -147,7 +154,7 @@ def _host(columns: Columns, gaps: JudgedGaps, number: int) -> str:
     start, end = int(gaps.cover.gap_start[number]), int(gaps.cover.gap_end[number])
     thread = columns.calls.thread[call]
     best, best_time, best_length = "", 0, 0
-    for events in (columns.calls, columns.ops, columns.notes):
+    for events in filling:
         near = (events.thread == thread) & (events.start < end) & (events.end > start)
         for event in np.flatnonzero(near):
             time = min(end, int(events.end[event])) - max(start, int(events.start[event]))
