@@ -124,17 +124,28 @@ class Gatherer:
     def _host(self, given: list[Complete], table: list[HostEvents]) -> None:
         events, start, end = self._timed(given)
         args = [e.args or _NO_ARGS for e in events]
-        names, threads = self.names, self.threads
+        names = self.names
         table.append(
             HostEvents(
                 start=start,
                 end=end,
                 name=np.array([names[e.name] for e in events], dtype=np.int32),
-                thread=np.array([threads[e.pid, e.tid] for e in events], dtype=np.int32),
+                thread=self._threads(events),
                 correlation=whole([a.correlation for a in args]),
                 external=whole([a.external for a in args]),
             )
         )
+
+    def _threads(self, events: list[Complete]) -> Column:
+        """The number of each event's thread; a piece knows few of them, so look up each only once."""
+        threads = self.threads
+        try:
+            pids, tids = np.array([e.pid for e in events], np.int64), np.array([e.tid for e in events], np.int64)
+        except (ValueError, TypeError, OverflowError):
+            return np.array([threads[e.pid, e.tid] for e in events], dtype=np.int32)
+        _, first, inverse = np.unique(pids * 0x1F1F1F1F ^ tids, return_index=True, return_inverse=True)
+        numbers = np.array([threads[events[n].pid, events[n].tid] for n in first.tolist()], dtype=np.int32)
+        return numbers[inverse]
 
     def _memory(self, events: list[Instant]) -> None:
         at, good = nanoseconds([e.ts for e in events])
@@ -170,7 +181,7 @@ class Gatherer:
 def whole(values: Sequence[Loose]) -> Column:
     """Whole numbers; -1 for what is none."""
     try:
-        return np.array([-1 if v is None else v for v in values], dtype=TYPES["bytes"])
+        return np.array(values, dtype=TYPES["bytes"])
     except (ValueError, TypeError, OverflowError):
         return np.array([_integer(v) for v in values], dtype=TYPES["bytes"])
 

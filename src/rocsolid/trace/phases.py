@@ -14,9 +14,9 @@ class Args(Struct, gc=False, frozen=True):
 
     device: Loose = None
     stream: Loose = None
-    correlation: Loose = None
-    external: Loose = field(name="External id", default=None)
-    bytes: Loose = None
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+    bytes: Loose = -1
     grid: Raw = _NOTHING
     block: Raw = _NOTHING
     registers: Loose = field(name="registers per thread", default=None)

@@ -13,7 +13,7 @@ Bools = npt.NDArray[np.bool_]
 # Below this many microseconds a double times a thousand, rounded, is exact; above it the text must be read.
 _EXACT_US: Final = float(2**43)
 _LARGEST_US: Final = 9.0e15
-_LONGEST: Final = 18  # digits that surely fit 64 bits
+_LONGEST: Final = 16  # digits of microseconds; as nanoseconds they fit 64 bits until the year 2255
 _COMMA, _DOT = b",."
 
 
@@ -26,11 +26,12 @@ def nanoseconds(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
     digits = int(((letters >= ord("0")) & (letters <= ord("9"))).sum())
     lengths = np.diff(ends, prepend=-1) - 1
     plain = digits + len(dots) + len(ends) - 1 == len(letters) and len(ends) == len(texts)
-    if plain and int(lengths.min(initial=1)) > 0 and int(lengths.max(initial=0)) <= _LONGEST + 1:
-        if len(dots) == 0:
+    if plain and int(lengths.min(initial=1)) > 0:
+        longest = int(lengths.max(initial=0))
+        if len(dots) == 0 and longest <= _LONGEST:
             return _whole_numbers(joined, len(texts), 1000)
         # Kineto writes three decimals always: leave out the point, and the number is in nanoseconds.
-        if len(dots) == len(ends) and bool((ends - dots == len(".000")).all()):
+        if longest <= _LONGEST + len(".000") and len(dots) == len(ends) and bool((ends - dots == len(".000")).all()):
             return _whole_numbers(joined.replace(b".", b""), len(texts), 1)
     return _any_numbers(texts)
 
@@ -44,8 +45,10 @@ def durations(values: Sequence[int | float | None]) -> tuple[Int64, Bools]:
 
 def _whole_numbers(joined: bytes, count: int, unit: int) -> tuple[Int64, Bools]:
     found = np.fromstring(joined, dtype=np.int64, sep=",")
-    good = np.ones(count, dtype=np.bool_) if unit == 1 else np.abs(found) < _LARGEST_US
-    return found * unit, good
+    if len(found) != count:  # never seen; the text was checked before
+        return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
+    good = found < int(_LARGEST_US) * (1000 // unit)
+    return np.where(good, found, 0) * unit, good
 
 
 def _any_numbers(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
