@@ -188,3 +188,19 @@ def test_communication_that_nothing_hides(tmp_path: Path) -> None:
 
     assert trace.devices[0].collectives.time_ns == 20_000
     assert trace.devices[0].collectives.exposed_ns == 15_000
+
+
+def test_each_device_has_its_own_figures(tmp_path: Path) -> None:
+    """A launch belongs to the device that it brought work to."""
+    trace = read(
+        tmp_path,
+        call("1.000", "1.000", 1, "cudaGraphLaunch"),
+        call("3.000", "1.000", 2, "cudaGraphLaunch"),
+        call("5.000", "1.000", 3, "cudaGraphLaunch"),
+        kernel("10.000", "5.000", 1, args={"device": 0}),
+        kernel("10.000", "6.000", 2, args={"device": 1}),
+        kernel("30.000", "7.000", 3, args={"device": 1}),
+    )
+    found = [(d.device, d.kernel_count, d.span_ns, d.idle_ns, d.graph_launches) for d in trace.devices]
+
+    assert found == [("0", 1, 5000, 0, 1), ("1", 2, 27_000, 14_000, 2)]

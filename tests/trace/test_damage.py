@@ -78,6 +78,15 @@ def test_one_broken_event_is_lost_alone(tmp_path: Path, victim: str, damage: str
     assert trace.damage == ()
 
 
+def test_what_is_set_aside_is_checked_too(tmp_path: Path) -> None:
+    """Python functions have no part in the answers, and still none of them is lost without a word."""
+    events = [data.host("python_function", f"f{n}", f"{n}.000", "1.000") for n in range(1, 11)]
+    text = LAYOUTS["kineto"]([*events, kernel("5.000", "1.000", 1)])
+    trace = read(tmp_path, text.replace('"f5"', '"f"5"').encode())
+
+    assert (trace.skipped_events, trace.events, trace.set_aside["python_function"]) == (1, 11, 9)
+
+
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_a_file_cut_in_the_middle_of_an_event_gives_its_beginning(tmp_path: Path, victim: str) -> None:
     text = gzip.decompress(real(victim).read_bytes())

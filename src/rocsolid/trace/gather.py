@@ -24,6 +24,13 @@ _HOST: Final = {
     **dict.fromkeys(("cpu_op", "Operator"), "ops"),
     "user_annotation": "notes",
 }
+_TABLES: Final[dict[str, Any]] = {
+    "device": DeviceEvents,
+    "calls": HostEvents,
+    "ops": HostEvents,
+    "notes": HostEvents,
+    "memory": MemoryEvents,
+}
 _NO_ARGS: Final = Args()
 _MEMORY: Final = "[memory]"
 _ACCELERATORS: Final = frozenset({1, 20})  # c10::DeviceType: CUDA (which ROCm calls itself) and HIP
@@ -168,14 +175,13 @@ class Gatherer:
             self.thread_names[f"{event.pid}/{event.tid}"] = str(event.args.name)
 
     def tables(self) -> dict[str, Any]:
-        """Everything gathered, each kind in one table."""
-        return {
-            "device": stack(DeviceEvents, self.device),
-            "calls": stack(HostEvents, self.calls),
-            "ops": stack(HostEvents, self.ops),
-            "notes": stack(HostEvents, self.notes),
-            "memory": stack(MemoryEvents, self.memory),
-        }
+        """Everything gathered, each kind in one table; the parts are given up as they are joined."""
+        found: dict[str, Any] = {}
+        for name in ("device", "calls", "ops", "notes", "memory"):
+            parts = getattr(self, name)
+            found[name] = stack(_TABLES[name], parts)
+            parts.clear()
+        return found
 
 
 def whole(values: Sequence[Loose]) -> Column:
