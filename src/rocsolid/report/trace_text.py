@@ -54,73 +54,70 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
     yield figures_text(device, terminal)
     total = sum(row.time_ns for row in device.categories)
-    yield _table(
-        terminal,
-        "device time by category",
-        ("", "time", "share", "events"),
-        [(r.category.value, time(r.time_ns), percent(r.time_ns, total), f"{r.count:,}") for r in device.categories],
-    )
-    if device.idle:
-        yield _table(
-            terminal,
-            "idle time by cause",
-            ("", "time", "of span", "gaps"),
-            [
-                (r.cause.value, time(r.time_ns), percent(r.time_ns, device.span_ns), f"{r.gap_count:,}")
-                for r in device.idle
-            ],
-        )
+    categories = [
+        (r.category.value, time(r.time_ns), percent(r.time_ns, total), f"{r.count:,}") for r in device.categories
+    ]
+    yield _table(terminal, "device time by category", ("", "time", "share", "events"), categories)
+    idle = [
+        (r.cause.value, time(r.time_ns), percent(r.time_ns, device.span_ns), f"{r.gap_count:,}") for r in device.idle
+    ]
+    if idle:
+        yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
     if device.kernels:
-        yield _table(
-            terminal,
-            f"kernels ({len(device.kernels)} names)",
-            ("", "total", "share", "count", "mean", "p50", "p99"),
-            [
-                (
-                    short_name(r.name, max(24, terminal.width - 58)),
-                    time(r.total_ns),
-                    percent(r.total_ns, device.kernel_time_ns),
-                    f"{r.count:,}",
-                    time(r.mean_ns),
-                    time(r.p50_ns),
-                    time(r.p99_ns),
-                )
-                for r in device.kernels[:rows]
-            ],
-        )
+        yield _kernels(device, terminal, rows=rows)
         yield "\n".join(_origins(device, terminal, rows=min(rows, 6)))
     if device.copies:
-        yield _table(
-            terminal,
-            "copies",
-            ("", "count", "bytes", "time", "GB/s"),
-            [
-                (
-                    f"{r.direction} {r.memory}".strip(),
-                    f"{r.count:,}",
-                    size(r.bytes) if r.unsized_count < r.count else "?",
-                    time(r.time_ns),
-                    f"{r.gb_per_s:.2f}" if r.bytes else "?",
-                )
-                for r in device.copies
-            ],
-        )
+        yield _copies(device, terminal)
     if device.graphs:
-        yield _table(
-            terminal,
-            "graph replays",
-            ("first kernel", "launches", "kernels each", "kernel time", "launch"),
-            [
-                (
-                    short_name(r.first_kernel, max(24, terminal.width - 60)),
-                    f"{r.launches:,}",
-                    f"{r.kernels_each:,}",
-                    time(r.kernel_time_ns),
-                    time(r.launch_mean_ns),
-                )
-                for r in device.graphs[:rows]
-            ],
+        yield _graphs(device, terminal, rows=rows)
+
+
+def _kernels(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
+    width = max(24, terminal.width - 58)
+    cells = [
+        (
+            short_name(r.name, width),
+            time(r.total_ns),
+            percent(r.total_ns, device.kernel_time_ns),
+            f"{r.count:,}",
+            time(r.mean_ns),
+            time(r.p50_ns),
+            time(r.p99_ns),
         )
+        for r in device.kernels[:rows]
+    ]
+    title = f"kernels ({len(device.kernels)} names)"
+    return _table(terminal, title, ("", "total", "share", "count", "mean", "p50", "p99"), cells)
+
+
+def _copies(device: DeviceTrace, terminal: Terminal) -> str:
+    cells = [
+        (
+            f"{r.direction} {r.memory}".strip(),
+            f"{r.count:,}",
+            size(r.bytes) if r.unsized_count < r.count else "?",
+            time(r.time_ns),
+            f"{r.gb_per_s:.2f}" if r.bytes else "?",
+        )
+        for r in device.copies
+    ]
+    return _table(terminal, "copies", ("", "count", "bytes", "time", "GB/s"), cells)
+
+
+def _graphs(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
+    width = max(24, terminal.width - 60)
+    cells = [
+        (
+            short_name(r.first_kernel, width),
+            f"{r.launches:,}",
+            f"{r.kernels_each:,}",
+            time(r.kernel_time_ns),
+            time(r.launch_mean_ns),
+        )
+        for r in device.graphs[:rows]
+    ]
+    headings = ("first kernel", "launches", "kernels each", "kernel time", "launch")
+    return _table(terminal, "graph replays", headings, cells)
 
 
 def figures_text(device: DeviceTrace, terminal: Terminal) -> str:

@@ -1,6 +1,7 @@
 """Kernels by name, categories, operators and copies: where the device's time went."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +26,8 @@ class Groups:
     begin: Column
     end: Column
 
-    def __iter__(self):  # type: ignore[no-untyped-def] # noqa: ANN204 - pairs of a key and the numbers of its events
+    def __iter__(self) -> Iterator[tuple[int, Column]]:
+        """Each key with the numbers of its events."""
         for number, key in enumerate(self.keys.tolist()):
             yield key, self.order[self.begin[number] : self.end[number]]
 

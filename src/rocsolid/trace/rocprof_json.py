@@ -150,25 +150,7 @@ def _take(process: Process, found: Assembler) -> None:
     gpus = {agent.id.handle for agent in process.agents if agent.type == 2}  # noqa: PLR2004 - the producer's number
     symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
     for record in process.buffer_records.kernel_dispatch:
-        info = record.dispatch_info or Dispatch()
-        symbol = symbols.get(info.kernel_id, Symbol(kernel_id=-1))
-        found.work(
-            Kind.KERNEL,
-            symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}",
-            record.start_timestamp,
-            record.end_timestamp,
-            device=nodes.get(info.agent_id.handle, info.agent_id.handle),
-            stream=record.stream_id.handle if record.stream_id else info.queue_id.handle,
-            correlation=record.correlation_id.internal,
-            shape=shape_of(
-                (info.grid_size.x, info.grid_size.y, info.grid_size.z),
-                (info.workgroup_size.x, info.workgroup_size.y, info.workgroup_size.z),
-                VGPRs=symbol.arch_vgpr_count,
-                SGPRs=symbol.sgpr_count,
-                B_LDS=info.group_segment_size,
-                B_scratch=info.private_segment_size,
-            ),
-        )
+        _take_kernel(record, nodes, symbols, found)
     for record in process.buffer_records.memory_copy:
         ends = [agent.handle for agent in (record.dst_agent_id, record.src_agent_id) if agent]
         device = next((end for end in ends if end in gpus), ends[0] if ends else -1)
@@ -192,6 +174,28 @@ def _take(process: Process, found: Assembler) -> None:
                 thread=str(record.thread_id),
                 correlation=record.correlation_id.internal,
             )
+
+
+def _take_kernel(record: Record, nodes: dict[int, int], symbols: dict[int, Symbol], found: Assembler) -> None:
+    info = record.dispatch_info or Dispatch()
+    symbol = symbols.get(info.kernel_id, Symbol(kernel_id=-1))
+    found.work(
+        Kind.KERNEL,
+        symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}",
+        record.start_timestamp,
+        record.end_timestamp,
+        device=nodes.get(info.agent_id.handle, info.agent_id.handle),
+        stream=record.stream_id.handle if record.stream_id else info.queue_id.handle,
+        correlation=record.correlation_id.internal,
+        shape=shape_of(
+            (info.grid_size.x, info.grid_size.y, info.grid_size.z),
+            (info.workgroup_size.x, info.workgroup_size.y, info.workgroup_size.z),
+            VGPRs=symbol.arch_vgpr_count,
+            SGPRs=symbol.sgpr_count,
+            B_LDS=info.group_segment_size,
+            B_scratch=info.private_segment_size,
+        ),
+    )
 
 
 def _operation(process: Process, record: Record) -> str:
