@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import apply as apply
     from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
     from rocsolid.api.safety import guard as guard
+    from rocsolid.api.tracing import compare as compare
+    from rocsolid.api.tracing import trace as trace
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
@@ -45,6 +47,7 @@ _HOMES = {
     "breaks": "rocsolid.api.observing",
     "capture": "rocsolid.api.capturing",
     "check": "rocsolid.api.probing",
+    "compare": "rocsolid.api.tracing",
     "compile": "rocsolid.api.safety",
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explaining",
@@ -55,6 +58,7 @@ _HOMES = {
     "probe": "rocsolid.api.probing",
     "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
+    "trace": "rocsolid.api.tracing",
     "vendor_op": "rocsolid.ops.vendor",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same

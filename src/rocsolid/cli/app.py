@@ -21,6 +21,9 @@ COMMANDS: Final = {
     "run": "run a program that nobody may edit, made safe",
     "compiles": "what the compiler did with a workload: graphs, phases, kernels, and why again",
     "breaks": "where the graph of a workload breaks, why, and what to write instead",
+    "profile": "profile a workload and say where its time goes",
+    "trace": "where the time of a profiled run goes, and what to do about it",
+    "compare": "two profiled runs side by side: kernels, idle time and its causes",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

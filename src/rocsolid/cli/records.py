@@ -1,17 +1,29 @@
 """Saved results: how each is read, and how each is shown."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rocsolid.errors import InputError, UsageError
+from rocsolid.model.capture import CAPTURE_SCHEMA, CaptureReport
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakReport, CompileLog
+from rocsolid.model.finding import Finding
+from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
+from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
 
 if TYPE_CHECKING:
     from rocsolid.report.terminal import Terminal
 
-KINDS = {PROBE_SCHEMA: ProbeRecord, COMPILES_SCHEMA: CompileLog, BREAKS_SCHEMA: BreakReport}
-Record = ProbeRecord | CompileLog | BreakReport
+KINDS: Mapping[str, type] = {
+    PROBE_SCHEMA: ProbeRecord,
+    COMPILES_SCHEMA: CompileLog,
+    BREAKS_SCHEMA: BreakReport,
+    TRACE_SCHEMA: TraceRecord,
+    CAPTURE_SCHEMA: CaptureReport,
+    OPTIMIZE_SCHEMA: OptimizeReport,
+}
+Record = ProbeRecord | CompileLog | BreakReport | TraceRecord | CaptureReport | OptimizeReport
 
 
 def read_record(text: str, name: str) -> Record:
@@ -19,11 +31,10 @@ def read_record(text: str, name: str) -> Record:
     data = loads(text, name)
     kind = KINDS.get(data["schema"])
     if kind is None:
-        msg = (
-            f"{name} holds {data['schema']}, and a probe is {PROBE_SCHEMA}; there are also {', '.join(list(KINDS)[1:])}"
-        )
+        msg = f"{name} holds {data['schema']}, which cannot be rendered; what can is {', '.join(KINDS)}"
         raise InputError(msg)
-    return decode(kind, data, name)
+    record: Record = decode(kind, data, name)
+    return record
 
 
 def read_probe(text: str, name: str) -> ProbeRecord:
@@ -41,75 +52,139 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render_compiles(record, form, code=verbose, to_file=to_file)
     if isinstance(record, BreakReport):
         return render_breaks(record, form, to_file=to_file)
+    if isinstance(record, TraceRecord):
+        return render_trace(record, form, verbose=verbose, to_file=to_file)
+    if isinstance(record, (CaptureReport, OptimizeReport)):
+        return _in_form(form, "results of this kind", text=lambda: f"{record}\n", json=record.json)
     return render(record, form, verbose=verbose, to_file=to_file)
 
 
 def render(record: ProbeRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """A probe in one of the forms."""
-    if form == "json":
-        from rocsolid.report.machine import probe_json
 
-        return probe_json(record)
-    if form == "sarif":
-        from rocsolid.report.machine import sarif
-
-        return sarif(record.findings)
-    if form == "github":
-        from rocsolid.report.machine import github
-
-        return github(record.findings)
-    if form == "html":
+    def page() -> str:
         from rocsolid.report.probe_page import probe_html
 
         return probe_html(record)
-    from rocsolid.report.text import probe_text
 
-    return probe_text(record, _terminal(to_file=to_file), verbose=verbose)
+    def text() -> str:
+        from rocsolid.report.text import probe_text
+
+        return probe_text(record, _terminal(to_file=to_file), verbose=verbose)
+
+    def json() -> str:
+        from rocsolid.report.machine import probe_json
+
+        return probe_json(record)
+
+    return _in_form(form, "probes", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
 
 
 def render_compiles(log: CompileLog, form: str, *, code: bool = False, to_file: bool = False) -> str:
     """A compile log in one of the forms."""
-    if form == "json":
-        from rocsolid.report.compiles import compiles_json
 
-        return compiles_json(log, code=code)
-    if form == "html":
+    def page() -> str:
         from rocsolid.report.compiles_page import compiles_html
 
         return compiles_html(log)
-    if form == "text":
+
+    def text() -> str:
         from rocsolid.report.compiles import compiles_text
 
         return compiles_text(log, _terminal(to_file=to_file), code=code)
-    from rocsolid.observe.findings import break_findings, recompile_findings
-    from rocsolid.report.machine import github, sarif
 
-    found = [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
-    return github(found) if form == "github" else sarif(found)
+    def json() -> str:
+        from rocsolid.report.compiles import compiles_json
+
+        return compiles_json(log, code=code)
+
+    def found() -> Sequence[Finding]:
+        from rocsolid.observe.findings import break_findings, recompile_findings
+
+        return [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
+
+    return _in_form(form, "compile logs", text=text, json=json, html=page, **_for_machines(found))
 
 
 def render_breaks(report: BreakReport, form: str, *, to_file: bool = False) -> str:
     """A report of graph breaks in one of the forms."""
-    if form == "json":
-        from rocsolid.report.compiles import breaks_json
 
-        return breaks_json(report)
-    if form == "html":
+    def page() -> str:
         from rocsolid.report.compiles_page import breaks_html
 
         return breaks_html(report)
-    if form == "text":
+
+    def text() -> str:
         from rocsolid.report.compiles import breaks_text
 
         return breaks_text(report, _terminal(to_file=to_file))
-    from rocsolid.observe.findings import break_findings
-    from rocsolid.report.machine import github, sarif
 
-    found = break_findings(report.breaks, len(report.graphs))
-    if form not in ("github", "sarif"):
-        msg = f"graph breaks are not written as {form}"
+    def json() -> str:
+        from rocsolid.report.compiles import breaks_json
+
+        return breaks_json(report)
+
+    def found() -> Sequence[Finding]:
+        from rocsolid.observe.findings import break_findings
+
+        return break_findings(report.breaks, len(report.graphs))
+
+    return _in_form(form, "graph breaks", text=text, json=json, html=page, **_for_machines(found))
+
+
+def render_trace(
+    record: TraceRecord,
+    form: str,
+    *,
+    verbose: bool = False,
+    to_file: bool = False,
+    timelines: Mapping[str, Timeline] | None = None,
+) -> str:
+    """Answers about traces in one of the forms; a page shows the timelines that are given."""
+
+    def page() -> str:
+        from rocsolid.report.trace_page import trace_html
+
+        return trace_html(record, timelines)
+
+    def text() -> str:
+        from rocsolid.report.trace_text import trace_text
+
+        return trace_text(record, _terminal(to_file=to_file), verbose=verbose)
+
+    def json() -> str:
+        from rocsolid.model.codec import dumps
+        from rocsolid.version import __version__
+
+        return dumps(
+            TRACE_SCHEMA, rocsolid=__version__, files=record.files, findings=record.findings, ranks=record.ranks
+        )
+
+    return _in_form(form, "answers about traces", text=text, json=json, html=page)
+
+
+def _in_form(form: str, what: str, **forms: Callable[[], str]) -> str:
+    if form not in forms:
+        known = ", ".join(forms)
+        msg = f"{what} have no form {form!r}; there are {known}"
         raise UsageError(msg)
-    return github(found) if form == "github" else sarif(found)
+    return forms[form]()
+
+
+def _for_machines(found: Callable[[], Sequence[Finding]]) -> dict[str, Callable[[], str]]:
+    """Findings as tools read them."""
+
+    def as_sarif() -> str:
+        from rocsolid.report.machine import sarif
+
+        return sarif(found())
+
+    def as_github() -> str:
+        from rocsolid.report.machine import github
+
+        return github(found())
+
+    return {"sarif": as_sarif, "github": as_github}
 
 
 def _terminal(*, to_file: bool) -> "Terminal":

@@ -4,13 +4,16 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+from rocsolid.model.evidence import Evidence
+from rocsolid.model.finding import Finding, Severity
 from rocsolid.version import __version__
 
 _ASSETS = Path(__file__).with_name("assets")
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file that pages carry within them."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -23,7 +26,7 @@ def page(title: str, subtitle: str, body: str) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>
-{_asset("page.css")}</style>
+{asset("page.css")}</style>
 </head>
 <body>
 <header>
@@ -35,7 +38,7 @@ def page(title: str, subtitle: str, body: str) -> str:
 </main>
 <footer>rocsolid {escape(__version__)}</footer>
 <script>
-{_asset("page.js")}</script>
+{asset("page.js")}</script>
 </body>
 </html>
 """
@@ -52,3 +55,26 @@ def table(table_id: str, headings: list[str], rows: list[tuple[str, list[str]]],
 <div class="scroll" tabindex="0" role="region" aria-label="{table_id}">
 <table id="{table_id}" data-sortable><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div>"""
+
+
+def finding_html(finding: Finding) -> str:
+    """One finding that unfolds: seen, why, fix, check, evidence."""
+    kind = finding.severity.name.lower()
+    opened = " open" if finding.severity > Severity.INFO else ""
+    rows = [("why", finding.why), ("fix", finding.cure), ("check", finding.check), ("cause", finding.cause)]
+    said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
+    said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
+    return (
+        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.seen)}'
+        f"</summary><div><dl>{said}</dl></div></details>"
+    )
+
+
+def _evidence(evidence: Evidence) -> str:
+    source = (
+        f'<a href="{escape(evidence.url)}">{escape(evidence.ref)}</a>'
+        if evidence.url
+        else f"<code>{escape(evidence.ref)}</code>"
+    )
+    return f"{escape(evidence.says)} {source}"

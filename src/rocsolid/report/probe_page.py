@@ -4,10 +4,9 @@ from html import escape
 
 from rocsolid.catalog import registry
 from rocsolid.model.environment import Environment
-from rocsolid.model.evidence import Evidence
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.record import ProbeRecord
-from rocsolid.report.page import page, table
+from rocsolid.report.page import finding_html, page, table
 from rocsolid.report.remedies import fix_text
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.text import facts, headline
@@ -21,7 +20,7 @@ def probe_html(record: ProbeRecord) -> str:
     parts = [
         _counts(record.findings),
         "<h2>Findings</h2>",
-        "".join(_finding(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
+        "".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
         "<h2>What to run</h2>",
         f"<pre>{escape(fix_text(record.findings))}</pre>",
         "<h2>What was seen</h2>",
@@ -39,28 +38,6 @@ def _counts(findings: tuple[Finding, ...]) -> str:
         for severity, word in _WORDS.items()
     ]
     return f'<ul class="counts">{"".join(items)}</ul>'
-
-
-def _finding(finding: Finding) -> str:
-    kind = finding.severity.name.lower()
-    opened = " open" if finding.severity > Severity.INFO else ""
-    rows = [("why", finding.why), ("fix", finding.cure), ("check", finding.check), ("cause", finding.cause)]
-    said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
-    said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
-    return (
-        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
-        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.seen)}'
-        f"</summary><div><dl>{said}</dl></div></details>"
-    )
-
-
-def _evidence(evidence: Evidence) -> str:
-    source = (
-        f'<a href="{escape(evidence.url)}">{escape(evidence.ref)}</a>'
-        if evidence.url
-        else f"<code>{escape(evidence.ref)}</code>"
-    )
-    return f"{escape(evidence.says)} {source}"
 
 
 def _facts(env: Environment) -> str:

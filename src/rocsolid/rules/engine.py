@@ -37,6 +37,7 @@ _FOLDERS: Final = {
     "GRD": "runtime",
     "BRK": "observed",
     "OPR": "operators",
+    "TRC": "traces",
 }
 
 

@@ -39,6 +39,6 @@ def user_place_of(stack: Iterable[tuple[FrameType, int]]) -> str:
     """The innermost line of the user's in a traceback's frames; nothing when there is none."""
     found = ""
     for frame, line in stack:
-        if _is_users(frame.f_code.co_filename):
+        if is_users_file(frame.f_code.co_filename):
             found = f"{frame.f_code.co_filename}:{line}"
     return found

@@ -33,7 +33,11 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", down ? "descending" : "ascending");
     const column = heading.cellIndex;
-    rows.sort((a, b) => a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true }) * (down ? -1 : 1));
+    // A cell that shows a number with its unit carries the bare number to sort by.
+    const bare = (row) => row.cells[column].dataset.sort;
+    const order = (a, b) => (bare(a) !== undefined && bare(b) !== undefined ? bare(a) - bare(b)
+      : a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true }));
+    rows.sort((a, b) => order(a, b) * (down ? -1 : 1));
     body.append(...rows);
   });
   show();

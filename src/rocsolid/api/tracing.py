@@ -1,0 +1,149 @@
+"""Where the time goes: profiler files in, answers and advice out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocsolid.model.codec import decode, loads
+from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceDifference, TraceFile, TraceRecord
+from rocsolid.rules.tracing import judge_traces
+
+if TYPE_CHECKING:
+    from rocsolid.trace.columns import Columns
+
+
+def trace(*files: str | Path) -> TraceRecord:
+    """Read profiler files and say where the device's time goes.
+
+    Args:
+        files: traces of torch's profiler (JSON, plain or gzip) or of rocprofv3 (JSON, CSV, .db).
+
+    Example:
+        >>> import rocsolid as rs, tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "t.json"
+        >>> kernel = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1.5, "dur": 2.25}'
+        >>> _ = file.write_text('{"traceEvents": [%s]}' % kernel)
+        >>> rs.trace(file).files[0].devices[0].kernel_time_ns
+        2250
+
+    """
+    return read_traces([Path(file) for file in files]).record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """The answers about some files, and the picture of the first where it was asked for."""
+
+    record: TraceRecord
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+
+
+def read_traces(
+    files: Sequence[Path],
+    *,
+    picture: bool = False,
+    stacks: bool = False,
+    perfetto: Path | None = None,
+    parquet: Path | None = None,
+) -> Read:
+    """Read files one after another; a picture, Perfetto's and Parquet's files are made of the first.
+
+    Args:
+        files: the traces.
+        picture: also make the timeline of the first.
+        stacks: look for the lines of Python that launched the hottest kernels, in a second pass.
+        perfetto: where to write a trace for Perfetto.
+        parquet: the folder for Parquet files.
+
+    """
+    from rocsolid.trace.read import need_extra
+
+    need_extra()
+    from rocsolid.trace.answers import answer
+    from rocsolid.trace.read import read_trace
+
+    answered: list[TraceFile] = []
+    pictures: dict[str, Timeline] = {}
+    for number, file in enumerate(files):
+        columns = read_trace(file)
+        answers = answer(file, columns)
+        if stacks:
+            from rocsolid.trace.stacks import with_places
+
+            answers = with_places(file, columns, answers)
+        answered.append(answers)
+        if number == 0:
+            _extras(columns, answers, perfetto=perfetto, parquet=parquet)
+            if picture:
+                from rocsolid.trace.timeline import timeline
+
+                pictures[str(file)] = timeline(columns)
+    found = tuple(answered)
+    return Read(record=TraceRecord(files=found, findings=tuple(judge_traces(found))), timelines=pictures)
+
+
+def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, parquet: Path | None) -> None:
+    if perfetto:
+        from rocsolid.trace.perfetto import write_perfetto
+
+        write_perfetto(perfetto, columns, answers, tuple(judge_traces([answers])))
+    if parquet:
+        from rocsolid.trace.parquet import write_parquet
+
+        write_parquet(parquet, columns)
+
+
+def trace_ranks(files: Sequence[Path], *, engine: str = "processes") -> tuple[TraceRecord, tuple[str, ...]]:
+    """Read the ranks of a job side by side; also what could not be read, a line each.
+
+    Args:
+        files: one trace for each rank, or one folder that holds them.
+        engine: `processes` of this machine, or `ray` for a cluster that sees the same files.
+
+    """
+    from rocsolid.trace.read import need_extra
+
+    need_extra()
+    from rocsolid.trace.ranks import answer_all, files_in, side_by_side
+
+    all_files = files_in(files[0]) if len(files) == 1 and not files[0].is_file() else files
+    found, refused = answer_all(all_files, engine)
+    ranks = side_by_side(found)
+    return TraceRecord(files=found, findings=tuple(judge_traces(found, ranks)), ranks=ranks), refused
+
+
+def compare(before: str | Path, after: str | Path) -> TraceDifference:
+    """Two profiled runs side by side, on the busiest device of each.
+
+    Args:
+        before: a trace, or answers that `rocsolid trace --output json` wrote.
+        after: another.
+
+    Example:
+        >>> import rocsolid as rs, tempfile, pathlib
+        >>> kernel = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1.5, "dur": %s}'
+        >>> files = [pathlib.Path(tempfile.mkdtemp()) / name for name in ("a.json", "b.json")]
+        >>> for file, time in zip(files, (8, 2)):
+        ...     _ = file.write_text('{"traceEvents": [%s]}' % (kernel % time))
+        >>> rs.compare(*files).kernels[0].change.value
+        'faster'
+
+    """
+    from rocsolid.trace.compare import compare as compare_files
+
+    return compare_files(_saved_or_read(Path(before)), _saved_or_read(Path(after)))
+
+
+def _saved_or_read(file: Path) -> TraceFile:
+    """Saved answers hold all that a comparison needs."""
+    if file.is_file() and file.stat().st_size < _SAVED:
+        with file.open("rb") as source:
+            ours = f'"schema": "{TRACE_SCHEMA}"'.encode() in source.read(200)
+        if ours:
+            text = file.read_text(encoding="utf-8")
+            return decode(TraceRecord, loads(text, str(file)), str(file)).files[0]
+    return read_traces([file]).record.files[0]
+
+
+_SAVED = 256 << 20

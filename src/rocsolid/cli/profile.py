@@ -1,0 +1,77 @@
+"""Profile a workload and say where its time goes: warms up, records a few steps, then answers as `rocsolid trace` does.
+
+Examples:
+  rocsolid profile workload.py:build                       writes trace.json.gz and prints the answers
+  rocsolid profile workload.py:build --steps 5 --memory    also the allocator's curve
+  rocsolid profile workload.py:build --stacks              also which line of Python launched what; slower
+  rocsolid profile workload.py:build --output html --out profile.html
+  rocsolid profile workload.py:build --rocprof             with rocprofv3 instead of torch's profiler
+  rocsolid profile workload.py:build --rocprof --counter SQ_WAVES --counter GRBM_GUI_ACTIVE
+
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rocsolid.cli.output import add_output
+from rocsolid.cli.probe import FAIL_ON
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function; returns (callable, args, kwargs)")
+    parser.add_argument("--steps", type=_positive, default=3, help="how many calls to record (default: 3)")
+    parser.add_argument("--warmups", type=_positive, default=3, help="how many calls before (default: 3)")
+    parser.add_argument(
+        "--trace", type=Path, default=Path("trace.json.gz"), metavar="FILE", help="where to keep it (trace.json.gz)"
+    )
+    parser.add_argument("--no-shapes", action="store_true", help="do not record the shapes of inputs")
+    parser.add_argument("--stacks", action="store_true", help="record Python stacks; slower, and larger traces")
+    parser.add_argument("--memory", action="store_true", help="record what the allocator does")
+    parser.add_argument("--rocprof", action="store_true", help="use rocprofv3; its files go to FILE's folder")
+    parser.add_argument(
+        "--counter", action="append", default=[], metavar="NAME", help="with --rocprof: a hardware counter"
+    )
+    parser.add_argument("--fail-on", choices=FAIL_ON, default="never", help="least severity that makes the exit code 1")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
+    parser.set_defaults(allow=[], ranks=False)
+    add_output(parser, ("text", "json", "html"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record, then answer."""
+    from rocsolid.cli.trace import answer
+    from rocsolid.trace.read import need_extra
+
+    need_extra()  # said before the work, not after
+    if args.rocprof:
+        from rocsolid.api.profiling import rocprof_workload
+
+        folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
+        files = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=args.counter)
+        sys.stderr.write(f"wrote {', '.join(map(str, files))}\n")
+        return answer(files, args)
+    from rocsolid.api.profiling import profile_workload
+
+    done = profile_workload(
+        args.workload,
+        args.trace,
+        steps=args.steps,
+        warmups=args.warmups,
+        shapes=not args.no_shapes,
+        stacks=args.stacks,
+        memory=args.memory,
+    )
+    sys.stderr.write(
+        f"wrote {done.file}; a step takes {done.plain_ms:.2f} ms, under the profiler {done.profiled_ms:.2f} ms "
+        f"({done.overhead:+.0%})\n"
+    )
+    return answer([done.file], args)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        msg = f"expected a whole number above 0, not {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)

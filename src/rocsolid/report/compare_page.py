@@ -1,0 +1,71 @@
+"""Two profiled runs side by side, as one self-contained HTML page."""
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+
+from rocsolid.model.trace import FigureChange, KernelChange, TraceDifference
+from rocsolid.report.page import asset, page
+from rocsolid.report.sortable import Cell, counts, sizes, sortable, times
+from rocsolid.report.units import time
+
+_CHANGES = ("", "before", "after", "change")
+_KERNELS = (
+    "change",
+    "kernel before",
+    "kernel after",
+    "operator",
+    "category",
+    "count before",
+    "count after",
+    "time before",
+    "time after",
+    "difference",
+)
+
+
+def difference_html(difference: TraceDifference) -> str:
+    """Figures, categories, idle time and kernels before and after."""
+    sides = (
+        ("before", difference.before, difference.before_model),
+        ("after", difference.after, difference.after_model),
+    )
+    named = "".join(f"<dt>{side}</dt><dd>{escape(file)} {escape(model)}</dd>" for side, file, model in sides)
+    body = [
+        f"<style>{asset('trace.css')}</style>",
+        f"<dl>{named}</dl>",
+        f"<h2>Figures</h2>{_figures('figures', difference.figures)}<div class='pair'>",
+        f"<div><h2>Device time by category</h2>{_figures('categories', difference.categories)}</div>",
+        f"<div><h2>Idle time by cause</h2>{_figures('idle', difference.idle)}</div></div>",
+        f"<h2>Kernels</h2>{sortable('kernels', _KERNELS, [_kernel(row) for row in difference.kernels])}",
+    ]
+    return page("Before and after", f"{difference.before} → {difference.after}", "\n".join(body))
+
+
+def _figures(name: str, rows: Iterable[FigureChange]) -> str:
+    return sortable(name, _CHANGES, [_figure(row) for row in rows])
+
+
+def _figure(row: FigureChange) -> Sequence[Cell]:
+    """Names end in their unit; categories and causes are times."""
+    cells: Callable[[int, int], tuple[Cell, ...]] = times
+    if row.name.endswith("bytes"):
+        cells = sizes
+    elif row.name.endswith(("count", "launches")):
+        cells = counts
+    ratio = (row.after - row.before) / row.before if row.before else 0.0
+    change: Cell = (f"{100 * ratio:+.1f} %" if row.before else "new" if row.after else "", ratio)
+    return row.name.removesuffix("_ns").replace("_", " "), *cells(row.before, row.after), change
+
+
+def _kernel(row: KernelChange) -> Sequence[Cell]:
+    delta = ("+" if row.delta_ns > 0 else "") + time(row.delta_ns)
+    return (
+        row.change.value,
+        row.before,
+        row.after,
+        row.operator,
+        row.category.value,
+        *counts(row.before_count, row.after_count),
+        *times(row.before_ns, row.after_ns),
+        (delta, row.delta_ns),
+    )

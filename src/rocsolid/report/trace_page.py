@@ -1,0 +1,234 @@
+"""Answers about traces as one self-contained HTML page, with a timeline where there is one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Final
+
+from rocsolid.model.trace import (
+    Category,
+    DeviceTrace,
+    Gap,
+    KernelRow,
+    MemoryUse,
+    Ranks,
+    Timeline,
+    TraceFile,
+    TraceRecord,
+)
+from rocsolid.report.page import asset, finding_html, page
+from rocsolid.report.sortable import counts, share, sizes, sortable, times
+from rocsolid.report.trace_text import figures
+from rocsolid.report.units import percent, size, time
+
+_KEYS: Final = (
+    "<kbd>←</kbd> <kbd>→</kbd> move, <kbd>↑</kbd> <kbd>↓</kbd> zoom, <kbd>0</kbd> show all, <kbd>/</kbd> search, <kbd>n</kbd>"
+    " <kbd>p</kbd> next and previous match, wheel to zoom, drag to move, click for details"
+)
+_LARGE: Final = ("span", "busy", "idle")
+
+
+def trace_html(record: TraceRecord, timelines: Mapping[str, Timeline] | None = None) -> str:
+    """Figures, advice, timeline, tables; one part for each file."""
+    parts = [f"<style>{asset('trace.css')}</style>", "<h2>Advice</h2>"]
+    parts.append("".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing to advise.</p>')
+    parts += [_ranks(record.ranks)] if record.ranks else []
+    for number, file in enumerate(record.files):
+        picture = (timelines or {}).get(file.file)
+        parts.append(_file(file, number, picture if number == 0 else None))
+    if timelines:
+        parts.append(f"<script>\n{asset('trace.js')}</script>")
+    return page("Where the time goes", " · ".join(file.file for file in record.files), "\n".join(parts))
+
+
+def _ranks(ranks: Ranks) -> str:
+    headings = ["rank", "computing", "communicating", "exposed", "idle", "span"]
+    rows = [
+        (f"rank {r.rank}", *times(r.compute_ns, r.communication_ns, r.exposed_ns, r.idle_ns, r.span_ns))
+        for r in ranks.rows
+    ]
+    return f"<h2>Ranks</h2>{sortable('ranks', headings, rows)}"
+
+
+def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
+    rank = f" · rank {file.rank}" if file.rank is not None else ""
+    counted = (
+        f"{file.events:,} events, {sum(file.set_aside.values()):,} set aside, {file.skipped_events:,} skipped as broken"
+    )
+    parts = [
+        f"<h2>{escape(file.file)}<span class='faint'>{escape(rank)}</span></h2>",
+        f"<p class='faint'>{counted}</p>",
+    ]
+    parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
+    parts += [_timeline(picture)] if picture else []
+    for device in file.devices:
+        offset = picture.device_ns.get(device.device, 0) if picture else 0
+        parts.append(_device(device, f"{number}-{device.device}", offset, shown=picture is not None))
+    parts += [_memory(use) for use in file.memory]
+    parts.append(_host(file, number))
+    return "\n".join(parts)
+
+
+def _timeline(picture: Timeline) -> str:
+    about = {
+        "span": picture.span_ns,
+        "unit": picture.unit_ns,
+        "names": picture.names,
+        "categories": picture.categories,
+        "lanes": [vars(lane) for lane in picture.lanes],
+    }
+    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    left = (
+        f"<p class='faint'>{picture.left_out:,} short events are left out of the picture.</p>"
+        if picture.left_out
+        else ""
+    )
+    legend = "".join(f'<li><i style="background:var(--c-{c.value})"></i>{c.value}</li>' for c in Category)
+    return f"""<h3>Timeline</h3>
+<div class="tools"><input type="search" id="timeline-search" placeholder="search events" aria-label="search events">
+<output id="timeline-found" class="faint"></output><button type="button" data-zoom="in">zoom in</button>
+<button type="button" data-zoom="out">zoom out</button><button type="button" data-zoom="all">show all</button></div>
+<div class="timeline" id="timeline"><canvas tabindex="0" style="height:260px" role="application"
+ aria-label="timeline of the trace; arrow keys move and zoom"></canvas><div class="tip" hidden></div></div>
+<pre class="detail" id="timeline-detail" aria-live="polite"></pre>
+<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS}</p>{left}
+<script type="application/json" id="timeline-about">{text}</script>
+<script type="text/plain" id="timeline-data">{picture.data}</script>"""
+
+
+def _device(device: DeviceTrace, key: str, offset: int, *, shown: bool) -> str:
+    total = sum(row.time_ns for row in device.categories)
+    categories = [
+        (r.category.value, *times(r.time_ns), share(r.time_ns, total), *counts(r.count)) for r in device.categories
+    ]
+    idle = [
+        (r.cause.value, *times(r.time_ns), share(r.time_ns, device.span_ns), *counts(r.gap_count)) for r in device.idle
+    ]
+    hint = " <span class='faint'>choose one to see it in the timeline</span>" if shown else ""
+    parts = [
+        f"<h3>Device {escape(device.device)} <span class='faint'>{escape(device.model)}</span></h3>",
+        _figures(device),
+        "<div class='pair'><div><h3>Device time by category</h3>",
+        sortable(f"categories-{key}", ["category", "time", "share", "events"], categories),
+        "</div><div><h3>Idle time by cause</h3>",
+        sortable(f"idle-{key}", ["cause", "time", "of span", "gaps"], idle),
+        "</div></div><h3>Kernels</h3>",
+        _kernels(device.kernels, key, device.kernel_time_ns),
+    ]
+    if device.gaps:
+        parts += [f"<h3>Gaps{hint}</h3>", _gaps(device.gaps, key, offset)]
+    return "\n".join([*parts, _small_tables(device, key)])
+
+
+def _figures(device: DeviceTrace) -> str:
+    pairs = dict(figures(device))
+    cards = []
+    for label in _LARGE:
+        text, _, more = pairs[label].partition(" (")
+        cards.append(f"<li><span class='faint'>{label}</span><b>{escape(text)}</b>{escape(more.rstrip(')'))}</li>")
+    rest = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items() if k not in _LARGE)
+    total = max(sum(row.time_ns for row in device.categories), 1)
+    bar = "".join(
+        f'<i style="width:{100 * r.time_ns / total:.3f}%;background:var(--c-{r.category.value})" '
+        f'title="{r.category.value} {percent(r.time_ns, total)}"></i>'
+        for r in device.categories
+    )
+    return f"<ul class='figures'>{''.join(cards)}</ul><dl>{rest}</dl><div class='bar'>{bar}</div>"
+
+
+def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
+    headings = [
+        "kernel",
+        "category",
+        "operator",
+        "total",
+        "share",
+        "count",
+        "mean",
+        "p50",
+        "p99",
+        "in graphs",
+        "launch",
+    ]
+    rows = [
+        (
+            r.name,
+            r.category.value,
+            r.operator + (f" at {r.place}" if r.place else ""),
+            *times(r.total_ns),
+            share(r.total_ns, total),
+            *counts(r.count),
+            *times(r.mean_ns, r.p50_ns, r.p99_ns),
+            *counts(r.graph_count),
+            r.shape,
+        )
+        for r in kernels
+    ]
+    return sortable(f"kernels-{key}", headings, rows)
+
+
+def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> str:
+    rows = [(*times(g.start_ns, g.length_ns), g.cause.value, g.host, g.call, g.after, g.before) for g in gaps]
+    attributes = [
+        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.length_ns}"'
+        f' data-says="{escape(_says(g))}"'
+        for g in gaps
+    ]
+    headings = ["at", "length", "cause", "host was in", "launched by", "then", "before"]
+    return sortable(f"gaps-{key}", headings, rows, attributes)
+
+
+def _says(gap: Gap) -> str:
+    host = f" The host was in {gap.host}." if gap.host else ""
+    call = f" It was launched by {gap.call}" + (f" of {gap.operator}." if gap.operator else ".") if gap.call else ""
+    return f"{time(gap.length_ns)} idle, {gap.cause.value}: the next work was {gap.after}.{call}{host}"
+
+
+def _small_tables(device: DeviceTrace, key: str) -> str:
+    copies = [
+        (r.direction, r.memory, *counts(r.count), *sizes(r.bytes), *times(r.time_ns), (f"{r.gb_per_s:.2f}", r.gb_per_s))
+        for r in device.copies
+    ]
+    graphs = [
+        (r.first_kernel, *counts(r.launches, r.kernels_each), *times(r.kernel_time_ns, r.launch_mean_ns))
+        for r in device.graphs
+    ]
+    ops = [(r.name or "(none)", *counts(r.count), *times(r.device_ns, r.host_ns)) for r in device.operators]
+    calls = [(r.name, *counts(r.count), *times(r.total_ns, r.p50_ns)) for r in device.launches.calls]
+    tables = (
+        ("Copies", ["direction", "memory", "count", "bytes", "time", "GB/s"], copies),
+        ("Graph replays", ["first kernel", "launches", "kernels each", "kernel time", "launch"], graphs),
+        ("Operators", ["operator", "device events", "device time", "host time"], ops),
+        ("Runtime calls", ["call", "count", "total", "p50"], calls),
+    )
+    shown = [
+        f"<div><h3>{title}</h3>{sortable(f'{title.split()[0].lower()}-{key}', headings, rows)}</div>"
+        for title, headings, rows in tables
+        if rows
+    ]
+    return f"<div class='pair'>{''.join(shown)}</div>"
+
+
+def _host(file: TraceFile, number: int) -> str:
+    rows = [
+        (r.name, *counts(r.count), *times(r.total_ns, r.p50_ns, r.longest_ns)) for r in (*file.steps, *file.regions)
+    ]
+    if not rows:
+        return ""
+    headings = ["name", "count", "total", "p50", "longest"]
+    return f"<h3>Steps, annotations and compiled regions</h3>{sortable(f'regions-{number}', headings, rows)}"
+
+
+def _memory(use: MemoryUse) -> str:
+    """The allocator's curve, a thousand units wide."""
+    last, top = max(use.at_ns[-1], 1), max(use.peak_bytes, 1)
+    points = " ".join(
+        f"{1000 * at / last:.1f},{98 - 94 * allocated / top:.1f}"
+        for at, allocated in zip(use.at_ns, use.allocated_bytes, strict=True)
+    )
+    label = f"memory of device {use.device}: peak {size(use.peak_bytes)} within {time(last)}"
+    return (
+        f"<h3>{escape(label)}</h3><svg class='memory' viewBox='0 0 1000 100' preserveAspectRatio='none' role='img'"
+        f" aria-label='{escape(label)}'><polyline points='{points}' fill='none' stroke='var(--link)' stroke-width='1.5'"
+        f" vector-effect='non-scaling-stroke'/></svg>"
+    )

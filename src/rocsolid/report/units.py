@@ -1,0 +1,38 @@
+"""Times, sizes, shares and names for people."""
+
+import re
+from typing import Final
+
+_TEMPLATE: Final = re.compile(r"^void |\(anonymous namespace\)::|at::native::|std::")
+
+
+def time(ns: float) -> str:
+    """A length of time with a unit that fits."""
+    for unit, word in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= unit:
+            return f"{ns / unit:,.2f} {word}"
+    return f"{ns:.0f} ns"
+
+
+def size(count: float) -> str:
+    """Bytes with a unit that fits."""
+    for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(count) >= unit:
+            return f"{count / unit:,.2f} {word}"
+    return f"{count:.0f} B"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share; a dash of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def plain_name(name: str) -> str:
+    """A kernel's name without what all of them share."""
+    return _TEMPLATE.sub("", name)
+
+
+def short_name(name: str, width: int) -> str:
+    """A plain name cut to a width."""
+    bare = plain_name(name)
+    return bare if len(bare) <= width else bare[: max(1, width - 1)] + "…"

@@ -1,0 +1,50 @@
+"""There are gaps between the kernels of one graph replay.
+
+## What it does
+Adds up the gaps between two kernels that one graph launch replayed.
+
+## Why it matters
+Nothing of the host can be late inside a replay. Either nodes wait for each other, or the profiler itself slows them down:
+it may put a marker between kernels that run back to back without it.
+
+## Example
+    1 hipGraphLaunch, 544 kernels, 543 gaps
+
+## Use instead
+    time the replay without the profiler before you trust these gaps: rocsolid ab, or measure with device events
+
+## When to allow it
+When a timing without the profiler confirms the busy time.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.trace import Cause, DeviceTrace, TraceFile
+
+_SHARE = 0.05
+
+RULE = Rule(
+    code="TRC009",
+    name="gaps-inside-replay",
+    severity=Severity.INFO,
+    seen="{subject} is idle for {waited_ms:.2f} ms ({share:.0%}) between kernels of the same graph replay",
+    why="The host has no part in a replay: nodes wait for each other, or the profiler slows them down.",
+    cure="Time the replay without the profiler. If the gaps are real, look for long chains of tiny nodes.",
+    check="Compare the span of the replay with its duration by device events",
+    since="0.2",
+    evidence=(issue("AMD-AGI/TraceLens#728", "26 % idle on a graph decode turned out to be a measurement artefact."),),
+)
+
+
+def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
+    """A twentieth of the span or more."""
+    for idle in device.idle:
+        if idle.cause is Cause.GRAPH and idle.time_ns >= _SHARE * device.span_ns:
+            yield RULE.found(
+                f"device {device.device}",
+                place=file.file,
+                waited_ms=idle.time_ns / 1e6,
+                share=idle.time_ns / device.span_ns,
+            )

@@ -1,0 +1,48 @@
+"""The device waits for the data loader.
+
+## What it does
+Adds up the gaps of which the host spent at least half in a data loader.
+
+## Why it matters
+No kernel can be faster than the data that it needs.
+
+## Example
+    enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__: 31 ms of a step of 80 ms
+
+## Use instead
+    DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)
+
+## When to allow it
+In the first step, while workers start.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.trace import Cause, DeviceTrace, TraceFile
+
+_SHARE = 0.05
+
+RULE = Rule(
+    code="TRC005",
+    name="data-loader-wait",
+    severity=Severity.WARNING,
+    seen="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
+    why="The host stands in the loader while the device has nothing to do.",
+    cure="Give the loader more workers, pinned memory and a deeper queue, or do less work in each sample.",
+    check="Profile again; `rocsolid trace` shows idle time by cause",
+    since="0.2",
+)
+
+
+def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
+    """A twentieth of the span or more."""
+    for idle in device.idle:
+        if idle.cause is Cause.LOADER and idle.time_ns >= _SHARE * device.span_ns:
+            yield RULE.found(
+                f"device {device.device}",
+                place=file.file,
+                waited_ms=idle.time_ns / 1e6,
+                share=idle.time_ns / device.span_ns,
+                gaps=idle.gap_count,
+            )

@@ -1,0 +1,54 @@
+"""Data cross between host and device in many tiny copies.
+
+## What it does
+Counts copies between host and device and their average size.
+
+## Why it matters
+Each copy costs the host a call and the device a start, some microseconds in all, however few bytes it moves.
+
+## Example
+    for key, value in batch.items():
+        batch[key] = value.to("cuda")     # forty copies of a kilobyte
+
+## Use instead
+    flat = torch.cat(parts).pin_memory()
+    flat = flat.to("cuda", non_blocking=True)     # one copy, then views of it
+
+## When to allow it
+When they happen once, at the start.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.trace import DeviceTrace, TraceFile
+
+_MANY, _TINY = 32, 64 * 1024
+
+RULE = Rule(
+    code="TRC003",
+    name="many-tiny-copies",
+    severity=Severity.WARNING,
+    seen="{count} copies {direction} on {subject} move {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
+    why="Their start costs more than their bytes: {time_ms:.2f} ms on the device, and a call on the host for each.",
+    cure="Put the parts into one pinned buffer and copy that once, without blocking.",
+    check="Profile again; `rocsolid trace` lists copies by direction",
+    since="0.2",
+)
+
+
+def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
+    """Dozens of copies between host and device of less than 64 kB on average."""
+    for row in device.copies:
+        sized = row.count - row.unsized_count
+        if "H" not in row.direction or sized < _MANY or row.bytes >= _TINY * sized:
+            continue
+        yield RULE.found(
+            f"device {device.device}",
+            place=file.file,
+            count=row.count,
+            direction=row.direction,
+            mean_kb=row.bytes / sized / 1e3,
+            gb_per_s=row.gb_per_s,
+            time_ms=row.time_ns / 1e6,
+        )

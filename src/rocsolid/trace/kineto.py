@@ -1,0 +1,188 @@
+"""Traces of torch's profiler: JSON, plain or gzip, of any layout and any size, damaged ones too."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rocsolid.errors import InputError
+from rocsolid.trace.bytestream import ByteStream
+from rocsolid.trace.columns import Columns
+from rocsolid.trace.gather import Gatherer
+from rocsolid.trace.layout import ANY, Layout, find_events, last_border, metadata, sniff
+from rocsolid.trace.phases import event_type
+from rocsolid.trace.salvage import salvage
+
+_TWO_EVENTS: Final = 1 << 20
+_LONGEST_HEAD: Final = 64 << 20
+_LONGEST_EVENT: Final = 16 << 20
+_OVERLAP: Final = 4096
+_LONGEST_TAIL: Final = 16 << 20
+_DECODER: Final = msgspec.json.Decoder(list[event_type()])  # type: ignore[misc] # a union built at run time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A part of a plain file that one process reads: from a border between events to another."""
+
+    first: int
+    last: int | None
+    layout: Layout
+    ends: bool  # whether the end of the list is to be found in it
+
+
+def read_kineto(file: Path, share: Share | None = None) -> Columns:
+    """All events of a file, or of a share of it, as columns."""
+    with _garbage_left_alone():
+        reader = _Reader(file, share)
+        reader.read()
+    return reader.columns()
+
+
+class _Reader:
+    """One pass over the text: cuts it between events, decodes, hands on."""
+
+    def __init__(self, file: Path, share: Share | None) -> None:
+        self.file = file
+        self.share = share
+        self.layout = share.layout if share else ANY
+        self.gatherer = Gatherer()
+        self.held: list[bytes] = []
+        self.head = b""
+        self.tail = b""
+        self.ended = False
+        self.damage: list[str] = []
+
+    def read(self) -> None:
+        share = self.share
+        stream = ByteStream(self.file, first=share.first if share else 0, last=share.last if share else None)
+        pieces = iter(stream)
+        if share is None:
+            self._take(self._first_events(pieces))
+        for piece in pieces:
+            self._take(piece)
+        rest = b"".join(self.held)
+        if not self.ended and rest.strip():
+            self._decode(rest, last=True)
+        if stream.damage:
+            self.damage.append(stream.damage)
+        if not self.ended and (share is None or share.ends):
+            self.damage.append("the list of events has no end: the file was cut off")
+
+    def _first_events(self, pieces: Iterator[bytes]) -> bytes:
+        """Everything from the first event on, as far as it was read to find out how events are laid out."""
+        text, start = b"", None
+        for piece in pieces:
+            start = find_events(text + piece, len(text)) if start is None else start
+            text += piece
+            # The layout is read off the first two events, so wait until they are there.
+            if len(text) > _LONGEST_HEAD or (start is not None and len(text) - start > _TWO_EVENTS):
+                break
+        if start is None:
+            msg = f"{self.file} holds no list of trace events"
+            raise InputError(msg)
+        self.head = text[:start]
+        self.layout = sniff(text[start:])
+        return text[start:]
+
+    def _take(self, piece: bytes) -> None:
+        """Decode up to the last border, hold what follows it."""
+        if self.ended:
+            self._keep_tail(piece)
+            return
+        before = self.held[-1][-_OVERLAP:] if self.held else b""
+        self.held.append(piece)
+        if last_border(before + piece, self.layout) is None:
+            if sum(map(len, self.held)) > _LONGEST_EVENT:
+                self.gatherer.broken += 1
+                self.damage.append(f"{sum(map(len, self.held)):,} bytes without a border between events were left out")
+                self.held = []
+            return
+        text = b"".join(self.held)
+        border = last_border(text, self.layout)
+        end, begin = border or (len(text), len(text))
+        self._decode(text[:end])
+        self.held = [text[begin:]]
+        if self.ended:
+            self._keep_tail(text[end:])
+
+    def _decode(self, text: bytes, *, last: bool = False) -> None:
+        try:
+            self.gatherer.take(_DECODER.decode(b"[" + text + b"]"))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self._decode_parts(self.layout.split(text), last=last)
+
+    def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
+        """Something in here is broken, or the list ends: halve until it is found."""
+        if len(parts) == 1:
+            self._salvage(parts[0], last=last)
+            return
+        middle = len(parts) // 2
+        for half, final in ((parts[:middle], False), (parts[middle:], last)):
+            if self.ended:
+                self._keep_tail(self.layout.between.join(half))
+                continue
+            try:
+                self.gatherer.take(_DECODER.decode(b"[" + b",".join(half) + b"]"))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._decode_parts(half, last=final)
+
+    def _salvage(self, text: bytes, *, last: bool) -> None:
+        found = salvage(text, last=last)
+        for event in found.events:
+            try:
+                self.gatherer.take(_DECODER.decode(b"[" + event + b"]"))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self.gatherer.broken += 1
+        self.gatherer.broken += found.lost
+        if found.end is not None:
+            self.ended = True
+            self._keep_tail(text[found.end :])
+
+    def _keep_tail(self, text: bytes) -> None:
+        if len(self.tail) < _LONGEST_TAIL:
+            self.tail += text
+
+    def columns(self) -> Columns:
+        gathered = self.gatherer
+        threads = tuple(f"{pid}/{tid}" for pid, tid in gathered.threads)
+        return Columns(
+            producer="kineto",
+            names=tuple(gathered.names),
+            shapes=tuple(shape_text(*shape) for shape in gathered.shapes),
+            threads=tuple(gathered.thread_names.get(thread, thread) for thread in threads),
+            events=gathered.events + gathered.broken,
+            skipped=gathered.broken + gathered.unusable,
+            set_aside=gathered.set_aside,
+            damage=tuple(self.damage),
+            metadata=metadata(self.head, self.tail),
+            **gathered.tables(),
+        )
+
+
+def shape_text(grid: bytes, block: bytes, registers: object, shared: object) -> str:
+    """Grid, block, registers and shared memory of a launch, as far as they are known."""
+    parts = [f"{label} {_triple(text)}" for label, text in (("grid", grid), ("block", block)) if text]
+    parts += [f"{registers} registers"] if registers not in (None, 0) else []
+    parts += [f"{shared} B shared"] if shared not in (None, 0) else []
+    return ", ".join(parts)
+
+
+def _triple(text: bytes) -> str:
+    return "×".join(part.strip() for part in text.decode("utf-8", "replace").strip("[] \n").split(","))
+
+
+@contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """Events hold no cycles; looking for some costs as much as decoding them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,226 @@
+"""rocprofv3's JSON: dispatches, copies and API calls of one or several processes, damaged files too."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from rocsolid.trace.assemble import Assembler, shape_of
+from rocsolid.trace.bytestream import ByteStream
+from rocsolid.trace.columns import Columns, Kind
+from rocsolid.trace.salvage import salvage
+
+TOOL: Final = b'"rocprofiler-sdk-tool"'
+_LISTS: Final = ("agents", "kernel_symbols", "kernel_dispatch", "memory_copy", "hip_api", "marker_api")
+
+
+class Handle(Struct):
+    """An id that is wrapped."""
+
+    handle: int = -1
+
+
+class Correlation(Struct):
+    """Ties a call to its work."""
+
+    internal: int = -1
+
+
+class Sizes(Struct):
+    """A triple."""
+
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+class Dispatch(Struct):
+    """Where and what a kernel was."""
+
+    agent_id: Handle = msgspec.field(default_factory=Handle)
+    queue_id: Handle = msgspec.field(default_factory=Handle)
+    kernel_id: int = -1
+    private_segment_size: int = 0
+    group_segment_size: int = 0
+    workgroup_size: Sizes = msgspec.field(default_factory=Sizes)
+    grid_size: Sizes = msgspec.field(default_factory=Sizes)
+
+
+class Record(Struct):
+    """A dispatch, a copy or a call."""
+
+    start_timestamp: int
+    end_timestamp: int
+    kind: int = -1
+    operation: int = -1
+    thread_id: int = -1
+    correlation_id: Correlation = msgspec.field(default_factory=Correlation)
+    dispatch_info: Dispatch | None = None
+    stream_id: Handle | None = None
+    bytes: int = -1
+    src_agent_id: Handle | None = None
+    dst_agent_id: Handle | None = None
+
+
+class Agent(Struct):
+    """A processor; type 2 is a GPU."""
+
+    id: Handle
+    type: int = 0
+    node_id: int = -1
+    product_name: str = ""
+    name: str = ""
+
+
+class Symbol(Struct):
+    """A kernel's name and what it needs."""
+
+    kernel_id: int
+    formatted_kernel_name: str = ""
+    kernel_name: str = ""
+    arch_vgpr_count: int = 0
+    sgpr_count: int = 0
+
+
+class Buffers(Struct):
+    """What was recorded."""
+
+    kernel_dispatch: list[Record] = []
+    memory_copy: list[Record] = []
+    hip_api: list[Record] = []
+    marker_api: list[Record] = []
+
+
+class Operations(Struct):
+    """The names of one kind of record."""
+
+    kind: str = ""
+    operations: list[str] = []
+
+
+class Strings(Struct):
+    """Names by number."""
+
+    buffer_records: list[Operations] = []
+
+
+class Process(Struct):
+    """One process."""
+
+    agents: list[Agent] = []
+    kernel_symbols: list[Symbol] = []
+    strings: Strings = msgspec.field(default_factory=Strings)
+    buffer_records: Buffers = msgspec.field(default_factory=Buffers)
+
+
+class Tool(Struct):
+    """The whole file."""
+
+    tool: list[Process] = msgspec.field(name="rocprofiler-sdk-tool", default_factory=list)
+
+
+_ITEM: Final[dict[str, Any]] = {"agents": Agent, "kernel_symbols": Symbol}
+
+
+def read_rocprof_json(file: Path) -> Columns:
+    """All processes of a file."""
+    stream = ByteStream(file)
+    text = b"".join(stream)
+    found = Assembler("rocprofv3")
+    try:
+        processes = msgspec.json.decode(text, type=Tool).tool
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        processes = [_piece_by_piece(text, found)]
+        found.damage.append("the JSON is broken or cut off; what could be read of it was read")
+    found.damage += [stream.damage] if stream.damage else []
+    found.metadata["deviceProperties"] = [
+        {"id": agent.node_id, "name": agent.product_name or agent.name}
+        for process in processes
+        for agent in process.agents
+    ]
+    for process in processes:
+        _take(process, found)
+    return found.columns()
+
+
+def _take(process: Process, found: Assembler) -> None:
+    nodes = {agent.id.handle: agent.node_id for agent in process.agents}
+    gpus = {agent.id.handle for agent in process.agents if agent.type == 2}  # noqa: PLR2004 - the producer's number
+    symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
+    for record in process.buffer_records.kernel_dispatch:
+        _take_kernel(record, nodes, symbols, found)
+    for record in process.buffer_records.memory_copy:
+        ends = [agent.handle for agent in (record.dst_agent_id, record.src_agent_id) if agent]
+        device = next((end for end in ends if end in gpus), ends[0] if ends else -1)
+        found.work(
+            Kind.COPY,
+            _operation(process, record) or "MEMORY_COPY",
+            record.start_timestamp,
+            record.end_timestamp,
+            device=nodes.get(device, device),
+            stream=record.stream_id.handle if record.stream_id else -1,
+            correlation=record.correlation_id.internal,
+            bytes=record.bytes,
+        )
+    for table, records in (("calls", process.buffer_records.hip_api), ("notes", process.buffer_records.marker_api)):
+        for record in records:
+            found.call(
+                table,
+                _operation(process, record) or f"operation {record.operation}",
+                record.start_timestamp,
+                record.end_timestamp,
+                thread=str(record.thread_id),
+                correlation=record.correlation_id.internal,
+            )
+
+
+def _take_kernel(record: Record, nodes: dict[int, int], symbols: dict[int, Symbol], found: Assembler) -> None:
+    info = record.dispatch_info or Dispatch()
+    symbol = symbols.get(info.kernel_id, Symbol(kernel_id=-1))
+    found.work(
+        Kind.KERNEL,
+        symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}",
+        record.start_timestamp,
+        record.end_timestamp,
+        device=nodes.get(info.agent_id.handle, info.agent_id.handle),
+        stream=record.stream_id.handle if record.stream_id else info.queue_id.handle,
+        correlation=record.correlation_id.internal,
+        shape=shape_of(
+            (info.grid_size.x, info.grid_size.y, info.grid_size.z),
+            (info.workgroup_size.x, info.workgroup_size.y, info.workgroup_size.z),
+            VGPRs=symbol.arch_vgpr_count,
+            SGPRs=symbol.sgpr_count,
+            B_LDS=info.group_segment_size,
+            B_scratch=info.private_segment_size,
+        ),
+    )
+
+
+def _operation(process: Process, record: Record) -> str:
+    kinds = process.strings.buffer_records
+    names = kinds[record.kind].operations if 0 <= record.kind < len(kinds) else []
+    return names[record.operation] if 0 <= record.operation < len(names) else ""
+
+
+def _piece_by_piece(text: bytes, found: Assembler) -> Process:
+    """Each list by itself, each item by itself: a broken one is counted and left out."""
+    lists: dict[str, list[Any]] = {}
+    for name in _LISTS:
+        lists[name] = []
+        opening = re.search(rb'"%s"\s*:\s*\[' % name.encode(), text)
+        if opening is None:
+            continue
+        saved = salvage(text[opening.end() :], last=True)
+        found.skipped += saved.lost
+        found.events += saved.lost
+        for item in saved.events:
+            try:
+                lists[name].append(msgspec.json.decode(item, type=_ITEM.get(name, Record)))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                found.skipped += 1
+                found.events += 1
+    return Process(
+        agents=lists.pop("agents"), kernel_symbols=lists.pop("kernel_symbols"), buffer_records=Buffers(**lists)
+    )

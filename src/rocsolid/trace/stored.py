@@ -1,0 +1,84 @@
+"""Columns in a file, so that one process can hand them to another, and several shares become one again."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rocsolid.trace.columns import Columns, DeviceEvents, HostEvents, MemoryEvents, stack
+
+_TABLES: Final[dict[str, Any]] = {
+    "device": DeviceEvents,
+    "calls": HostEvents,
+    "ops": HostEvents,
+    "notes": HostEvents,
+    "memory": MemoryEvents,
+}
+_PLAIN: Final = ("producer", "names", "shapes", "threads", "events", "skipped", "set_aside", "damage", "metadata")
+# Which words the columns of each table stand for.
+_WORDS: Final = {"name": "names", "shape": "shapes", "thread": "threads"}
+
+
+def save(columns: Columns, file: Path) -> None:
+    """Write columns as numpy arrays, beside the rest as JSON."""
+    arrays = {
+        f"{table}.{f.name}": getattr(getattr(columns, table), f.name)
+        for table, kind in _TABLES.items()
+        for f in fields(kind)
+    }
+    rest = json.dumps({name: getattr(columns, name) for name in _PLAIN})
+    with file.open("wb") as out:
+        np.savez(out, allow_pickle=False, rest=np.frombuffer(rest.encode(), dtype=np.uint8), **arrays)
+
+
+def load(file: Path) -> Columns:
+    """The inverse of `save`."""
+    with np.load(file, allow_pickle=False) as stored:
+        tables = {
+            table: kind(**{f.name: stored[f"{table}.{f.name}"] for f in fields(kind)})
+            for table, kind in _TABLES.items()
+        }
+        rest = json.loads(stored["rest"].tobytes())
+    parts: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in rest.items()}
+    return Columns(**tables, **parts)
+
+
+def join(shares: Sequence[Columns]) -> Columns:
+    """The shares of one file as one."""
+    words: dict[str, dict[str, int]] = {kind: {} for kind in _WORDS.values()}
+    numbers = [
+        {
+            kind: np.array([known.setdefault(word, len(known)) for word in getattr(share, kind)], dtype=np.int32)
+            for kind, known in words.items()
+        }
+        for share in shares
+    ]
+    tables: dict[str, Any] = {
+        table: stack(kind, [_renumbered(getattr(s, table), n) for s, n in zip(shares, numbers, strict=True)])
+        for table, kind in _TABLES.items()
+    }
+    lists: dict[str, Any] = {kind: tuple(known) for kind, known in words.items()}
+    aside: dict[str, int] = {}
+    for share in shares:
+        for name, count in share.set_aside.items():
+            aside[name] = aside.get(name, 0) + count
+    return Columns(
+        producer=shares[0].producer,
+        events=sum(s.events for s in shares),
+        skipped=sum(s.skipped for s in shares),
+        set_aside=aside,
+        damage=tuple(d for s in shares for d in s.damage),
+        metadata={name: value for s in shares for name, value in s.metadata.items()},
+        **lists,
+        **tables,
+    )
+
+
+def _renumbered(table: Any, numbers: dict[str, Any]) -> Any:  # noqa: ANN401 - one of three kinds of table
+    present = {f.name for f in fields(table)} & set(_WORDS)
+    if not len(table):
+        return table
+    return replace(table, **{name: numbers[_WORDS[name]][getattr(table, name)] for name in present})

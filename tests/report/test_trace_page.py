@@ -1,0 +1,180 @@
+"""The page of a trace in a real browser: opens quickly, zooms, searches, sorts, explains gaps, goes dark."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import ROOT, chromium, run_cli, run_python
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+LARGEST_BYTES, FIRST_PAINT_MS, LONGEST_TASK_MS = 15_000_000, 2000, 100
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about 200,000 events and more, none of them Python functions."""
+    folder = tmp_path_factory.mktemp("trace")
+    made = run_python(str(ROOT / "scripts/make_trace.py"), "dense", "64", str(folder / "t.json"), python=sys.executable)
+    assert made.code == 0, made.err
+    ran = run_cli("trace", str(folder / "t.json"), "--output", "html", "--out", str(folder / "t.html"))
+    assert ran.code == 0, ran.err
+    return folder / "t.html"
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Iterator["Page"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        opened = browser.new_page(viewport={"width": 1300, "height": 900})
+        problems: list[str] = []
+        opened.on("pageerror", lambda error: problems.append(str(error)))
+        opened.on(
+            "request",
+            lambda request: problems.append(request.url) if not request.url.startswith(("file:", "blob:")) else None,
+        )
+        opened.add_init_script(
+            "window.tasks = []; new PerformanceObserver(list => window.tasks.push(...list.getEntries().map(e => e.duration)))"
+            ".observe({entryTypes: ['longtask']});"
+        )
+        opened.goto(report.as_uri())
+        opened.wait_for_selector("#timeline[data-ready]")
+        yield opened
+        assert problems == []  # no script error, and nothing fetched from anywhere
+        browser.close()
+
+
+def view(page: "Page") -> tuple[float, float]:
+    left, right = page.locator("#timeline").get_attribute("data-view").split()  # type: ignore[union-attr]
+    return float(left), float(right)
+
+
+def settle(page: "Page") -> None:
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_the_page_is_small_and_paints_at_once(page: "Page", report: Path) -> None:
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    lanes = page.evaluate("JSON.parse(document.getElementById('timeline-about').textContent).lanes.map(l => l.count)")
+
+    assert sum(lanes) > 150_000
+    assert report.stat().st_size < LARGEST_BYTES
+    assert paint < FIRST_PAINT_MS
+
+
+def test_moving_and_zooming_never_stalls(page: "Page") -> None:
+    page.locator("#timeline canvas").focus()
+    settle(page)
+    page.evaluate("window.tasks.length = 0")
+    for key in (
+        "ArrowUp",
+        "ArrowUp",
+        "ArrowRight",
+        "ArrowLeft",
+        "ArrowDown",
+        "w",
+        "d",
+        "a",
+        "s",
+        "+",
+        "-",
+        "End",
+        "Home",
+        "0",
+    ) * 3:
+        page.keyboard.press(key)
+        settle(page)
+    box = page.locator("#timeline canvas").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 600, box["y"] + 40)
+    for _ in range(20):
+        page.mouse.wheel(0, -200)
+        settle(page)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 900, box["y"] + 40, steps=20)
+    page.mouse.up()
+
+    assert max(page.evaluate("window.tasks"), default=0) < LONGEST_TASK_MS
+
+
+def test_keys_buttons_and_wheel_zoom(page: "Page") -> None:
+    page.get_by_role("button", name="show all").click()
+    whole = view(page)
+    page.get_by_role("button", name="zoom in").click()
+    half = view(page)
+    assert half[1] - half[0] == pytest.approx((whole[1] - whole[0]) / 2, rel=0.01)
+    page.locator("#timeline canvas").press("ArrowRight")
+    assert view(page)[0] > half[0]
+    page.locator("#timeline canvas").press("0")
+    assert view(page) == whole
+
+
+def test_the_search_finds_and_steps_through_events(page: "Page") -> None:
+    page.get_by_label("search events").fill("layer_norm")
+    page.wait_for_function("document.getElementById('timeline-found').value.endsWith('events')")
+    page.get_by_label("search events").press("Enter")
+    first = view(page)
+    assert "layer_norm" in page.locator("#timeline-detail").inner_text()
+    page.get_by_label("search events").press("Enter")
+    assert view(page) != first
+    page.get_by_label("search events").fill("")
+
+
+def test_a_gap_is_shown_with_who_was_late(page: "Page") -> None:
+    row = page.locator("tr.gap").first
+    row.focus()
+    row.press("Enter")
+
+    assert "idle, host-late: the next work was" in page.locator("#timeline-detail").inner_text()
+    start, length = (float(row.get_attribute(f"data-{name}") or 0) for name in ("start", "length"))
+    left, right = view(page)
+    assert left <= start
+    assert right >= start + length
+    assert right - left < 10 * length
+
+
+def test_tables_sort_by_number_and_filter(page: "Page") -> None:
+    heading = page.locator("#kernels-0-0 th").nth(3).get_by_role("button")
+    cells = page.locator("#kernels-0-0 tbody tr:visible td:nth-child(4)")
+    heading.click()
+    up = [float(cell.get_attribute("data-sort") or 0) for cell in cells.all()]
+    assert up == sorted(up)
+    heading.press("Enter")
+    assert [float(cell.get_attribute("data-sort") or 0) for cell in cells.all()] == sorted(up, reverse=True)
+    page.get_by_label("filter kernels-0-0").fill("attn")
+    assert cells.count() == 1
+    page.get_by_label("filter kernels-0-0").fill("")
+
+
+def test_light_and_dark(page: "Page") -> None:
+    def colours() -> tuple[str, str]:
+        settle(page)
+        pixel = "Array.from(document.querySelector('#timeline canvas').getContext('2d').getImageData(3, 3, 1, 1).data).join()"
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor")), str(page.evaluate(pixel))
+
+    first = colours()
+    page.get_by_role("button", name="light / dark").click()
+    second = colours()
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+
+
+def test_names_cannot_become_markup(tmp_path: Path) -> None:
+    from tests.trace.data import LAYOUTS, kernel
+
+    events = [kernel("1.000", "1.000", 1, name="</script><script>alert(1)</script>")]
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
+    html = run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
+
+    assert "<script>alert" not in html
+    assert "http" not in html.replace("http://www.w3.org", "")

@@ -1,0 +1,174 @@
+"""Rules about traces: each trips where it should and stays silent where it should."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rocsolid.model.finding import Finding
+from rocsolid.model.trace import (
+    Category,
+    CategoryTime,
+    Cause,
+    CollectiveTime,
+    CopyRow,
+    DeviceTrace,
+    Gap,
+    IdleTime,
+    KernelRow,
+    Launches,
+    RankRow,
+    Ranks,
+    Region,
+    TraceFile,
+)
+from rocsolid.rules import tracing
+from rocsolid.rules.engine import all_rules
+from rocsolid.rules.tracing import judge_traces
+
+MS = 1_000_000
+
+
+def device(**fields: Any) -> DeviceTrace:
+    """A device with a span of 100 ms, half busy, of which nothing is worth a word."""
+    given: dict[str, Any] = {
+        "device": "0", "kernel_count": 10, "kernel_time_ns": 50 * MS, "span_ns": 100 * MS, "busy_ns": 50 * MS,
+        "idle_ns": 50 * MS, "copy_count": 0, "copy_bytes": 0, "graph_launches": 0, "graph_kernel_count": 0,
+        "graph_kernel_time_ns": 0, "skipped_events": 0,
+    }  # fmt: skip
+    return DeviceTrace(**{**given, **fields})
+
+
+def file(*devices: DeviceTrace, **fields: Any) -> TraceFile:
+    return TraceFile(
+        **{"file": "t.json", "producer": "kineto", "events": 9, "skipped_events": 0, "devices": devices, **fields}
+    )
+
+
+def idle(cause: Cause, ms: float) -> TraceFile:
+    gap = Gap(start_ns=0, length_ns=1, cause=cause, before="a", after="b", call="c", operator="o", host="hipMemcpy")
+    times = (IdleTime(cause=cause, gap_count=3, time_ns=int(ms * MS)),)
+    return file(device(idle=times, gaps=(gap,)))
+
+
+def copies(direction: str, count: int, size: int, memory: str = "pinned") -> TraceFile:
+    row = CopyRow(direction=direction, memory=memory, count=count, bytes=size, time_ns=MS)
+    return file(device(copies=(row,)))
+
+
+def kernels(name: str, category: Category, ms: float, busy_ms: int = 50) -> TraceFile:
+    row = KernelRow(
+        name=name, category=category, count=4, total_ns=int(ms * MS), mean_ns=1.0, p50_ns=1, p99_ns=1,
+        graph_count=0, shape="", operator="",
+    )  # fmt: skip
+    times = (CategoryTime(category=category, count=4, time_ns=int(ms * MS)),)
+    other = CategoryTime(category=Category.OTHER, count=1, time_ns=int((busy_ms - ms) * MS))
+    return file(device(kernels=(row,), categories=(*times, other), busy_ns=busy_ms * MS, idle_ns=(100 - busy_ms) * MS))
+
+
+def steps(*ms: int) -> TraceFile:
+    return file(
+        steps=tuple(
+            Region(name=f"ProfilerStep#{n}", count=1, total_ns=t * MS, p50_ns=t, shortest_ns=t, longest_ns=t)
+            for n, t in enumerate(ms)
+        )
+    )
+
+
+def talk(exposed_ms: int) -> TraceFile:
+    return file(device(collectives=CollectiveTime(count=5, time_ns=40 * MS, exposed_ns=exposed_ms * MS)))
+
+
+CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
+    "TRC001": ([idle(Cause.HOST_LATE, 30), idle(Cause.LAUNCHING, 10)], [idle(Cause.HOST_LATE, 9), idle(Cause.QUEUED, 40)]),
+    "TRC002": ([idle(Cause.SYNC, 5), idle(Cause.COPY, 2)], [idle(Cause.SYNC, 1), idle(Cause.HOST_LATE, 30)]),
+    "TRC003": (
+        [copies("HtoD", 100, 100 * 512), copies("DtoH", 32, 32)],
+        [copies("DtoD", 100, 100), copies("HtoD", 31, 31), copies("HtoD", 100, 100 << 20)],
+    ),
+    "TRC004": (
+        [kernels("Cijk_a", Category.GEMM, 80, busy_ms=95)],
+        [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
+    ),
+    "TRC005": ([idle(Cause.LOADER, 6)], [idle(Cause.LOADER, 4)]),
+    "TRC006": ([talk(12)], [talk(5)]),
+    "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
+    "TRC008": (
+        [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=Launches(unlinked_count=5)))],
+        [file(), file(device(launches=Launches(unlinked_count=1))), file(device(launches=Launches(unlinked_count=9)), producer="rocprofv3")],
+    ),
+    "TRC009": ([idle(Cause.GRAPH, 8)], [idle(Cause.GRAPH, 1)]),
+    "TRC010": ([steps(10, 11, 30)], [steps(10, 11, 12), steps(10, 30)]),
+    "TRC011": (
+        [kernels("void at::native::vectorized_elementwise_kernel<4>", Category.ELEMENTWISE, 20)],
+        [kernels("triton_poi_fused_0", Category.ELEMENTWISE, 40), kernels("at::native::x", Category.ELEMENTWISE, 5)],
+    ),
+}  # fmt: skip
+
+
+def found(trace: TraceFile, code: str) -> list[Finding]:
+    return [f for f in judge_traces([trace]) if f.code == code]
+
+
+def test_every_rule_about_traces_has_its_cases() -> None:
+    codes = {f.rule.code for f in all_rules() if f.rule.code.startswith("TRC")}
+
+    assert codes == {*CASES, "TRC012"}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
+    for trace in CASES[code][0]:
+        (finding,) = found(trace, code)
+        assert finding.place == "t.json"
+        for text in (finding.seen, finding.why, finding.cure, finding.check):
+            assert text
+            assert "{" not in text
+    for trace in CASES[code][1]:
+        assert found(trace, code) == []
+
+
+def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
+    trace = idle(Cause.HOST_LATE, 30)
+    replayed = replace(trace.devices[0], graph_kernel_time_ns=45 * MS)
+    (before,) = found(trace, "TRC001")
+    (after,) = found(replace(trace, devices=(replayed,)), "TRC001")
+
+    assert before.cure.startswith("Capture the call")
+    assert after.cure.startswith("The kernels are replayed already")
+
+
+def test_the_straggler_is_named() -> None:
+    def ranks(*ms: int) -> Ranks:
+        return Ranks(
+            rows=tuple(
+                RankRow(
+                    rank=n,
+                    file=f"r{n}.json",
+                    device="0",
+                    span_ns=100 * MS,
+                    compute_ns=t * MS,
+                    communication_ns=MS,
+                    exposed_ns=MS,
+                    idle_ns=0,
+                )
+                for n, t in enumerate(ms)
+            )
+        )
+
+    (finding,) = judge_traces([], ranks(80, 81, 92))
+    assert (finding.code, finding.subject, finding.place) == ("TRC012", "rank 2", "r2.json")
+    assert judge_traces([], ranks(80, 81, 82)) == []
+    assert judge_traces([], ranks(80, 99)) == []
+
+
+def test_a_check_that_crashes_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> Iterator[Finding]:
+        msg = "boom"
+        raise RuntimeError(msg)
+
+    rule = all_rules()[-1].rule
+    monkeypatch.setattr(tracing, "_checks", lambda _name: ((rule, crash),))
+
+    assert {f.code for f in judge_traces([file(device())])} == {"INT001"}

@@ -1,0 +1,60 @@
+"""What reading may cost: CPU time, memory, and that both grow no faster than the trace."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import ROOT, run_python
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+MEGABYTES = 100
+# For a gigabyte: CPU seconds and megabytes resident. The interpreter and numpy take some 60 MB before the first byte.
+LIMITS = {"stacks": (8.0, 400), "dense": (20.0, 600)}
+MEASURE = """
+import json, resource, sys
+from pathlib import Path
+from rocsolid.trace.answers import answer
+from rocsolid.trace.kineto import read_kineto
+def cpu():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+begun = cpu()
+trace = answer(sys.argv[1], read_kineto(Path(sys.argv[1])))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+device = {k: v for k, v in vars(trace.devices[0]).items() if isinstance(v, int)}
+print(json.dumps({"cpu_s": cpu() - begun, "peak_mb": peak, "events": trace.events, "device": device}))
+"""
+
+
+def made(folder: Path, kind: str, megabytes: int) -> tuple[Path, dict[str, int]]:
+    file = folder / f"{kind}-{megabytes}.json"
+    ran = run_python(str(ROOT / "scripts/make_trace.py"), kind, str(megabytes), str(file), python=sys.executable)
+    assert ran.code == 0, ran.err
+    return file, json.loads(ran.out)
+
+
+def measured(file: Path) -> dict[str, Any]:
+    """The least of three runs: other work on the machine can only add to it."""
+    runs = [run_python("-c", MEASURE, str(file)) for _ in range(3)]
+    assert all(ran.code == 0 for ran in runs), runs[0].err
+    best: dict[str, Any] = min((ran.json() for ran in runs), key=lambda run: run["cpu_s"])
+    return best
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_large_trace_is_read_exactly_quickly_and_in_little_memory(tmp_path: Path, kind: str) -> None:
+    small, _ = made(tmp_path, kind, MEGABYTES // 5)
+    file, truth = made(tmp_path, kind, MEGABYTES)
+    seen, before = measured(file), measured(small)
+    cpu_s, peak_mb = LIMITS[kind]
+
+    assert seen["events"] == truth.pop("events")
+    assert {name: seen["device"][name] for name in truth} == truth
+    assert seen["cpu_s"] <= cpu_s * MEGABYTES / 1000
+    grown = seen["peak_mb"] - before["peak_mb"]  # over 80 MB of trace
+    assert before["peak_mb"] + grown * 980 / 80 <= peak_mb
+    assert seen["cpu_s"] <= 1.6 * 5 * before["cpu_s"]  # linear, with room for noise

@@ -1,0 +1,87 @@
+"""Two runs side by side."""
+
+from pathlib import Path
+
+import pytest
+from tests.support import run_cli
+from tests.trace.data import LAYOUTS, Event, call, host, kernel, real
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+import rocsolid as rs
+from rocsolid.errors import InputError
+from rocsolid.model.trace import TraceDifference
+
+
+def write(folder: Path, name: str, *rows: tuple[str, str, str]) -> Path:
+    """Kernels one after another: name, operator, length in µs."""
+    events: list[Event] = []
+    for n, (title, operator, length) in enumerate(rows):
+        start = 1000 + n * 100
+        events += [
+            host("cpu_op", operator, f"{start}.000", "5.000", external=n),
+            call(f"{start + 1}.000", "1.000", n),
+            kernel(f"{start + 10}.000", length, n, name=title, args={"External id": n}),
+        ]
+    (folder / name).write_text(LAYOUTS["kineto"](events))
+    return folder / name
+
+
+def changes(difference: TraceDifference) -> dict[str, tuple[str, str]]:
+    return {row.before or row.after: (row.change.value, row.after) for row in difference.kernels}
+
+
+def test_kernels_are_matched_by_operator_and_place(tmp_path: Path) -> None:
+    before = write(
+        tmp_path, "a.json",
+        ("Cijk_x", "aten::mm", "10.000"), ("Cijk_y", "aten::mm", "20.000"), ("same", "aten::relu", "5.000"),
+        ("old", "aten::cos", "1.000"), ("quick", "aten::sin", "9.000"),
+    )  # fmt: skip
+    after = write(
+        tmp_path, "b.json",
+        ("sgemm_x", "aten::mm", "8.000"), ("sgemm_y", "aten::mm", "25.000"), ("same", "aten::relu", "5.000"),
+        ("new", "aten::tan", "2.000"), ("quick", "aten::sin", "3.000"),
+    )  # fmt: skip
+    difference = rs.compare(before, after)
+
+    assert changes(difference) == {
+        "Cijk_x": ("replaced", "sgemm_x"),
+        "Cijk_y": ("replaced", "sgemm_y"),
+        "same": ("same", "same"),
+        "old": ("gone", ""),
+        "new": ("added", "new"),
+        "quick": ("faster", "quick"),
+    }
+    assert {row.name: (row.before, row.after) for row in difference.categories}["gemm"] == (30_000, 33_000)
+
+
+def test_twins_on_two_vendors_meet_at_their_operators() -> None:
+    difference = rs.compare(real("h100_qwen1.5-0.5b.json.gz"), real("mi300x_qwen1.5-0.5b.json.gz"))
+    matched = [row for row in difference.kernels if row.before and row.after]
+    time = sum(row.before_ns + row.after_ns for row in difference.kernels)
+
+    assert (difference.before_model, difference.after_model) == ("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X VF")
+    assert sum(row.before_ns + row.after_ns for row in matched) > 0.8 * time
+    assert any(row.before.startswith("sm90_xmma_gemm") and row.after.startswith("Cijk_") for row in matched)
+
+
+def test_the_command_shows_it_and_takes_saved_answers(tmp_path: Path) -> None:
+    before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
+    after = write(tmp_path, "b.json", ("k", "aten::mm", "4.000"))
+    saved = tmp_path / "saved.json"
+    run_cli("trace", str(before), "--output", "json", "--out", str(saved))
+    text = run_cli("compare", str(before), str(after))
+    data = run_cli("compare", str(saved), str(after), "--output", "json").json()
+
+    assert "0 same, 1 faster, 0 slower" in text.out
+    assert data["schema"] == "rocsolid/trace-difference/1"
+    assert data["difference"]["kernels"][0]["change"] == "faster"
+
+
+def test_a_run_without_device_cannot_be_compared(tmp_path: Path) -> None:
+    one = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
+    (tmp_path / "cpu.json").write_text(LAYOUTS["kineto"]([host("cpu_op", "aten::mm", "1.000", "1.000")]))
+
+    with pytest.raises(InputError, match="holds no work of any device"):
+        rs.compare(one, tmp_path / "cpu.json")

@@ -1,0 +1,232 @@
+"""Ranks, Python lines, Perfetto, Parquet, and workloads that are profiled."""
+
+import gzip
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import clean_environ, run_cli
+from tests.trace.data import LAYOUTS, Event, call, host, kernel, real
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+from rocsolid.api.tracing import read_traces, trace_ranks
+from rocsolid.trace.answers import answer
+from rocsolid.trace.read import read_trace
+
+WORKLOAD = """
+import torch
+
+def build():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
+    return model, (torch.randn(4, 16),), {}
+
+def broken():
+    raise RuntimeError("no such weights")
+"""
+
+
+def a_rank(folder: Path, rank: int, compute: str) -> Path:
+    events: list[Event] = [
+        kernel("10.000", compute, 1),
+        kernel("200.000", "50.000", 2, name="ncclDevKernel_Generic_1(x)", args={"stream": 3}),
+    ]
+    text = LAYOUTS["kineto"](events).replace(
+        '"schemaVersion": 1', f'"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}'
+    )
+    (folder / f"rank{rank}.json").write_text(text)
+    return folder / f"rank{rank}.json"
+
+
+def test_the_straggler_among_ranks(tmp_path: Path) -> None:
+    for rank, compute in enumerate(("80.000", "81.000", "80.500", "99.000")):
+        a_rank(tmp_path, rank, compute)
+    (tmp_path / "notes.json").write_text("{}")
+    record, refused = trace_ranks([tmp_path])
+    ran = run_cli("trace", str(tmp_path), "--ranks", "--output", "json")
+
+    assert record.ranks
+    assert next((row.rank, row.compute_ns, row.exposed_ns) for row in record.ranks.rows) == (3, 99_000, 50_000)
+    assert [f.subject for f in record.findings if f.code == "TRC012"] == ["rank 3"]
+    assert len(refused) == 1
+    assert "holds no list of trace events" in refused[0]
+    assert ran.json()["ranks"]["rows"][0]["rank"] == 3
+    assert "notes.json holds no list" in ran.err
+    assert "rank 3" in run_cli("trace", str(tmp_path), "--ranks").out
+
+
+def test_an_empty_folder_of_ranks_is_refused(tmp_path: Path) -> None:
+    ran = run_cli("trace", str(tmp_path), "--ranks")
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "holds no trace" in ran.err
+    assert "is a folder; name a file in it" in run_cli("trace", str(tmp_path)).err
+    assert run_cli("trace", str(tmp_path), "--ranks", "--stacks").code == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
+def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
+    a_rank(tmp_path, 0, "1.000")
+    ran = run_cli("trace", str(tmp_path), "--ranks", "--engine", "ray")
+
+    assert (ran.code, ran.err) == (
+        3,
+        "rocsolid: error: --engine ray needs an optional package: pip install 'rocsolid[ray]'\n",
+    )
+
+
+def test_the_line_that_launched_a_kernel(tmp_path: Path) -> None:
+    events = [
+        host("python_function", "train.py(10): step", "1.000", "90.000"),
+        host("python_function", "model.py(42): forward", "2.000", "50.000"),
+        host("python_function", "torch/nn/modules/linear.py(130): forward", "3.000", "20.000"),
+        call("5.000", "1.000", 1),
+        call("60.000", "1.000", 2),
+        kernel("10.000", "5.000", 1, name="one"),
+        kernel("70.000", "5.000", 2, name="two"),
+    ]
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
+    (device,) = read_traces([tmp_path / "t.json"], stacks=True).record.files[0].devices
+
+    assert {row.name: row.place for row in device.kernels} == {
+        "one": "model.py(42): forward",
+        "two": "train.py(10): step",
+    }
+
+
+def test_lines_of_a_real_trace() -> None:
+    file = real("mi300x_bert-small.json.gz")
+    (device,) = read_traces([file], stacks=True).record.files[0].devices
+
+    assert sum(bool(row.place) for row in device.kernels) > 0.9 * len(device.kernels)
+    assert any("bert/modeling_bert.py" in row.place for row in device.kernels)
+
+
+def test_perfetto_gets_the_same_events_with_gaps_and_findings(tmp_path: Path) -> None:
+    events = [
+        call("5.000", "2.000", 1),
+        kernel("10.000", "10.000", 1),
+        call("30.000", "2.000", 2),
+        kernel("50.000", "10.000", 2),
+    ]
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
+    out = tmp_path / "p.json.gz"
+    ran = run_cli("trace", str(tmp_path / "t.json"), "--open-perfetto", str(out))
+    written = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
+    again = [e for e in written if e["ph"] == "X"]
+
+    assert ran.code == 0, ran.err
+    assert {(e["name"], e["ts"], e["dur"]) for e in again} >= {
+        ("attn_fwd", 10.0, 10.0),
+        ("idle: host-late", 20.0, 30.0),
+    }
+    assert any(e["name"].startswith("TRC001") for e in written if e["ph"] == "i")
+
+
+def test_parquet_for_other_tools(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"]([kernel("10.000", "10.000", 1)]))
+    read_traces([tmp_path / "t.json"], parquet=tmp_path / "out")
+    rows = parquet.read_table(tmp_path / "out/device.parquet").to_pylist()
+
+    assert [(r["name"], r["start"], r["end"]) for r in rows] == [("attn_fwd", 10_000, 20_000)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"]([kernel("10.000", "10.000", 1)]))
+    ran = run_cli("trace", str(tmp_path / "t.json"), "--parquet", str(tmp_path / "out"))
+
+    assert (ran.code, ran.err) == (
+        3,
+        "rocsolid: error: writing Parquet needs an optional package: pip install 'rocsolid[parquet]'\n",
+    )
+
+
+@pytest.mark.torch
+def test_a_workload_is_profiled_and_answered(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    file = tmp_path / "out/trace.json.gz"
+    ran = run_cli(
+        "profile",
+        f"{tmp_path}/w.py:build",
+        "--trace",
+        str(file),
+        "--steps",
+        "2",
+        "--stacks",
+        "--memory",
+        "--output",
+        "json",
+    )
+
+    assert ran.code == 0, ran.err
+    assert "a step takes " in ran.err
+    assert "under the profiler" in ran.err
+    (trace,) = ran.json()["files"]
+    assert [step["name"] for step in trace["steps"]] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert trace["skipped_events"] == 0
+    columns = read_trace(file)
+    assert "aten::addmm" in columns.names
+    assert columns.set_aside["python_function"] > 0
+    assert answer(file, columns).damage == ()
+
+
+@pytest.mark.torch
+def test_a_workload_that_fails_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    ran = run_cli("profile", f"{tmp_path}/w.py:broken")
+
+    assert ran.code == 2
+    assert "no such weights" in ran.err
+    assert "Traceback" not in ran.err
+
+
+TOOL = """#!{python}
+import json, pathlib, subprocess, sys
+at = sys.argv.index("--")
+options, command = sys.argv[1:at], sys.argv[at + 1:]
+if subprocess.run(command).returncode: sys.exit(7)
+folder, name = pathlib.Path(options[options.index("-d") + 1]), options[options.index("-o") + 1]
+if "--pmc" in options:
+    text = '"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\\n1,4,"k","SQ_WAVES",64\\n'
+    (folder / (name + "_counter_collection.csv")).write_text(text)
+else:
+    record = {{"start_timestamp": 100, "end_timestamp": 300, "dispatch_info": {{"kernel_id": 1, "agent_id": {{"handle": 2}}}}}}
+    symbols = [{{"kernel_id": 1, "formatted_kernel_name": "k"}}]
+    tool = {{"kernel_symbols": symbols, "buffer_records": {{"kernel_dispatch": [record]}}}}
+    (folder / (name + "_results.json")).write_text(json.dumps({{"rocprofiler-sdk-tool": [tool]}}))
+"""
+
+
+@pytest.mark.torch
+def test_rocprof_is_driven_and_its_files_are_read(tmp_path: Path) -> None:
+    """Against a stand-in that runs the command and writes what the real tool would."""
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    tool = tmp_path / "bin/rocprofv3"
+    tool.parent.mkdir()
+    tool.write_text(TOOL.format(python=sys.executable))
+    tool.chmod(0o755)
+    env = clean_environ(PATH=f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    options = ["--trace", str(tmp_path / "trace.json.gz"), "--rocprof", "--counter", "SQ_WAVES", "--output", "json"]
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", *options, env=env)
+
+    assert ran.code == 0, ran.err
+    first, second = ran.json()["files"]
+    assert first["devices"][0]["kernel_time_ns"] == 200
+    assert second["counters"] == [{"kernel": "k", "counter": "SQ_WAVES", "count": 1, "mean": 64.0}]
+
+
+@pytest.mark.torch
+def test_without_rocprof_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", "--rocprof", env=clean_environ(PATH="/nowhere"))
+
+    assert (ran.code, ran.err) == (
+        3,
+        "rocsolid: error: rocprofv3 is not installed; it comes with ROCm (package rocprofiler-sdk)\n",
+    )
