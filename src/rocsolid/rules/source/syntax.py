@@ -1,0 +1,176 @@
+"""Questions that the rules ask of a piece of source."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from rocsolid.model.source import Block, Edit, Region, Scope, Sighting, Site, Source, Write
+
+ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
+_VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
+_NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
+
+
+def saw(
+    at: Site | Write,
+    subject: str = "",
+    *,
+    region: Region = Region.NONE,
+    inside: bool = False,
+    doubtful: bool = False,
+    severity: str = "",
+    edit: Edit | None = None,
+    **facts: object,
+) -> Sighting:
+    """A sighting at a node, about `subject` (the node's own name unless said otherwise)."""
+    return Sighting(
+        line=getattr(at.node, "lineno", 1),
+        column=getattr(at.node, "col_offset", 0) + 1,
+        subject=subject or at.name,
+        scope=at.scope.name,
+        region=region,
+        inside=inside or (region is Region.CAPTURED and at.block is not None and at.block.captured),
+        doubtful=doubtful,
+        severity=severity,
+        edit=edit,
+        facts={name: str(value) for name, value in facts.items()},
+    )
+
+
+def in_region(site: Site, region: Region, subject: str = "", **facts: str) -> Iterator[Sighting]:
+    """A sighting that counts in such a region only; none where the code around says that it is not run there."""
+    block = site.block
+    skipped = block is not None and (block.not_compiled if region is Region.COMPILED else block.not_captured)
+    if not skipped:
+        yield replace(saw(site, subject, region=region), facts=facts)
+
+
+def argument(call: ast.Call, position: int, name: str = "") -> ast.expr | None:
+    """An argument by position or by name."""
+    if 0 <= position < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return call.args[position]
+    return next((k.value for k in call.keywords if k.arg == name), None) if name else None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """A keyword argument."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def literal(node: ast.AST | None) -> object:
+    """The value of a constant, also with a minus before it; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return -value if isinstance(value, (int, float)) else None
+    return None
+
+
+def words(node: ast.AST) -> Iterator[str]:
+    """Every name, attribute and text in an expression, in small letters."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id.lower()
+        elif isinstance(part, ast.Attribute):
+            yield part.attr.lower()
+            if isinstance(part.value, ast.Attribute):
+                yield f"{part.value.attr}.{part.attr}".lower()
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value.lower()
+
+
+def mentions(node: ast.AST, wanted: tuple[str, ...]) -> bool:
+    """Whether an expression has a word that holds one of these."""
+    return any(part in word for word in words(node) for part in wanted)
+
+
+def test_of(block: Block) -> ast.expr | None:
+    """What an `if` or `while` around a statement decides on."""
+    return getattr(block.node, "test", None) if block.kind in ("if", "while", "after") else None
+
+
+def vendor_guarded(at: Site | Write) -> bool:
+    """Whether an `if` around, or one before that left, asks for the vendor."""
+    if at.block is None:
+        return _named_for_a_vendor(at.scope)
+    asked = (test_of(block) for block in at.block.outward())
+    return any(test is not None and asks_for_vendor(test) for test in asked) or _named_for_a_vendor(at.scope)
+
+
+def asks_for_vendor(test: ast.expr) -> bool:
+    """Whether a test tells vendors apart; `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
+    return mentions(test, _VENDOR_WORDS) or "is_cuda()" in ast.unparse(test)
+
+
+def _named_for_a_vendor(scope: Scope | None) -> bool:
+    """Whether the function or class is there for one vendor only, by its name."""
+    parts = scope.name.lower().replace("_", ".").split(".") if scope else []
+    return any(word in parts for word in ("cuda", "rocm", "hip", "amd", "nvidia"))
+
+
+def asks_for_rocm(test: ast.expr) -> int:
+    """1 when the test holds on ROCm, -1 when it fails there, 0 when it asks something else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return -asks_for_rocm(test.operand)
+    if isinstance(test, ast.BoolOp):
+        return next((found for found in map(asks_for_rocm, test.values) if found), 0)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and literal(test.comparators[0]) is None:
+        asked = _vendor(test.left)
+        if isinstance(test.comparators[0], ast.Constant):  # `torch.version.hip is None`
+            return -asked if isinstance(test.ops[0], (ast.Is, ast.Eq)) else asked
+        return asked
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:  # `vendor == "amd"`
+        asked = _vendor(test.comparators[0])
+        return -asked if isinstance(test.ops[0], (ast.NotEq, ast.NotIn)) else asked
+    return _vendor(test)
+
+
+def _vendor(node: ast.AST) -> int:
+    if mentions(node, ROCM_WORDS):
+        return 1
+    return -1 if mentions(node, _NVIDIA_WORDS) else 0
+
+
+def blocks(at: Site | Write) -> Iterator[Block]:
+    """The blocks around, innermost first."""
+    if at.block is not None:
+        yield from at.block.outward()
+
+
+def assigned(source: Source, name: str, scope: Scope) -> Iterator[Write]:
+    """The assignments to a plain name in a function."""
+    yield from (w for w in source.writes if w.name == name and w.scope is scope and isinstance(w.target, ast.Name))
+
+
+def nested_calls(node: ast.AST) -> Iterator[ast.Call]:
+    """Every call in an expression."""
+    yield from (part for part in ast.walk(node) if isinstance(part, ast.Call))
+
+
+def text_of(node: ast.AST | None, longest: int = 60) -> str:
+    """The source of an expression, on one line and not too long."""
+    if node is None:
+        return ""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def anywhere(source: Source, node: ast.AST) -> Site:
+    """A site for a node that was found by walking the whole tree, for hazards that need no surroundings."""
+    return Site(node, "", source.scopes[""], None)
+
+
+def sure_blocks(block: Block | None) -> list[Block]:
+    """The blocks that may be skipped at run time, outermost last; the body of a `with` or `try` is always begun."""
+    found = [] if block is None else list(block.outward())
+    return [b for b in found if b.kind in ("if", "while", "case", "after") or b.branch == "handler"]
+
+
+def runs_before(first: Site | Write, later: Site | Write) -> bool:
+    """Whether `first` has always been run when `later` is, both in one function: it stands above, under no `if` of its own."""
+    if first.scope is not later.scope or first.line >= later.line:
+        return False
+    around = sure_blocks(later.block)
+    return all(any(b is o for o in around) for b in sure_blocks(first.block))
