@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import explaining, probing, safety
+from rocsolid.api import explaining, linting, probing, safety
 
 NAMES = [
     "Environment",
@@ -22,6 +22,7 @@ NAMES = [
     "compile",
     "explain",
     "guard",
+    "lint",
     "probe",
     "resolve",
 ]
@@ -61,7 +62,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety):
+    for module in (probing, explaining, linting, safety):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

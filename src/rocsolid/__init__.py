@@ -12,6 +12,7 @@ from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.linting import lint as lint
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
     from rocsolid.api.probing import resolve as resolve
@@ -34,6 +35,7 @@ _HOMES = {
     "compile": "rocsolid.api.safety",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
+    "lint": "rocsolid.api.linting",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
 }

@@ -1,6 +1,5 @@
 """A file of findings that are known and left for later: old code stays quiet, new code does not."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -10,15 +9,9 @@ from typing import Final
 from rocsolid.errors import InputError
 from rocsolid.model.codec import loads
 from rocsolid.model.finding import Finding
+from rocsolid.model.lint import fingerprint
 
 SCHEMA: Final = "rocsolid/lint-baseline/1"
-
-
-def fingerprint(finding: Finding) -> str:
-    """Names a finding across edits elsewhere in its file: the rule, the file, the subject and the line's own text."""
-    file = finding.place.rpartition(":")[0]
-    text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def baseline_text(findings: Iterable[Finding]) -> str:

@@ -106,6 +106,7 @@ def _finding(seen: Seen, declared: RuleFile | None, shown: str, confidence: Conf
         "confidence": confidence.name.lower(),
         "chain": list(way.chain) if way else [],
         "text": seen.text,
+        "edit": {"kind": sighting.edit.kind, "text": sighting.edit.text} if sighting.edit else {},
     }
     return rule.found(sighting.subject, severity=severity, place=f"{shown}:{sighting.line}", **facts)
 

@@ -1,5 +1,6 @@
 """What a lint of some files boils down to."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,3 +33,10 @@ class LintRecord:
     allowed: int = 0  # by comments
     in_baseline: int = 0
     less_sure: int = 0  # below the confidence asked for
+
+
+def fingerprint(finding: Finding) -> str:
+    """Names a finding across edits elsewhere in its file: the rule, the file, the subject and the line's own text."""
+    file = finding.place.rpartition(":")[0]
+    text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
