@@ -7,6 +7,7 @@ from typing import Final
 from rocsolid.lint.facts import Facts, Seen
 from rocsolid.lint.gathering import gather
 from rocsolid.lint.reading import read_source
+from rocsolid.lint.shell import as_python, is_shell
 from rocsolid.model.source import Sighting, Source
 from rocsolid.rules.engine import RuleFile, source_rules
 
@@ -19,7 +20,8 @@ def check_text(data: bytes, *, file: str, module: str, package: bool, rules: Seq
     """The facts of a file, from its bytes; what cannot be read is a reason, never an error."""
     try:
         text = _decoded(data)
-        source = read_source(text, file=file, module=module, package=package)
+        read = as_python(text) if is_shell(file) else text
+        source = read_source(read, file=file, module=module, package=package)
     except SyntaxError as broken:
         where = f"line {broken.lineno}: " if broken.lineno else ""
         return Facts(module=module, refused=f"{where}{broken.msg}")
@@ -27,7 +29,8 @@ def check_text(data: bytes, *, file: str, module: str, package: bool, rules: Seq
         return Facts(module=module, refused=str(broken))
     except (RecursionError, MemoryError):
         return Facts(module=module, refused="an expression is nested too deeply to be parsed")
-    return gather(source, list(_seen(source, source_rules() if rules is None else rules)), package=package)
+    seen = _seen(source, text.splitlines(), source_rules() if rules is None else rules)
+    return gather(source, text, list(seen), package=package)
 
 
 def _decoded(data: bytes) -> str:
@@ -53,8 +56,7 @@ def _decoded(data: bytes) -> str:
         raise ValueError(msg) from broken
 
 
-def _seen(source: Source, rules: Sequence[RuleFile]) -> Iterator[Seen]:
-    lines = source.text.splitlines()
+def _seen(source: Source, lines: Sequence[str], rules: Sequence[RuleFile]) -> Iterator[Seen]:
     for file in rules:
         if file.inspect is None:
             continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
+from rocsolid.lint.shell import is_shell
 
 ALWAYS_EXCLUDED: Final = (
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules", "site-packages",
@@ -27,7 +28,7 @@ class Found:
 
 
 def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Found], dict[str, str]]:
-    """Every Python file below the paths, and what was passed over with the reason; a file given by name is always read."""
+    """Every Python file, shell script and Dockerfile below the paths, and what was passed over with the reason; a file given by name is always read."""
     found: dict[str, Found] = {}
     passed: dict[str, str] = {}
     for root in paths:
@@ -64,7 +65,7 @@ def _walk(root: Path, exclude: Sequence[str], passed: dict[str, str]) -> Iterato
                     stack.append((entry.path, real))
                 elif entry.is_symlink():
                     passed[_shown(Path(entry.path))] = "a link to a folder that is read already"
-            elif entry.name.endswith(".py") and entry.is_file():
+            elif (entry.name.endswith(".py") or is_shell(entry.name)) and entry.is_file():
                 yield Path(entry.path)
 
 

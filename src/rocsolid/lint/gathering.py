@@ -34,17 +34,22 @@ OPAQUE: Final = frozenset(
     }
 )
 DISABLED: Final = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
+# Methods that return the object they are called on, or one of its kind.
+_SAME_OBJECT: Final = frozenset(
+    {"to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "to_empty", "share_memory"}
+)
+_ITERATING: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
 _CONTAINERS: Final = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "list", "tuple"})
 
 
-def gather(source: Source, seen: Sequence[Seen], *, package: bool) -> Facts:
-    """The facts of a parsed file, given what the rules saw in it."""
+def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) -> Facts:
+    """The facts of a parsed file, given its own text and what the rules saw in it."""
     return Facts(
         module=source.module,
         package=package,
-        lines=source.text.count("\n") + 1,
+        lines=text.count("\n") + 1,
         seen=tuple(seen),
-        allows=tuple(allows(source.text)),
+        allows=tuple(allows(text)),
         roots=tuple(roots(source)),
         wrappers=tuple(wrappers(source)),
         passed=tuple(_passed(source)),
@@ -100,14 +105,17 @@ def _body_data(source: Source) -> list[Any]:
     for name, scope in source.scopes.items():
         if scope.kind != "class":
             flags = int(not OPAQUE.isdisjoint(scope.decorators)) | 2 * int(not DISABLED.isdisjoint(scope.decorators))
-            functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], {}]
+            functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], _annotated(scope, source)]
     for sites in source.calls.values():
         for site in sites:
-            if site.scope.kind == "class" or site.name.startswith("?"):
+            name = site.name
+            if name == "?" and isinstance(site.call.func, ast.Subscript):  # self.layers[i](x)
+                name = full_name(site.call.func.value, source.aliases)
+            if site.scope.kind == "class" or name.startswith("?"):
                 continue
             block = site.block
             flags = 0 if block is None else block.not_compiled | 2 * block.not_captured | 4 * block.captured
-            functions[site.scope.name][3].append([site.name, site.line, flags])
+            functions[site.scope.name][3].append([name, site.line, flags])
     classes = {
         name: [[source.resolve(b) for b in scope.node.bases], {}]
         for name, scope in source.scopes.items()
@@ -135,10 +143,11 @@ def _bind(
         owner = scope.owner
         if owner and owner.name in classes:
             made = classes[owner.name][1].setdefault(name[5:], [])
-            made += [m for m in _made_by(value, source) if m not in made]
+            known = functions[scope.name][4] if scope.name in functions else {}
+            made += [m for m in (known.get(m, m) for m in _made_by(value, source)) if m not in made]
     elif "." not in name and scope.name in functions:
         made_by = next(iter(_made_by(value, source)), "")
-        if made_by:
+        if made_by and made_by != name:  # `model = model.eval()` is still what it was
             functions[scope.name][4][name] = made_by
 
 
@@ -148,9 +157,11 @@ def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> N
     if not isinstance(node, ast.For) or site.scope.name not in functions:
         return
     target, iterated = node.target, node.iter
-    if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in ("enumerate", "reversed") and iterated.args:
-        iterated = iterated.args[0]
+    if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
         target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+        iterated = iterated.args[0]
+        if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
+            iterated = iterated.args[0]
     if isinstance(iterated, ast.Subscript):
         iterated = iterated.value
     name = full_name(iterated, source.aliases)
@@ -160,10 +171,15 @@ def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> N
 
 def _made_by(value: ast.expr, source: Source) -> Iterator[str]:
     """What a value was made by: `Cls()`, another name, or the elements of a container, marked by their call."""
-    if isinstance(value, ast.Call) and source.resolve(value.func) not in _CONTAINERS:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_OBJECT:
+        yield from _made_by(value.func.value, source)
+    elif isinstance(value, ast.Call) and source.resolve(value.func) not in _CONTAINERS:
         name = source.resolve(value.func)
         if not name.startswith("?"):
             yield f"{name}()"
+        for argument in value.args:  # make_layers(12, lambda prefix: Layer(prefix))
+            if isinstance(argument, ast.Lambda) and isinstance(argument.body, ast.Call):
+                yield from _made_by(argument.body, source)
     elif isinstance(value, (ast.Name, ast.Attribute)):
         name = source.resolve(value)
         if not name.startswith("?"):
@@ -171,6 +187,28 @@ def _made_by(value: ast.expr, source: Source) -> Iterator[str]:
     else:
         for part in _parts(value):
             yield from _made_by(part, source)
+
+
+def _annotated(scope: Scope, source: Source) -> dict[str, str]:
+    """Parameters whose class is written beside them, as if that had made them."""
+    arguments = getattr(scope.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return {}
+    given = [
+        (a.arg, a.annotation) for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.annotation
+    ]
+    named = [(name, _class_in(annotation)) for name, annotation in given]
+    return {name: f"{source.resolve(node)}()" for name, node in named if node is not None}
+
+
+def _class_in(annotation: ast.expr) -> ast.expr | None:
+    """The one class an annotation names; `X | None` is X."""
+    if isinstance(annotation, ast.BinOp):
+        sides = [s for s in (annotation.left, annotation.right) if not isinstance(s, ast.Constant)]
+        return _class_in(sides[0]) if len(sides) == 1 else None
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) and annotation.value.isidentifier():
+        return ast.Name(annotation.value)
+    return annotation if isinstance(annotation, (ast.Name, ast.Attribute)) else None
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:

@@ -194,7 +194,10 @@ class Graph:
         if not made.endswith("()"):  # another name for something
             yield from self.callees(at, f"{made}.{rest}" if rest else made, instance=True, depth=depth + 1)
             return
-        for file, cls in self._classes(at, made[:-2], depth):
+        name = made[:-2]
+        if name.rpartition(".")[2].startswith("from_"):  # Model.from_pretrained(...)
+            name = name.rpartition(".")[0]
+        for file, cls in self._classes(at, name, depth):
             yield from self._method(file, cls, rest or "forward", depth)
             return
 
@@ -224,7 +227,7 @@ class Graph:
 
     def _method(self, file: str, cls: str, method: str, depth: int) -> Iterator[Place]:
         """A method of a class or of what it inherits from; calling an object is its `forward`, else its `__call__`."""
-        names = ("forward", "__call__") if method == "forward" else (method,)
+        names = ("forward", "__call__") if method in ("forward", "__call__") else (method,)
         for name in names:
             for home, owner in self._lineage(file, cls, depth):
                 full = f"{owner}.{name}"

@@ -175,7 +175,10 @@ class _Reader:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, (ast.Tuple, ast.List)):
-                self.writes += [Write(node, t, self.name(t), None, scope, block) for t in target.elts]
+                whole = (
+                    node.value if isinstance(node.value, ast.Call) else None
+                )  # each name is a part of what the call returns
+                self.writes += [Write(node, t, self.name(t), whole, scope, block) for t in target.elts]
                 self._hide(target.elts, scope)
                 continue
             name = self.name(target.value if isinstance(target, ast.Subscript) else target)

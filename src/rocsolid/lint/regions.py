@@ -47,6 +47,11 @@ def roots(source: Source, compilers: dict[str, Region] = COMPILERS) -> Iterator[
     for name, region in compilers.items():
         for site in source.calls_to(name):
             yield from _handed(site, region)
+    for site in source.methods("compile"):
+        receiver = _dotted(site.call.func.value) if isinstance(site.call.func, ast.Attribute) else ""
+        # `model.compile()` of a module; what is no module of the project leads nowhere
+        if receiver and site.name not in compilers and receiver.partition(".")[0] not in source.aliases:
+            yield Root(region=Region.COMPILED, target=receiver, scope=site.scope.name, line=site.line)
 
 
 def _handed(site: Site, region: Region) -> Iterator[Root]:
