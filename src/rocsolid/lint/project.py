@@ -41,9 +41,9 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
     )
 
 
-def _order(finding: Finding) -> tuple[str, int, str]:
+def _order(finding: Finding) -> tuple[str, int, str, int, str]:
     file, _, line = finding.place.rpartition(":")
-    return file, int(line or 0), finding.code
+    return file, int(line or 0), finding.code, int(str(finding.facts["column"])), finding.subject
 
 
 def _facts(found: Sequence[Found], jobs: int, cache: Path | None) -> dict[str, Facts]:

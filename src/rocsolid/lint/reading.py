@@ -201,11 +201,18 @@ class _Reader:
                 self.hidden = self.hidden | hidden
 
     def branch_(self, node: ast.If | ast.While, scope: Scope, block: Block | None) -> None:
-        """An `if` or `while`, each branch in a block of its own."""
-        self._test(node, node.test, scope, block)
-        self.body(node.body, scope, branch_block(node, node.test, block, "body"))
-        if node.orelse:
-            self.body(node.orelse, scope, branch_block(node, node.test, block, "orelse"))
+        """An `if` or `while`, each branch in a block of its own; a long chain of `elif` is a loop, not a recursion."""
+        while True:
+            self._test(node, node.test, scope, block)
+            self.body(node.body, scope, branch_block(node, node.test, block, "body"))
+            if not node.orelse:
+                return
+            block = branch_block(node, node.test, block, "orelse")
+            following = node.orelse[0]
+            if len(node.orelse) > 1 or not isinstance(following, ast.If):
+                self.body(node.orelse, scope, block)
+                return
+            node = following
 
     def with_(self, node: ast.With | ast.AsyncWith, scope: Scope, block: Block | None) -> None:
         """A `with`; a capture among its items makes its body captured."""

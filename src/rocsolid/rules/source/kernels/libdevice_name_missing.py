@@ -58,7 +58,7 @@ def check(source: Source) -> Iterator[Sighting]:
     if "libdevice" not in source.text:
         return
     names = {scope.name for scope in kernels(source)}
-    for function in MISSING_ON_HIP:
+    for function in sorted(MISSING_ON_HIP):
         for site in source.calls.get(function, ()):
             owner = site.name.rpartition(".")[0]
             if owner.endswith("libdevice") and site.scope.name in names and not vendor_guarded(site):
