@@ -7,6 +7,7 @@ import pytest
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.lint import baseline, pool, store
 from rocsolid.lint.checking import check_text
+from rocsolid.lint.facts import Facts
 from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
@@ -140,7 +141,12 @@ def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: 
     )
     first = run(project, cache=db)
     read: list[str] = []
-    monkeypatch.setattr(pool, "check_text", lambda data, **k: read.append(k["file"]) or check_text(data, **k))
+
+    def watched(data: bytes, *, file: str, module: str, package: bool) -> Facts:
+        read.append(file)
+        return check_text(data, file=file, module=module, package=package)
+
+    monkeypatch.setattr(pool, "check_text", watched)
     second = run(project, cache=db)
     (project / "n.py").write_text(f"import torch\n{DEAD}\n")
     third = run(project, cache=db)
