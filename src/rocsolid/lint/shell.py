@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Final
 
-_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|ARG|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
+_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
 _ASSIGNED: Final = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)", re.DOTALL)
 _USED: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 

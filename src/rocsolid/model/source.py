@@ -38,13 +38,17 @@ class Scope:
     decorators: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
 
+    def outward(self) -> Iterator["Scope"]:
+        """The scope itself, then those around it, the module last."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
     @property
     def owner(self) -> "Scope | None":
         """The class a method belongs to, also for what is nested in the method."""
-        scope: Scope | None = self
-        while scope is not None and scope.kind != "class":
-            scope = scope.parent
-        return scope
+        return next((scope for scope in self.outward() if scope.kind == "class"), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +192,7 @@ class Source:
 
 def within(scope: Scope | None, outer: Scope) -> bool:
     """Whether a scope is another or lies in it."""
-    while scope is not None:
-        if scope is outer:
-            return True
-        scope = scope.parent
-    return False
+    return scope is not None and any(around is outer for around in scope.outward())
 
 
 def full_name(node: ast.AST | None, aliases: Mapping[str, str]) -> str:

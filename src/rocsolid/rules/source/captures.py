@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocsolid.model.source import Block, Item, Scope, Site, Source
+from rocsolid.model.source import Block, Item, Scope, Site, Source, full_name
 from rocsolid.rules.source.syntax import argument, keyword
 
 GRAPHS: Final = ("torch.cuda.graph", "torch.cuda.graphs.graph")
@@ -103,8 +103,13 @@ def item_grad_mode(capture: Capture, source: Source) -> str:
 def calls_of(source: Source, name: str) -> Iterator[Site]:
     """Calls that are written exactly so, `self.model` say."""
     for site in source.calls.get(name.rpartition(".")[2], ()):
-        if ast.unparse(site.call.func) == name:
+        if written(site.call.func) == name:
             yield site
+
+
+def written(node: ast.AST) -> str:
+    """A dotted expression as it is written; quicker than unparsing, and `?` for what is no name."""
+    return full_name(node, {})
 
 
 def has_stream(capture: Capture) -> bool:

@@ -1,12 +1,15 @@
 """Questions that the rules ask of a piece of source."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from rocsolid.model.source import Block, Edit, Region, Scope, Sighting, Site, Source, Write
 
+_PARTS: Final = re.compile(r"[\W_]+")
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
 _VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
@@ -82,8 +85,10 @@ def words(node: ast.AST) -> Iterator[str]:
 
 
 def mentions(node: ast.AST, wanted: tuple[str, ...]) -> bool:
-    """Whether an expression has a word that holds one of these."""
-    return any(part in word for word in words(node) for part in wanted)
+    """Whether a name in an expression has a part that begins so: `is_hip` and `hipblas` mention hip, `chip` does not."""
+    return any(
+        part in wanted or part.startswith(wanted) for word in words(node) for part in (word, *_PARTS.split(word))
+    )
 
 
 def test_of(block: Block) -> ast.expr | None:
@@ -92,11 +97,32 @@ def test_of(block: Block) -> ast.expr | None:
 
 
 def vendor_guarded(at: Site | Write) -> bool:
-    """Whether an `if` around, or one before that left, asks for the vendor."""
-    if at.block is None:
-        return _named_for_a_vendor(at.scope)
-    asked = (test_of(block) for block in at.block.outward())
-    return any(test is not None and asks_for_vendor(test) for test in asked) or _named_for_a_vendor(at.scope)
+    """Whether the code is reached on one vendor only.
+
+    An `if` around it, or one before that left, asks for the vendor; or a decorator of its function does; or the file
+    leaves at its top; or the function is named for it.
+    """
+    asked = (test_of(block) for block in blocks(at))
+    if any(test is not None and asks_for_vendor(test) for test in asked):
+        return True
+    return any(_for_one_vendor(scope) for scope in at.scope.outward())
+
+
+@lru_cache(maxsize=64)
+def _for_one_vendor(scope: Scope) -> bool:
+    """Whether a scope as a whole is for one vendor, by its name, its decorators, or what a file does at its top."""
+    if isinstance(scope.node, ast.Module):
+        leaving = (s for s in scope.node.body if isinstance(s, ast.If) and _leaves(s.body[-1]))
+        return any(asks_for_vendor(statement.test) for statement in leaving)
+    decorators = getattr(scope.node, "decorator_list", ())
+    return any(asks_for_vendor(decorator) for decorator in decorators) or _named_for_a_vendor(scope)
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether the file is not read on: an error, an exit, or a test that skips all of it."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return ast.unparse(statement.value.func).rpartition(".")[2] in ("skip", "exit", "importorskip")
+    return isinstance(statement, ast.Raise)
 
 
 def asks_for_vendor(test: ast.expr) -> bool:
@@ -104,10 +130,10 @@ def asks_for_vendor(test: ast.expr) -> bool:
     return mentions(test, _VENDOR_WORDS) or "is_cuda()" in ast.unparse(test)
 
 
-def _named_for_a_vendor(scope: Scope | None) -> bool:
-    """Whether the function or class is there for one vendor only, by its name."""
-    parts = scope.name.lower().replace("_", ".").split(".") if scope else []
-    return any(word in parts for word in ("cuda", "rocm", "hip", "amd", "nvidia"))
+def _named_for_a_vendor(scope: Scope) -> bool:
+    """Whether the function or class is there for one vendor only, by its name; a cuda graph is no sign of it."""
+    parts = scope.name.lower().replace("_", ".").split(".")
+    return parts[-1] == "cuda" or any(word in parts for word in ("rocm", "hip", "amd", "nvidia"))
 
 
 def asks_for_rocm(test: ast.expr) -> int:

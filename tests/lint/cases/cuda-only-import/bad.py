@@ -10,5 +10,9 @@ def other():
     return 2
 
 
+def third():
+    return 3
+
+
 def engine():
     return tensorrt.Builder()

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source, Write
-from rocsolid.rules.source.captures import Capture, calls_of, captures
+from rocsolid.rules.source.captures import Capture, calls_of, captures, written
 from rocsolid.rules.source.settings import COMPILES
 from rocsolid.rules.source.syntax import saw
 
@@ -65,7 +65,7 @@ def check(source: Source) -> Iterator[Sighting]:
 
 def _first_called(capture: Capture, compiled: list[Write], source: Source) -> Iterator[Sighting]:
     for call in capture.calls():
-        name = ast.unparse(call.func)
+        name = written(call.func)
         made = [
             w for w in compiled if ast.unparse(w.target) == name and w.scope is capture.scope and w.line < call.lineno
         ]

@@ -34,13 +34,12 @@ meant to prevent. On some versions that happens without an error.
 When the function is not compiled and keeps nothing by grad mode.
 """
 
-import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Sighting, Site, Source
-from rocsolid.rules.source.captures import calls_of, captures, grad_mode, item_grad_mode
+from rocsolid.rules.source.captures import calls_of, captures, grad_mode, item_grad_mode, written
 from rocsolid.rules.source.syntax import saw
 
 RULE = Rule(
@@ -60,7 +59,9 @@ def check(source: Source) -> Iterator[Sighting]:
     """Captures whose mode differs from that of an earlier call of the same thing, in the same function or class."""
     for capture in captures(source):
         mode = item_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
-        for name in dict.fromkeys(ast.unparse(call.func) for call in capture.calls()):
+        for name in dict.fromkeys(written(call.func) for call in capture.calls()):
+            if name.startswith("?"):
+                continue
             warm = [s for s in calls_of(source, name) if _before(s, capture.site)]
             modes = {grad_mode(s.block, s.scope, source) for s in warm}
             if warm and mode not in modes and "" not in modes:

@@ -31,13 +31,12 @@ on a side stream.
 When the captured function uses no library that keeps state for each stream.
 """
 
-import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.captures import calls_of, captures
+from rocsolid.rules.source.captures import calls_of, captures, written
 from rocsolid.rules.source.syntax import blocks, mentions, saw
 
 RULE = Rule(
@@ -56,9 +55,9 @@ RULE = Rule(
 def check(source: Source) -> Iterator[Sighting]:
     """Captures with exactly one earlier call, neither in a loop nor on a stream."""
     for capture in captures(source):
-        for name in dict.fromkeys(ast.unparse(call.func) for call in capture.work()):
+        for name in dict.fromkeys(written(call.func) for call in capture.work()):
             earlier = [s for s in calls_of(source, name) if s.scope is capture.scope and s.line < capture.site.line]
-            if len(earlier) == 1 and not _prepared(earlier[0]) and not name.startswith(("torch.", "len", "print")):
+            if len(earlier) == 1 and not _prepared(earlier[0]) and not name.startswith(("torch.", "len", "print", "?")):
                 yield saw(capture.site, name, warmed=earlier[0].line)
                 break
 

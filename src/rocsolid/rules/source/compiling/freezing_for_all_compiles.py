@@ -45,7 +45,9 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[Sighting]:
-    """Every such assignment."""
-    for move in moves(source):
-        if move.id == "inductor.freezing" and move.how == "assigned" and move.constant is True:
+    """Every such assignment that the same function does not take back."""
+    assigned = [m for m in moves(source) if m.id == "inductor.freezing" and m.how == "assigned"]
+    for move in assigned:
+        restored = any(m.at.scope is move.at.scope and m.at.line > move.at.line for m in assigned)
+        if move.constant is True and not restored:
             yield saw(move.at, move.id)

@@ -48,9 +48,11 @@ _OWN_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
 
 def check(source: Source) -> Iterator[Sighting]:
     """Values that are a declared hazard anywhere, under no question about the vendor."""
+    if source.module.startswith("torch."):
+        return
     for move in moves(source):
         setting = find(move.id)
-        if setting and setting.id not in _OWN_RULES and not source.module.startswith("torch."):
+        if setting and setting.id not in _OWN_RULES:
             yield from _judged(move.at, setting.id, setting, move.constant)
     for variable in variables_set(source) if "environ" in source.text or "putenv" in source.text else ():
         setting = find(variable.name)

@@ -43,6 +43,20 @@ RULE = Rule(
     evidence=(upstream("torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4", "The name is in none of them."),),
 )
 
+# Between parts of one program, or of packages that only begin alike.
+_NOT_OURS = (
+    "_",
+    "TORCHVISION",
+    "TORCHAUDIO",
+    "TORCHTEXT",
+    "TORCHDATA",
+    "TORCHSERVE",
+    "TORCHRL",
+    "TORCHX",
+    "TORCHAO",
+    "TORCHTITAN",
+)
+
 
 def check(source: Source) -> Iterator[Sighting]:
     """Every name of a family we hold in full that is in no list; what the project reads itself is taken out later."""
@@ -50,8 +64,8 @@ def check(source: Source) -> Iterator[Sighting]:
         return
     for variable in variables_set(source):
         name = variable.name
-        if name.startswith("_") or source.module.startswith("torch."):
-            continue  # between parts of one program
+        if name.startswith(_NOT_OURS) or source.module.startswith("torch."):
+            continue
         own = family(name)
         setting = find(name)
         if setting and setting.inert:

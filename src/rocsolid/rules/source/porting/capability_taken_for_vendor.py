@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Source
+from rocsolid.model.source import Sighting, Site, Source
 from rocsolid.rules.source.syntax import ROCM_WORDS, mentions, saw, vendor_guarded
 
 RULE = Rule(
@@ -44,6 +44,7 @@ RULE = Rule(
 )
 _ASKS = ("torch.cuda.get_device_capability",)
 _HOPPER_AND_UP = 9
+_WORDS = (*ROCM_WORDS, "nvidia", "version.cuda")
 
 
 def check(source: Source) -> Iterator[Sighting]:
@@ -51,7 +52,7 @@ def check(source: Source) -> Iterator[Sighting]:
     if "get_device_capability" not in source.text or source.for_nvidia:
         return
     for site in source.calls_to(*_ASKS):
-        if vendor_guarded(site) or _asks_for_vendor(site.scope):
+        if vendor_guarded(site) or _asks_for_vendor(site):
             continue
         for node in ast.walk(site.scope.node):
             if isinstance(node, ast.Compare) and any(part is site.node for part in ast.walk(node)) and _numbers(node):
@@ -74,7 +75,14 @@ def _misleads(node: ast.Compare) -> bool:
     return told and max(_numbers(node)) >= _HOPPER_AND_UP
 
 
-def _asks_for_vendor(scope: Scope) -> bool:
-    if scope.kind == "module":
-        return False
-    return mentions(scope.node, ROCM_WORDS)
+def _asks_for_vendor(site: Site) -> bool:
+    """Whether the function asks for a vendor anywhere, or at the top of a file the statement itself."""
+    if site.scope.kind != "module":
+        return mentions(site.scope.node, _WORDS)
+    holding = [s for s in ast.walk(site.scope.node) if isinstance(s, ast.stmt) and _holds(s, site.line)]
+    innermost = max(holding, key=lambda s: s.lineno, default=None)
+    return innermost is not None and mentions(getattr(innermost, "test", innermost), _WORDS)
+
+
+def _holds(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or 0)

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import saw, vendor_guarded
+from rocsolid.rules.source.syntax import blocks, mentions, saw, test_of, vendor_guarded
 
 RULE = Rule(
     code="SRC401",
@@ -76,7 +76,14 @@ def check(source: Source) -> Iterator[Sighting]:
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            yield from (saw(s, name, why=why) for s in _attributes(source, name) if not vendor_guarded(s))
+            found = (s for s in _attributes(source, name) if not vendor_guarded(s) and not _asked_for(s))
+            yield from (saw(s, name, why=why) for s in found)
+
+
+def _asked_for(site: Site) -> bool:
+    """Whether an `if` around asks whether the attribute is there."""
+    tests = (test_of(block) for block in blocks(site))
+    return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in tests)
 
 
 def _attributes(source: Source, name: str) -> Iterator[Site]:

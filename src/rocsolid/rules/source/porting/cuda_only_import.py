@@ -15,6 +15,12 @@ On a machine with AMD GPUs the import fails, and the whole module with it, also 
     def parse(text):
         return text.split()
 
+    def total(rows):
+        return sum(rows)
+
+    def report(rows):
+        print(total(rows))
+
 ## Use instead
     try:
         import pynvml
@@ -72,6 +78,8 @@ _PACKAGES = frozenset(
     }
 )
 
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def check(source: Source) -> Iterator[Sighting]:
     """Imports that run whenever the module is imported."""
@@ -85,15 +93,20 @@ def check(source: Source) -> Iterator[Sighting]:
 
 
 def _useful_without(source: Source) -> bool:
-    """Whether half of the functions and classes at the top use nothing of such packages; else the file is for CUDA anyway."""
+    """Whether most functions and classes at the top use nothing of such packages; else the file is for CUDA anyway."""
+    if any("nvidia" in site.name.split(".") for site in source.imports):
+        return False
     theirs = {name for name, meant in source.aliases.items() if meant.partition(".")[0] in _PACKAGES}
     tops = [
         s.node
         for s in source.scopes.values()
         if s.parent is not None and s.parent.kind == "module" and s.kind != "lambda"
     ]
-    using = [t for t in tops if any(isinstance(n, ast.Name) and n.id in theirs for n in ast.walk(t))]
-    return len(using) * 2 <= len(tops)
+    mentioned = {t.name: {n.id for n in ast.walk(t) if isinstance(n, ast.Name)} for t in tops if isinstance(t, _NAMED)}
+    using = {name for name, names in mentioned.items() if names & theirs}
+    while more := {name for name, names in mentioned.items() if name not in using and names & using}:
+        using |= more  # what uses a user uses it too
+    return len(using) * 3 < len(mentioned)
 
 
 def _relative(node: object) -> bool:

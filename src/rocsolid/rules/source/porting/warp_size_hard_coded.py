@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Site, Source
+from rocsolid.model.source import Scope, Sighting, Site, Source, Write
 from rocsolid.rules.source.syntax import literal, saw, vendor_guarded
 
 RULE = Rule(
@@ -52,7 +52,7 @@ def check(source: Source) -> Iterator[Sighting]:
         return
     for write in source.writes:
         name = write.name.rpartition(".")[2]
-        if name.lower() in _NAMES and literal(write.value) == _LANES and not vendor_guarded(write):
+        if name.lower() in _NAMES and literal(write.value) == _LANES and not _excused(source, write):
             yield saw(write, name)
     for scope in source.scopes.values():
         yield from _defaults(scope)
@@ -60,6 +60,14 @@ def check(source: Source) -> Iterator[Sighting]:
         word = next((k.arg for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
         if word and not vendor_guarded(site):
             yield saw(site, word)
+
+
+def _excused(source: Source, write: Write) -> bool:
+    """Whether it is for one vendor, or what the function falls back to that else takes the number from somewhere."""
+    if vendor_guarded(write):
+        return True
+    others = (w for w in source.writes if w.name == write.name and w.scope is write.scope)
+    return any(not isinstance(w.value, ast.Constant) for w in others)
 
 
 def _is_lanes(name: str | None, value: ast.AST | None) -> bool:
