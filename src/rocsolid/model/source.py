@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-_NVIDIA = frozenset(
-    {"nvidia", "cuda", "cutlass", "cutedsl", "cute", "quack", "nvml", "flashinfer", "tensorrt", "trtllm", "ptx"}
+# Words in the name of a file or folder that is not for AMD.
+_OTHER_VENDORS = frozenset(
+    """
+    nvidia cuda cutlass cutedsl cute quack nvml flashinfer tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath tma
+    sm80 sm89 sm90 sm100 sm103 sm110 sm120 musa xpu npu ascend hpu gaudi mps tpu
+    """.split()  # noqa: SIM905 - a list of forty strings says the same on forty lines
 )
 
 
@@ -175,10 +179,10 @@ class Source:
             yield from (site for site in self.calls.get(name, ()) if "." in site.name)
 
     @property
-    def for_nvidia(self) -> bool:
-        """Whether the file says by its name or its folder that it is for NVIDIA only."""
+    def for_another_vendor(self) -> bool:
+        """Whether the file says by its name or its folder that it is for NVIDIA, or for yet another maker, only."""
         parts = self.file.lower().replace(".py", "").replace("_", "/").split("/")
-        return not _NVIDIA.isdisjoint(parts)
+        return not _OTHER_VENDORS.isdisjoint(parts)
 
     def resolve(self, node: ast.AST | None) -> str:
         """The full name a dotted expression leads to; `?` stands for what is no name."""

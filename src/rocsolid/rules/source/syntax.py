@@ -125,15 +125,23 @@ def _leaves(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Raise)
 
 
-def asks_for_vendor(test: ast.expr) -> bool:
+def asks_for_vendor(test: ast.AST) -> bool:
     """Whether a test tells vendors apart; `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
-    return mentions(test, _VENDOR_WORDS) or "is_cuda()" in ast.unparse(test)
+    return mentions(test, _VENDOR_WORDS) or any(_asks_is_cuda(node) for node in ast.walk(test))
+
+
+def _asks_is_cuda(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id.lower().strip("_") == "is_cuda"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda"
 
 
 def _named_for_a_vendor(scope: Scope) -> bool:
     """Whether the function or class is there for one vendor only, by its name; a cuda graph is no sign of it."""
     parts = scope.name.lower().replace("_", ".").split(".")
-    return parts[-1] == "cuda" or any(word in parts for word in ("rocm", "hip", "amd", "nvidia"))
+    return parts[-1] == "cuda" or any(
+        word in parts for word in ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
+    )
 
 
 def asks_for_rocm(test: ast.expr) -> int:

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
+from rocsolid.model.source import Sighting, Site, Source, Write
 from rocsolid.rules.source.captures import captures, replays
 from rocsolid.rules.source.syntax import blocks, saw
 
@@ -78,7 +78,8 @@ def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[Sighting]
     loop = next((b.node for b in blocks(replay) if b.kind in ("for", "while")), None)
     for site in source.returns:
         text = ast.unparse(site.node)
-        if site.scope is replay.scope and site.line > replay.line and text in outputs:
+        own = any(w.name == text and w.scope is site.scope and not _captured(w) for w in source.writes)
+        if site.scope is replay.scope and site.line > replay.line and text in outputs and not own:
             yield saw(site, text, how="returned", replayed=replay.line)
             return
     for site in source.methods("append"):
@@ -92,3 +93,7 @@ def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[Sighting]
         if in_loop and text in outputs and write.scope is replay.scope and write.line > replay.line:
             yield saw(write, text, how="given another name", replayed=replay.line)
             return
+
+
+def _captured(write: Write) -> bool:
+    return write.block is not None and write.block.captured

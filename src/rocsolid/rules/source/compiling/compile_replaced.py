@@ -35,7 +35,7 @@ from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
 from rocsolid.rules.source.settings import COMPILES
-from rocsolid.rules.source.syntax import argument, literal, saw
+from rocsolid.rules.source.syntax import argument, literal, mentions, saw
 
 RULE = Rule(
     code="SRC110",
@@ -58,8 +58,13 @@ RULE = Rule(
 def check(source: Source) -> Iterator[Sighting]:
     """Assignments to the name, by `=` or by `setattr`."""
     for write in source.writes:
-        if write.name in COMPILES and isinstance(write.target, ast.Attribute):
+        if write.name in COMPILES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
             yield saw(write, write.name)
     for site in source.calls_to("setattr"):
         if source.resolve(argument(site.call, 0)) == "torch" and literal(argument(site.call, 1)) == "compile":
             yield saw(site, "torch.compile")
+
+
+def _restores(value: ast.expr | None) -> bool:
+    """Whether it puts the original back, by the name that was kept."""
+    return value is not None and mentions(value, ("orig", "old", "saved", "real", "previous"))

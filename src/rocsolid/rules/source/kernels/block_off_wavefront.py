@@ -56,7 +56,7 @@ _LANES = 64
 
 def check(source: Source) -> Iterator[Sighting]:
     """Launches of kernels of which every block is written out."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     declared = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
     for launch in launches(source):

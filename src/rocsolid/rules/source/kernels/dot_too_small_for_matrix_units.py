@@ -61,7 +61,7 @@ _DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", 
 
 def check(source: Source) -> Iterator[Sighting]:
     """Block sizes of matrix dimensions below the least, for kernels of this file that have a dot."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     for launch in launches(source):
         small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _LEAST}

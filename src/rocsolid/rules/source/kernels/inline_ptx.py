@@ -58,7 +58,7 @@ _PTX = re.compile(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Inline assembly whose text looks like PTX."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     for site in in_kernels(source, "inline_asm_elementwise"):
         text = literal(argument(site.call, 0, "asm"))

@@ -53,7 +53,7 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Calls of missing names in kernels, and of NVIDIA's module by its own path."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     if "libdevice" not in source.text:
         return

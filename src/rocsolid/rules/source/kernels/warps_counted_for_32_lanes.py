@@ -46,7 +46,7 @@ _TOO_MANY, _LANES = 32, 32
 
 def check(source: Source) -> Iterator[Sighting]:
     """Too many warps, and products that count lanes."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     if "num_warps" not in source.text:
         return

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import ROCM_WORDS, mentions, saw, vendor_guarded
+from rocsolid.rules.source.syntax import asks_for_vendor, saw, vendor_guarded
 
 RULE = Rule(
     code="SRC403",
@@ -44,12 +44,13 @@ RULE = Rule(
 )
 _ASKS = ("torch.cuda.get_device_capability",)
 _HOPPER_AND_UP = 9
-_WORDS = (*ROCM_WORDS, "nvidia", "version.cuda")
+# What ROCm answers with: gfx90a, gfx942, gfx950, then RDNA 1 to 4.
+_ANSWERS = frozenset({(9, 0), (9, 4), (9, 5), (10, 1), (10, 3), (11, 0), (11, 5), (12, 0)})
 
 
 def check(source: Source) -> Iterator[Sighting]:
     """Comparisons with the call itself, or with a name that holds its answer, in a function that asks for no vendor."""
-    if "get_device_capability" not in source.text or source.for_nvidia:
+    if "get_device_capability" not in source.text or source.for_another_vendor:
         return
     for site in source.calls_to(*_ASKS):
         if vendor_guarded(site) or _asks_for_vendor(site):
@@ -71,17 +72,20 @@ def _numbers(node: ast.Compare) -> list[int]:
 
 def _misleads(node: ast.Compare) -> bool:
     """Whether gfx9 to gfx12 fall on the side of chips they have nothing in common with; "at least 8" they may well pass."""
+    numbers = tuple(_numbers(node))
+    if isinstance(node.ops[0], ast.Eq) and len(numbers) > 1:
+        return numbers in _ANSWERS
     told = isinstance(node.ops[0], (ast.Eq, ast.GtE, ast.Gt, ast.Lt, ast.LtE))
-    return told and max(_numbers(node)) >= _HOPPER_AND_UP
+    return told and max(numbers) >= _HOPPER_AND_UP
 
 
 def _asks_for_vendor(site: Site) -> bool:
     """Whether the function asks for a vendor anywhere, or at the top of a file the statement itself."""
     if site.scope.kind != "module":
-        return mentions(site.scope.node, _WORDS)
+        return asks_for_vendor(site.scope.node)
     holding = [s for s in ast.walk(site.scope.node) if isinstance(s, ast.stmt) and _holds(s, site.line)]
     innermost = max(holding, key=lambda s: s.lineno, default=None)
-    return innermost is not None and mentions(getattr(innermost, "test", innermost), _WORDS)
+    return innermost is not None and asks_for_vendor(getattr(innermost, "test", innermost))
 
 
 def _holds(statement: ast.stmt, line: int) -> bool:

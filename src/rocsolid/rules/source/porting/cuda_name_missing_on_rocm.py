@@ -64,7 +64,7 @@ _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device
 
 def check(source: Source) -> Iterator[Sighting]:
     """Calls, methods of graphs, and device properties."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     if source.module.startswith("torch."):
         return

@@ -84,7 +84,7 @@ _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def check(source: Source) -> Iterator[Sighting]:
     """Imports that run whenever the module is imported."""
     reported: set[str] = set()
-    for site in source.imports if not source.for_nvidia else ():
+    for site in source.imports if not source.for_another_vendor else ():
         package = site.name.partition(".")[0]
         if package in _PACKAGES and site.scope.kind == "module" and site.block is None and not _relative(site.node):
             if package not in reported and _useful_without(source):

@@ -56,7 +56,7 @@ _TOOLS = ("nvidia-smi", "nvcc")
 
 def check(source: Source) -> Iterator[Sighting]:
     """Starts of the tools by a command that is written out."""
-    if source.for_nvidia:
+    if source.for_another_vendor:
         return
     if not any(tool in source.text for tool in _TOOLS):
         return

@@ -48,7 +48,7 @@ _LANES = 32
 
 def check(source: Source) -> Iterator[Sighting]:
     """Assignments, defaults and keywords of that name and number."""
-    if source.for_nvidia or "warp" not in source.text.lower():
+    if source.for_another_vendor or "warp" not in source.text.lower():
         return
     for write in source.writes:
         name = write.name.rpartition(".")[2]
