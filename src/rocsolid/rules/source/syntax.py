@@ -12,6 +12,8 @@ from rocsolid.model.source import Block, Edit, Region, Scope, Sighting, Site, So
 _PARTS: Final = re.compile(r"[\W_]+")
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
 _VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
+_VENDORS: Final = ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
+_NVIDIA_PACKAGES: Final = frozenset({"cutlass", "cuda", "tensorrt", "nvmath", "flashinfer", "deep_gemm"})
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
 
 
@@ -133,15 +135,20 @@ def asks_for_vendor(test: ast.AST) -> bool:
 def _asks_is_cuda(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return node.id.lower().strip("_") == "is_cuda"
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda"
+    called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return called.startswith("is_cuda") and "alike" not in called  # ROCm is alike
 
 
 def _named_for_a_vendor(scope: Scope) -> bool:
     """Whether the function or class is there for one vendor only, by its name; a cuda graph is no sign of it."""
     parts = scope.name.lower().replace("_", ".").split(".")
-    return parts[-1] == "cuda" or any(
-        word in parts for word in ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
-    )
+    return parts[-1] == "cuda" or any(part.startswith(_VENDORS) for part in parts)
+
+
+def needs_nvidia(source: Source) -> bool:
+    """Whether a file is for NVIDIA only: by its name, or because it imports NVIDIA's packages at its top."""
+    imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
+    return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
 
 
 def asks_for_rocm(test: ast.expr) -> int:

@@ -13,7 +13,8 @@ AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them 
 
     @triton.jit
     def add(x, y, out, n, BLOCK: tl.constexpr):
-        ...
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at) + tl.load(y + at))
 
     add[(n // 32,)](x, y, out, n, BLOCK=32)
 
@@ -23,7 +24,8 @@ AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them 
 
     @triton.jit
     def add(x, y, out, n, BLOCK: tl.constexpr):
-        ...
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at) + tl.load(y + at))
 
     add[(n // 256,)](x, y, out, n, BLOCK=256)
 
@@ -31,14 +33,15 @@ AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them 
 When the kernel runs on RDNA or on NVIDIA only, or its data are that small.
 """
 
+import ast
 from collections.abc import Iterator
 from math import prod
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw, vendor_guarded
-from rocsolid.rules.source.triton import kernels, launches
+from rocsolid.rules.source.syntax import argument, needs_nvidia, saw, vendor_guarded
+from rocsolid.rules.source.triton import in_kernels, kernels, launches
 
 RULE = Rule(
     code="SRC301",
@@ -56,7 +59,7 @@ _LANES = 64
 
 def check(source: Source) -> Iterator[Sighting]:
     """Launches of kernels of which every block is written out."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     declared = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
     for launch in launches(source):
@@ -64,6 +67,14 @@ def check(source: Source) -> Iterator[Sighting]:
         blocks = launch.blocks
         if not blocks or wanted is None or set(wanted) != set(blocks) or vendor_guarded(launch.site):
             continue
+        if _aranges(source, launch.kernel) != set(blocks):
+            continue  # other constants make up the block too
         elements = prod(blocks.values())
         if elements % _LANES and elements > 1:
             yield saw(launch.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
+
+
+def _aranges(source: Source, kernel: str) -> set[str]:
+    """The names that a kernel's ranges run to."""
+    ends = (argument(s.call, 1, "end") for s in in_kernels(source, "arange") if s.scope.name == kernel)
+    return {ast.unparse(end) for end in ends if end is not None}

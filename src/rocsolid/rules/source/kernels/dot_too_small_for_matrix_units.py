@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw, vendor_guarded
+from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
 from rocsolid.rules.source.triton import launches, uses_dot
 
 RULE = Rule(
@@ -61,7 +61,7 @@ _DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", 
 
 def check(source: Source) -> Iterator[Sighting]:
     """Block sizes of matrix dimensions below the least, for kernels of this file that have a dot."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     for launch in launches(source):
         small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _LEAST}

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import argument, literal, saw, vendor_guarded
+from rocsolid.rules.source.syntax import argument, literal, needs_nvidia, saw, vendor_guarded
 from rocsolid.rules.source.triton import in_kernels
 
 RULE = Rule(
@@ -58,7 +58,7 @@ _PTX = re.compile(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Inline assembly whose text looks like PTX."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     for site in in_kernels(source, "inline_asm_elementwise"):
         text = literal(argument(site.call, 0, "asm"))

@@ -35,7 +35,7 @@ from rocsolid.catalog.libdevice import MISSING_ON_HIP
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw, vendor_guarded
+from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
 from rocsolid.rules.source.triton import kernels
 
 RULE = Rule(
@@ -53,7 +53,7 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Calls of missing names in kernels, and of NVIDIA's module by its own path."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     if "libdevice" not in source.text:
         return

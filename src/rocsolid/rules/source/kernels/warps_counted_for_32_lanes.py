@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import anywhere, literal, saw, text_of, vendor_guarded
+from rocsolid.rules.source.syntax import anywhere, literal, needs_nvidia, saw, text_of, vendor_guarded
 from rocsolid.rules.source.triton import launches
 
 RULE = Rule(
@@ -46,7 +46,7 @@ _TOO_MANY, _LANES = 32, 32
 
 def check(source: Source) -> Iterator[Sighting]:
     """Too many warps, and products that count lanes."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     if "num_warps" not in source.text:
         return

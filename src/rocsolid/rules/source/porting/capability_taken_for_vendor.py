@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import asks_for_vendor, saw, vendor_guarded
+from rocsolid.rules.source.syntax import asks_for_vendor, needs_nvidia, saw, vendor_guarded
 
 RULE = Rule(
     code="SRC403",
@@ -50,7 +50,7 @@ _ANSWERS = frozenset({(9, 0), (9, 4), (9, 5), (10, 1), (10, 3), (11, 0), (11, 5)
 
 def check(source: Source) -> Iterator[Sighting]:
     """Comparisons with the call itself, or with a name that holds its answer, in a function that asks for no vendor."""
-    if "get_device_capability" not in source.text or source.for_another_vendor:
+    if "get_device_capability" not in source.text or needs_nvidia(source):
         return
     for site in source.calls_to(*_ASKS):
         if vendor_guarded(site) or _asks_for_vendor(site):

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import blocks, mentions, saw, test_of, vendor_guarded
+from rocsolid.rules.source.syntax import blocks, mentions, needs_nvidia, saw, test_of, vendor_guarded
 
 RULE = Rule(
     code="SRC401",
@@ -64,7 +64,7 @@ _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device
 
 def check(source: Source) -> Iterator[Sighting]:
     """Calls, methods of graphs, and device properties."""
-    if source.for_another_vendor:
+    if needs_nvidia(source):
         return
     if source.module.startswith("torch."):
         return

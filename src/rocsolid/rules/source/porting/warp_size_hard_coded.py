@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Sighting, Site, Source, Write
-from rocsolid.rules.source.syntax import literal, saw, vendor_guarded
+from rocsolid.rules.source.syntax import literal, needs_nvidia, saw, vendor_guarded
 
 RULE = Rule(
     code="SRC405",
@@ -48,7 +48,7 @@ _LANES = 32
 
 def check(source: Source) -> Iterator[Sighting]:
     """Assignments, defaults and keywords of that name and number."""
-    if source.for_another_vendor or "warp" not in source.text.lower():
+    if needs_nvidia(source) or "warp" not in source.text.lower():
         return
     for write in source.writes:
         name = write.name.rpartition(".")[2]
