@@ -46,15 +46,8 @@ RULE = Rule(
 # Between parts of one program, or of packages that only begin alike.
 _NOT_OURS = (
     "_",
-    "TORCHVISION",
-    "TORCHAUDIO",
-    "TORCHTEXT",
-    "TORCHDATA",
-    "TORCHSERVE",
-    "TORCHRL",
-    "TORCHX",
-    "TORCHAO",
-    "TORCHTITAN",
+    *(f"TORCH{name}" for name in ("VISION", "AUDIO", "TEXT", "DATA", "SERVE", "RL", "X", "AO", "TITAN")),
+    *(f"TORCH_{name}" for name in ("MUSA", "NPU", "XLA", "HPU")),
 )
 
 
