@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, observing, optimizing, probing, safety, tracing
+from rocsolid.api import capturing, explaining, linting, observing, optimizing, probing, safety, tracing
 from rocsolid.ops import audit, patching, vendor
 
 NAMES = [
@@ -30,6 +30,7 @@ NAMES = [
     "explain",
     "guard",
     "hold_off_captures",
+    "lint",
     "optimize",
     "patch_calls",
     "probe",
@@ -85,6 +86,7 @@ def test_docstring_examples_run() -> None:
         capturing,
         optimizing,
         tracing,
+        linting,
     ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0

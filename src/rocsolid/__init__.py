@@ -13,6 +13,7 @@ from rocsolid.version import __version__ as __version__
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
     from rocsolid.api.explaining import explain as explain
+    from rocsolid.api.linting import lint as lint
     from rocsolid.api.observing import breaks as breaks
     from rocsolid.api.observing import record_compiles as record_compiles
     from rocsolid.api.optimizing import optimize as optimize
@@ -53,6 +54,7 @@ _HOMES = {
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
     "hold_off_captures": "rocsolid.runtime.capture.backend",
+    "lint": "rocsolid.api.linting",
     "optimize": "rocsolid.api.optimizing",
     "patch_calls": "rocsolid.ops.patching",
     "probe": "rocsolid.api.probing",

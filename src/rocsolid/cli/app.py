@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "profile": "profile a workload and say where its time goes",
     "trace": "where the time of a profiled run goes, and what to do about it",
     "compare": "two profiled runs side by side: kernels, idle time and its causes",
+    "lint": "hazards of compiled, captured and ported code, found in source",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

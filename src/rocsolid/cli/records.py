@@ -8,6 +8,7 @@ from rocsolid.model.capture import CAPTURE_SCHEMA, CaptureReport
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakReport, CompileLog
 from rocsolid.model.finding import Finding
+from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
@@ -22,8 +23,9 @@ KINDS: Mapping[str, type] = {
     TRACE_SCHEMA: TraceRecord,
     CAPTURE_SCHEMA: CaptureReport,
     OPTIMIZE_SCHEMA: OptimizeReport,
+    LINT_SCHEMA: LintRecord,
 }
-Record = ProbeRecord | CompileLog | BreakReport | TraceRecord | CaptureReport | OptimizeReport
+Record = ProbeRecord | CompileLog | BreakReport | TraceRecord | CaptureReport | OptimizeReport | LintRecord
 
 
 def read_record(text: str, name: str) -> Record:
@@ -54,6 +56,8 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render_breaks(record, form, to_file=to_file)
     if isinstance(record, TraceRecord):
         return render_trace(record, form, verbose=verbose, to_file=to_file)
+    if isinstance(record, LintRecord):
+        return render_lint(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, (CaptureReport, OptimizeReport)):
         return _in_form(form, "results of this kind", text=lambda: f"{record}\n", json=record.json)
     return render(record, form, verbose=verbose, to_file=to_file)
@@ -161,6 +165,27 @@ def render_trace(
         )
 
     return _in_form(form, "answers about traces", text=text, json=json, html=page)
+
+
+def render_lint(record: LintRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """A lint in one of the forms."""
+
+    def page() -> str:
+        from rocsolid.report.lint_page import lint_html
+
+        return lint_html(record)
+
+    def text() -> str:
+        from rocsolid.report.lint_text import lint_text
+
+        return lint_text(record, _terminal(to_file=to_file), verbose=verbose)
+
+    def json() -> str:
+        from rocsolid.report.machine import lint_json
+
+        return lint_json(record)
+
+    return _in_form(form, "lints", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
 
 
 def _in_form(form: str, what: str, **forms: Callable[[], str]) -> str:

@@ -5,6 +5,7 @@ Examples:
   rocsolid report probe.json --output html --out probe.html
   rocsolid report compiles.json --output html --out compiles.html
   rocsolid report trace-answers.json
+  rocsolid report lint.json --output html --out lint.html
 
 """
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 from rocsolid.model.codec import dumps
 from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.lint import LINT_SCHEMA, LintRecord, fingerprint
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
 from rocsolid.rules.engine import rule
 from rocsolid.version import __version__
 
 _SARIF_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_RANKS = {"inside": 90.0, "reachable": 60.0, "anywhere": 10.0}
 _GITHUB_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
@@ -21,6 +23,22 @@ def probe_json(record: ProbeRecord) -> str:
         profile=record.profile,
         findings=record.findings,
         environment=record.environment,
+    )
+
+
+def lint_json(record: LintRecord) -> str:
+    """The whole record; the schema is a contract."""
+    return dumps(
+        LINT_SCHEMA,
+        rocsolid=__version__,
+        findings=record.findings,
+        passed_over=record.passed_over,
+        files=record.files,
+        lines=record.lines,
+        confidence=record.confidence,
+        allowed=record.allowed,
+        in_baseline=record.in_baseline,
+        less_sure=record.less_sure,
     )
 
 
@@ -59,17 +77,30 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
         "ruleIndex": codes.index(finding.code),
         "level": _SARIF_LEVELS[finding.severity],
         "message": {"text": f"{finding.seen}. {finding.why} Fix: {finding.cure}"},
-        "partialFingerprints": {"rocsolidFinding": finding.key},
+        "partialFingerprints": {"rocsolidFinding": fingerprint(finding) if "text" in finding.facts else finding.key},
     }
     file, _, line = finding.place.rpartition(":")
     # Services insist on a file; what was found in no file is put down to the environment as a whole.
-    where = {
+    where: dict[str, dict[str, object]] = {
         "artifactLocation": {"uri": (file or finding.place or "environment").lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
+    if isinstance(column := finding.facts.get("column"), int):
+        where["region"]["startColumn"] = column
+    if (confidence := finding.facts.get("confidence")) in _RANKS:
+        result["rank"] = _RANKS[str(confidence)]
+    if chain := finding.facts.get("chain"):
+        result["codeFlows"] = [{"threadFlows": [{"locations": [_step(text) for text in chain]}]}]  # type: ignore[attr-defined]
     logical = [{"name": finding.subject, "kind": "resource"}]
     result["locations"] = [{"physicalLocation": where, "logicalLocations": logical}]
     return result
+
+
+def _step(text: str) -> dict[str, object]:
+    """One call of a chain, written as `name (file:line)`."""
+    file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
+    place = {"artifactLocation": {"uri": file.lstrip("/")}, "region": {"startLine": int(line) if line.isdigit() else 1}}
+    return {"location": {"message": {"text": text}, "physicalLocation": place}}
 
 
 def github(findings: Sequence[Finding]) -> str:
@@ -82,6 +113,7 @@ def _annotation(finding: Finding) -> str:
     if finding.place:
         file, _, line = finding.place.rpartition(":")
         where = f"file={file},line={line}," if line.isdigit() else f"file={finding.place},"
+        where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
     title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
     text = _escape(f"{finding.seen}\n{finding.why}\nFix: {finding.cure}")
     return f"::{_GITHUB_LEVELS[finding.severity]} {where}title={title}::{text}"

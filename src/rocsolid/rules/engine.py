@@ -1,4 +1,7 @@
-"""Finds the rules, runs those that judge a snapshot, and sorts what they found."""
+"""Finds the rules, runs those that judge a snapshot, and sorts what they found.
+
+What a check judges is told by what it takes: an `Environment`, or the `Source` of a file.
+"""
 
 import importlib
 import pkgutil
@@ -6,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Final
 
 from rocsolid import rules
@@ -13,9 +17,11 @@ from rocsolid.errors import UnknownNameError
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.plan import Plan
+from rocsolid.model.source import Sighting, Source
 from rocsolid.rules import check_crashed
 
 Check = Callable[[Environment, Plan], Iterable[Finding]]
+SourceCheck = Callable[[Source], Iterable[Sighting]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +30,8 @@ class RuleFile:
 
     rule: Rule
     page: str
-    check: Check | None
+    check: Check | None = None  # over a snapshot
+    inspect: SourceCheck | None = None  # over a file's source
 
 
 # Which folder the codes of a family live in; a code is looked up there without importing the others.
@@ -38,6 +45,7 @@ _FOLDERS: Final = {
     "BRK": "observed",
     "OPR": "operators",
     "TRC": "traces",
+    "SRC": "source",
 }
 
 
@@ -45,6 +53,19 @@ _FOLDERS: Final = {
 def all_rules() -> tuple[RuleFile, ...]:
     """Every rule in this package, by code; refuses a code used twice."""
     return _rules_in("")
+
+
+@cache
+def source_rules() -> tuple[RuleFile, ...]:
+    """The rules that judge source, by code; nothing else is imported."""
+    return _rules_in(_FOLDERS["SRC"])
+
+
+@cache
+def _snapshot_rules() -> tuple[RuleFile, ...]:
+    """The rules that judge a snapshot; those about source are many, and a probe need not wait for them."""
+    folders = sorted({folder for folder in _FOLDERS.values() if folder != _FOLDERS["SRC"]})
+    return tuple(file for folder in folders for file in _rules_in(folder))
 
 
 @cache
@@ -59,8 +80,16 @@ def _rules_in(folder: str) -> tuple[RuleFile, ...]:
         if rule.code in found:
             msg = f"{rule.code} is declared twice: {found[rule.code].rule.name} and {rule.name}"
             raise ValueError(msg)
-        found[rule.code] = RuleFile(rule=rule, page=module.__doc__ or "", check=vars(module).get("check"))
+        found[rule.code] = _rule_file(rule, module)
     return tuple(found[code] for code in sorted(found))
+
+
+def _rule_file(rule: Rule, module: ModuleType) -> RuleFile:
+    check = vars(module).get("check")
+    takes = next(iter(check.__annotations__.values())) if check else None
+    if takes is Source:
+        return RuleFile(rule=rule, page=module.__doc__ or "", inspect=check)
+    return RuleFile(rule=rule, page=module.__doc__ or "", check=check)
 
 
 def find_rule(name: str) -> RuleFile | None:
@@ -82,7 +111,7 @@ def rule(name: str) -> RuleFile:
 
 def judge(env: Environment, plan: Plan, rule_files: Iterable[RuleFile] | None = None) -> list[Finding]:
     """All findings about a snapshot, worst first. A check that crashes is a finding itself, never silence."""
-    return worst_first(list(_judge(env, plan, all_rules() if rule_files is None else rule_files)))
+    return worst_first(list(_judge(env, plan, _snapshot_rules() if rule_files is None else rule_files)))
 
 
 def _judge(env: Environment, plan: Plan, rule_files: Iterable[RuleFile]) -> Iterator[Finding]:

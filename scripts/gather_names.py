@@ -1,0 +1,36 @@
+"""Write src/rocsolid/torchapi/names.json: every name that any release's config modules have had.
+
+    python scripts/gather_names.py torch-2.9.0-*.whl torch-2.13.0-*.whl …
+
+The table of defaults leaves out what depends on the machine; whether a name exists at all must not.
+"""
+
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from rocsolid.torchapi.source import CONFIG_FILES, Build, read_configs
+
+TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/names.json"
+
+
+def main() -> None:
+    """Read every wheel given, and write the union by owner."""
+    names: dict[str, set[str]] = {owner: set() for owner in CONFIG_FILES}
+    for wheel in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+            for file in CONFIG_FILES.values():
+                archive.extract(f"torch/{file}", folder)
+            (entries,) = read_configs(Path(folder) / "torch", [{}], Build(version=Path(wheel).name.split("-")[1]))
+        for entry in entries:
+            owner, _, name = entry.partition(".")
+            names[owner].add(name)
+    table = {owner: sorted(found) for owner, found in names.items()}
+    TABLE.write_text(json.dumps(table, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    print({owner: len(found) for owner, found in table.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the blocks around a statement say about it: whether it is captured, whether it is traced."""
+
+import ast
+from typing import Final
+
+from rocsolid.model.source import Block, full_name
+
+TRACING: Final = frozenset(
+    {
+        "is_compiling",
+        "is_dynamo_compiling",
+        "is_torchdynamo_compiling",
+        "is_torch_compiling",
+        "is_exporting",
+        "is_torchdynamo_exporting",
+        "is_tracing",
+        "is_fx_tracing",
+        "is_torch_fx_proxy",
+        "is_in_torch_compile",
+    }
+)
+CAPTURING: Final = frozenset({"is_current_stream_capturing", "is_capturing", "is_in_cuda_graph_capture"})
+
+
+def make_block(
+    kind: str,
+    node: ast.AST,
+    parent: Block | None,
+    branch: str = "body",
+    *,
+    captured: bool = False,
+    not_compiled: bool = False,
+    not_captured: bool = False,
+) -> Block:
+    """A block that also holds what the blocks around it hold."""
+    if parent is not None:
+        captured = captured or parent.captured
+        not_compiled = not_compiled or parent.not_compiled
+        not_captured = not_captured or parent.not_captured
+    return Block(kind, node, branch, parent, captured, not_compiled, not_captured)
+
+
+def branch_block(node: ast.AST, test: ast.expr, parent: Block | None, branch: str) -> Block:
+    """One branch of an `if` or `while`, with what its test promises."""
+    tracing, capturing = decides(test)
+    wrong = 1 if branch == "orelse" else -1
+    kind = "while" if isinstance(node, ast.While) else "if"
+    return make_block(kind, node, parent, branch, not_compiled=tracing == wrong, not_captured=capturing == wrong)
+
+
+def decides(test: ast.expr) -> tuple[int, int]:
+    """Whether a test holds only while tracing (1), only while not (-1), or says nothing (0); the same for capturing."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        tracing, capturing = decides(test.operand)
+        return -tracing, -capturing
+    if isinstance(test, ast.BoolOp):
+        found = [decides(value) for value in test.values]
+        # `a and b` holds only where both do. `a or b` promises nothing for its body; its failing promises both.
+        keep = -1 if isinstance(test.op, ast.And) else 1
+        pick = [next((f[i] for f in found if f[i] == keep), 0) for i in (0, 1)]
+        return pick[0], pick[1]
+    if isinstance(test, ast.Call):
+        name = full_name(test.func, {}).rpartition(".")[2]
+        return int(name in TRACING), int(name in CAPTURING)
+    return 0, 0

@@ -1,0 +1,102 @@
+"""Which files are linted, and what they are called."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from rocsolid.errors import InputError
+from rocsolid.lint.shell import is_shell
+
+ALWAYS_EXCLUDED: Final = (
+    ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules", "site-packages",
+    ".mypy_cache", ".ruff_cache", ".pytest_cache", ".rocsolid", ".eggs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One file to read: where it is, how it is shown, and how it is imported."""
+
+    path: Path
+    shown: str
+    module: str
+    package: bool
+
+
+def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Found], dict[str, str]]:
+    """Every Python file, shell script and Dockerfile below the paths, and what was passed over with the reason; a file given by name is always read."""
+    found: dict[str, Found] = {}
+    passed: dict[str, str] = {}
+    for root in paths:
+        if not root.exists():
+            msg = f"cannot read {root}: no such file or folder"
+            raise InputError(msg)
+        files = [root] if root.is_file() else _walk(root, exclude, passed)
+        for path in files:
+            shown = _shown(path)
+            if shown not in found:
+                module, package = _module(str(path.parent), path.stem, str(root if root.is_dir() else root.parent))
+                found[shown] = Found(path=path, shown=shown, module=module, package=package)
+    return [found[name] for name in sorted(found)], passed
+
+
+def _walk(root: Path, exclude: Sequence[str], passed: dict[str, str]) -> Iterator[Path]:
+    """Files below a folder. A link to a folder above itself is a cycle and is passed over."""
+    stack = [(str(root), os.path.realpath(root))]
+    seen = {stack[0][1]}
+    while stack:
+        folder, _ = stack.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda e: e.name)
+        except OSError as refused:
+            passed[_shown(Path(folder))] = refused.strerror or str(refused)
+            continue
+        for entry in entries:
+            if entry.name in ALWAYS_EXCLUDED or _excluded(entry.path, entry.name, exclude):
+                continue
+            if entry.is_dir():
+                real = os.path.realpath(entry.path)
+                if real not in seen:
+                    seen.add(real)
+                    stack.append((entry.path, real))
+                elif entry.is_symlink():
+                    passed[_shown(Path(entry.path))] = "a link to a folder that is read already"
+            elif (entry.name.endswith(".py") or is_shell(entry.name)) and entry.is_file():
+                yield Path(entry.path)
+
+
+def _excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
+    shown = path.removeprefix("./")
+    return any(
+        fnmatch(name, pattern) or fnmatch(shown, pattern) or fnmatch(shown, f"*/{pattern}") for pattern in exclude
+    )
+
+
+def _shown(path: Path) -> str:
+    """Relative to where we are, where it lies below; with slashes everywhere."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.absolute().as_posix()
+
+
+def _module(folder: str, stem: str, root: str) -> tuple[str, bool]:
+    package = stem == "__init__"
+    above = _package_parts(folder)
+    parts = [*above, *([] if package else [stem])]
+    if not above and not package:  # no packages here: the folders below the root have to do
+        below = Path(os.path.relpath(folder, root)).parts
+        parts = [*(p for p in below if p not in (".", "..")), stem]
+    return ".".join(parts), package
+
+
+@cache
+def _package_parts(folder: str) -> tuple[str, ...]:
+    if not Path(folder, "__init__.py").is_file():
+        return ()
+    parent = str(Path(folder).parent)
+    return (*_package_parts(parent), Path(folder).name) if parent != folder else (Path(folder).name,)

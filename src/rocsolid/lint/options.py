@@ -1,0 +1,103 @@
+"""What a lint is asked to do: `[tool.rocsolid.lint]` in pyproject.toml, and what the caller says beside it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.model.source import Confidence
+from rocsolid.rules.engine import rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """One field for each key of the table, spelled with hyphens there."""
+
+    select: tuple[str, ...] = ()  # codes, beginnings of codes or names; empty: all
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # patterns of files and folders
+    confidence: str = "reachable"
+    fail_on: str = "warning"
+    baseline: str = ""
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.confidence.upper() not in Confidence.__members__:
+            known = [c.name.lower() for c in Confidence]
+            raise UnknownNameError(kind="confidence", name=self.confidence, known=known)
+        for name in (*self.select, *self.ignore, *(n for names in self.per_file_ignores.values() for n in names)):
+            if not _is_prefix(name):
+                rule(name)  # raises with the near matches
+
+    @property
+    def least(self) -> Confidence:
+        """The confidence below which findings are left out."""
+        return Confidence[self.confidence.upper()]
+
+    def wants(self, code: str, name: str, file: str) -> bool:
+        """Whether findings of that rule in that file are asked for."""
+        if self.select and not _any(self.select, code, name):
+            return False
+        if _any(self.ignore, code, name):
+            return False
+        return not any(
+            fnmatch(file, pattern) or fnmatch(file, f"*/{pattern}")
+            for pattern, names in self.per_file_ignores.items()
+            if _any(names, code, name)
+        )
+
+
+def _is_prefix(name: str) -> bool:
+    return name.isupper() and name.startswith("SRC"[: len(name)]) and len(name) < len("SRC000")
+
+
+def _any(names: Sequence[str], code: str, name: str) -> bool:
+    return any(n == name or (n == code if len(n) == len(code) else n.isupper() and code.startswith(n)) for n in names)
+
+
+def find_pyproject(start: Path) -> Path | None:
+    """The nearest pyproject.toml at or above a path."""
+    folder = start.absolute() if start.is_dir() else start.absolute().parent
+    return next((f / "pyproject.toml" for f in (folder, *folder.parents) if (f / "pyproject.toml").is_file()), None)
+
+
+def read_options(file: Path | None, **asked: Any) -> Options:  # noqa: ANN401 - the fields of Options
+    """The table of a project, with what the caller asked for in place of what it says; None asks for nothing."""
+    table = _table(file) if file else {}
+    known = {f.name.replace("_", "-"): f.name for f in fields(Options)}
+    for key in table:
+        if key not in known:
+            raise UnknownNameError(kind=f"key in [tool.rocsolid.lint] of {file}:", name=key, known=known)
+    values = {known[key]: _value(key, value, file) for key, value in table.items()}
+    return Options(**{**values, **{name: value for name, value in asked.items() if value is not None}})
+
+
+def _value(key: str, value: object, file: Path | None) -> object:
+    if key in ("confidence", "fail-on", "baseline") and isinstance(value, str):
+        return value
+    if key in ("select", "ignore", "exclude") and isinstance(value, list):
+        return tuple(str(v) for v in value)
+    if key == "per-file-ignores" and isinstance(value, dict):
+        return {str(pattern): tuple(map(str, names)) for pattern, names in value.items()}
+    wanted = (
+        "a table" if key == "per-file-ignores" else "text" if key in ("confidence", "fail-on", "baseline") else "a list"
+    )
+    msg = f"{file}: {key} in [tool.rocsolid.lint] is {value!r}; expected {wanted}"
+    raise InputError(msg)
+
+
+def _table(file: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        msg = f"cannot read {file}: {broken}"
+        raise InputError(msg) from broken
+    table = data.get("tool", {}).get("rocsolid", {}).get("lint", {})
+    return dict(table) if isinstance(table, dict) else {}

@@ -1,0 +1,110 @@
+"""Where code begins to be compiled or captured."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rocsolid.model.source import Region, Scope, Site, Source
+
+COMPILERS: Final = {
+    "torch.compile": Region.COMPILED,
+    "torch.compiler.compile": Region.COMPILED,
+    "torch._dynamo.optimize": Region.COMPILED,
+    "rocsolid.compile": Region.COMPILED,
+    "vllm.compilation.decorators.support_torch_compile": Region.COMPILED,
+    "torch.cuda.make_graphed_callables": Region.CAPTURED,
+    "torch.cuda.graphs.make_graphed_callables": Region.CAPTURED,
+    "rocsolid.capture": Region.CAPTURED,
+    "rocsolid.optimize": Region.CAPTURED,
+}
+
+
+class Root(NamedTuple):
+    """A function that is compiled or captured, as it is written where that happens."""
+
+    region: Region
+    target: str  # a name as the file sees it, or `=` and a scope of this file
+    scope: str
+    line: int
+
+
+class Wrapper(NamedTuple):
+    """A function that compiles or captures what it is given."""
+
+    region: Region
+    function: str
+    position: int
+    line: int
+
+
+def roots(source: Source, compilers: dict[str, Region] = COMPILERS) -> Iterator[Root]:
+    """Every place in a file where a region begins."""
+    for scope in source.scopes.values():
+        for decorator in scope.decorators:
+            region = compilers.get(decorator)
+            if region:
+                yield Root(region=region, target=f"={scope.name}", scope="", line=getattr(scope.node, "lineno", 1))
+    for name, region in compilers.items():
+        for site in source.calls_to(name):
+            yield from _handed(site, region)
+    for site in source.methods("compile"):
+        receiver = _dotted(site.call.func.value) if isinstance(site.call.func, ast.Attribute) else ""
+        # `model.compile()` of a module; what is no module of the project leads nowhere
+        if receiver and site.name not in compilers and receiver.partition(".")[0] not in source.aliases:
+            yield Root(region=Region.COMPILED, target=receiver, scope=site.scope.name, line=site.line)
+
+
+def _handed(site: Site, region: Region) -> Iterator[Root]:
+    """What a call of a compiler is given; a tuple is several."""
+    call = site.call
+    if not call.args:
+        return
+    first = call.args[0]
+    for value in first.elts if isinstance(first, (ast.Tuple, ast.List)) else [first]:
+        target = _target(value, site.scope)
+        if target:
+            yield Root(region=region, target=target, scope=site.scope.name, line=site.line)
+
+
+def _target(value: ast.expr, scope: Scope) -> str:
+    if isinstance(value, ast.Lambda):
+        return f"={scope.name}.<lambda>:{value.lineno}:{value.col_offset}".replace("=.", "=")
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        return _dotted(value)
+    if isinstance(value, ast.Call) and isinstance(value.func, (ast.Name, ast.Attribute)):
+        return f"{_dotted(value.func)}()"  # torch.compile(Model())
+    return ""
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(parts)])
+
+
+def wrappers(source: Source) -> Iterator[Wrapper]:
+    """Functions that hand one of their parameters to a compiler, or call it in the body of a capture."""
+    for name, region in COMPILERS.items():
+        for site in source.calls_to(name):
+            if site.call.args and isinstance(site.call.args[0], ast.Name):
+                yield from _parameter(site, site.call.args[0].id, region)
+    for sites in source.calls.values():
+        for site in sites:
+            if site.block is not None and site.block.captured and isinstance(site.call.func, ast.Name):
+                yield from _parameter(site, site.call.func.id, Region.CAPTURED)
+
+
+def _parameter(site: Site, name: str, region: Region) -> Iterator[Wrapper]:
+    scope: Scope | None = site.scope
+    while scope is not None:
+        if scope.kind == "function" and name in scope.params:
+            position = scope.params.index(name)
+            if scope.params[0] in ("self", "cls"):
+                position -= 1
+            yield Wrapper(region=region, function=scope.name, position=position, line=site.line)
+            return
+        scope = scope.parent

@@ -1,0 +1,60 @@
+"""A lint as one self-contained HTML page."""
+
+from html import escape
+
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.lint import LintRecord
+from rocsolid.report.lint_text import chain_of
+from rocsolid.report.page import page, table
+
+_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
+
+
+def lint_html(record: LintRecord) -> str:
+    """Findings in a table that sorts and filters, each rule's words below it, and what was passed over."""
+    parts = [_counts(record.findings), "<h2>Findings</h2>"]
+    if record.findings:
+        rows = [(f"is-{f.severity.name.lower()}", _cells(f)) for f in record.findings]
+        parts.append(table("findings", ["severity", "rule", "place", "what was seen", "confidence"], rows))
+        parts += ["<h2>Rules</h2>", *_rules(record.findings)]
+    else:
+        parts.append('<p class="good">Nothing found that would hurt.</p>')
+    if record.passed_over:
+        listed = "".join(f"<dt>{escape(p.file)}</dt><dd>{escape(p.why)}</dd>" for p in record.passed_over)
+        parts.append(f"<h2>Passed over</h2><dl>{listed}</dl>")
+    subtitle = (
+        f"{record.files:,} files, {record.lines:,} lines · confidence {record.confidence} and above · "
+        f"{record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.less_sure} less sure"
+    )
+    return page("What in this source will hurt me?", subtitle, "\n".join(parts))
+
+
+def _counts(findings: tuple[Finding, ...]) -> str:
+    items = [
+        f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
+        for severity, word in _WORDS.items()
+    ]
+    return f'<ul class="counts">{"".join(items)}</ul>'
+
+
+def _cells(finding: Finding) -> list[str]:
+    kind = finding.severity.name.lower()
+    chain = "".join(f"<br>→ {escape(step)}" for step in chain_of(finding))
+    text = escape(str(finding.facts.get("text", "")))
+    return [
+        f'<b class="{kind}">{finding.severity.name}</b>',
+        f'<a href="#{finding.code}"><code>{finding.code}</code></a> {escape(finding.name)}',
+        f"<code>{escape(finding.place)}</code>",
+        f'{escape(finding.seen)}<br><code>{text}</code><span class="faint">{chain}</span>',
+        escape(str(finding.facts.get("confidence", ""))),
+    ]
+
+
+def _rules(findings: tuple[Finding, ...]) -> list[str]:
+    """Why and cure of each rule that has something to say, once."""
+    first = {finding.code: finding for finding in reversed(findings)}
+    return [
+        f'<details class="finding is-{f.severity.name.lower()}" id="{code}" open><summary><code>{code}</code> {escape(f.name)}'
+        f"</summary><div><dl><dt>why</dt><dd>{escape(f.why)}</dd><dt>fix</dt><dd>{escape(f.cure)}</dd></dl></div></details>"
+        for code, f in sorted(first.items())
+    ]

@@ -1,0 +1,1 @@
+"""Hazards that can be read from source, before anything runs."""

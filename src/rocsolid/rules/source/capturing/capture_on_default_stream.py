@@ -1,0 +1,81 @@
+"""A graph is captured on the default stream.
+
+## What it does
+Reports `capture_begin()` outside of a `with torch.cuda.stream(...)`, and captures that are given the default or current stream.
+
+## Why it matters
+The default stream cannot be captured: it waits for all others. The call raises, or joins work of other libraries.
+
+## Example
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    out = model(x)
+    graph.capture_end()
+
+## Use instead
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = model(x)
+
+## When to allow it
+When a caller has put another stream in force.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Site, Source
+from rocsolid.rules.source.captures import GRAPHS
+from rocsolid.rules.source.syntax import argument, blocks, mentions, nested_calls, saw
+
+RULE = Rule(
+    code="SRC207",
+    name="capture-on-default-stream",
+    severity=Severity.CRITICAL,
+    seen="{subject} captures on {stream}",
+    why="The default stream cannot be captured.",
+    cure="Use `with torch.cuda.graph(graph):`, which brings a stream of its own, or enter a side stream first.",
+    check="rocsolid explain SRC207",
+    since="0.1",
+    evidence=(
+        upstream("torch 2.13 cuda/graphs.py CUDAGraph.capture_begin", "Must be called on a non-default stream."),
+    ),
+)
+_STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Captures by hand without a side stream, and captures with the default one."""
+    if "capture_begin" not in source.text and "_stream" not in source.text:
+        return
+    for site in source.methods("capture_begin"):
+        if "graph" in site.name.lower() and not _on_a_stream(site) and not _sets_stream(source, site):
+            yield saw(
+                site,
+                site.name,
+                stream="whatever stream is in force, which is the default one unless a caller changed it",
+            )
+    for site in source.calls_to(*GRAPHS):
+        stream = argument(site.call, 2, "stream")
+        if stream is not None and any(source.resolve(c.func) == _STREAMS[0] for c in nested_calls(stream)):
+            yield saw(site, site.name, stream="the default stream")
+
+
+def _on_a_stream(site: Site) -> bool:
+    for block in blocks(site):
+        for item in getattr(block.node, "items", ()):
+            if mentions(item.context_expr, ("stream",)):
+                return True
+    return False
+
+
+def _sets_stream(source: Source, site: Site) -> bool:
+    """Whether the function, or the class around it, handles streams itself."""
+    owner = site.scope.owner or site.scope
+    names = ("set_stream", "stream_ctx", "__enter__")
+    return any(s.scope.name.startswith(owner.name) for name in names for s in source.calls.get(name, ()))

@@ -1,0 +1,99 @@
+"""What a graph wrote is kept, and the next replay writes over it.
+
+## What it does
+Reports `graph.replay()` in a loop, or in a function that returns the captured output itself, without a `clone`.
+
+## Why it matters
+A graph writes its result to the same memory each time. Whoever holds the tensor of the last step finds the numbers of this
+one in it. It looks right as long as only one result is looked at.
+
+## Example
+    import torch
+
+    with torch.cuda.graph(graph):
+        static_output = model(static_input)
+
+    results = []
+    for batch in data:
+        static_input.copy_(batch)
+        graph.replay()
+        results.append(static_output)
+
+## Use instead
+    import torch
+
+    with torch.cuda.graph(graph):
+        static_output = model(static_input)
+
+    results = []
+    for batch in data:
+        static_input.copy_(batch)
+        graph.replay()
+        results.append(static_output.clone())
+
+## When to allow it
+When each result is used up before the next replay.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Site, Source, Write
+from rocsolid.rules.source.captures import captures, replays
+from rocsolid.rules.source.syntax import blocks, saw
+
+RULE = Rule(
+    code="SRC208",
+    name="graph-output-kept-across-replays",
+    severity=Severity.WARNING,
+    seen="{subject}, which every replay writes over, is {how} after the replay in line {replayed}",
+    why="Whoever holds it sees the numbers of the latest replay.",
+    cure="Hand out {subject}.clone(), or use it up before the next replay; rs.capture copies unless asked to lend.",
+    check="rocsolid explain SRC208",
+    since="0.1",
+    evidence=(upstream("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Names bound in a capture that are returned, collected or renamed after a replay."""
+    if "replay" not in source.text:
+        return
+    outputs = {ast.unparse(t) for c in captures(source) for t in _bound(c.node)}
+    if not outputs:
+        return
+    for replay in replays(source):
+        yield from _kept(replay, outputs, source)
+
+
+def _bound(capture: ast.With | ast.AsyncWith) -> Iterator[ast.expr]:
+    for statement in capture.body:
+        if isinstance(statement, ast.Assign):
+            yield from (t for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute)))
+
+
+def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[Sighting]:
+    loop = next((b.node for b in blocks(replay) if b.kind in ("for", "while")), None)
+    for site in source.returns:
+        text = ast.unparse(site.node)
+        own = any(w.name == text and w.scope is site.scope and not _captured(w) for w in source.writes)
+        if site.scope is replay.scope and site.line > replay.line and text in outputs and not own:
+            yield saw(site, text, how="returned", replayed=replay.line)
+            return
+    for site in source.methods("append"):
+        text = ast.unparse(site.call.args[0]) if site.call.args else ""
+        if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
+            yield saw(site, text, how="collected", replayed=replay.line)
+            return
+    for write in source.writes:
+        text = ast.unparse(write.value) if write.value is not None else ""
+        in_loop = loop is not None and any(b.node is loop for b in blocks(write))
+        if in_loop and text in outputs and write.scope is replay.scope and write.line > replay.line:
+            yield saw(write, text, how="given another name", replayed=replay.line)
+            return
+
+
+def _captured(write: Write) -> bool:
+    return write.block is not None and write.block.captured

@@ -1,0 +1,56 @@
+"""A tensor is made from data of the host while a graph is captured.
+
+## What it does
+Reports `torch.tensor`, `torch.as_tensor` and `torch.from_numpy` in the body of a capture and in functions it leads to.
+
+## Why it matters
+The values are read once. A copy from memory that is not pinned breaks the capture; where it goes through, every replay
+copies from an address that may hold something else by then, or repeats the values of the first time.
+
+## Example
+    import torch
+
+    with torch.cuda.graph(graph):
+        positions = torch.tensor(lengths, device="cuda")
+        out = model(x, positions)
+
+## Use instead
+    import torch
+
+    positions = torch.tensor(lengths, device="cuda")
+    with torch.cuda.graph(graph):
+        out = model(x, positions)
+
+## When to allow it
+When the tensor stays on the host and is not used by the device.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.rules.source.syntax import argument, in_region, keyword, literal, text_of
+
+RULE = Rule(
+    code="SRC203",
+    name="host-data-in-captured-region",
+    severity=Severity.CRITICAL,
+    seen="{subject} makes a tensor from data of the host in {where}",
+    why="The copy breaks the capture, or every replay repeats it from the same address.",
+    cure="Make the tensor before the capture, and write new values into it with copy_ before each replay.",
+    check="rocsolid explain SRC203",
+    since="0.1",
+    evidence=(
+        upstream("torch 2.11 on an H200", "Cannot copy between CPU and CUDA tensors during CUDA graph capture."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Tensors made from lists, numbers or arrays; what is said to stay on the host is left out."""
+    for site in source.calls_to("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.cuda.FloatTensor"):
+        device = keyword(site.call, "device")
+        on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")
+        if not on_host and argument(site.call, 0, "data") is not None:
+            yield from in_region(site, Region.CAPTURED, text_of(site.node))

@@ -1,0 +1,74 @@
+"""Several graphs are replayed one right after the other.
+
+## What it does
+Reports two `replay()` calls of different graphs in a row, and captures inside a loop over layers.
+
+## Why it matters
+Each replay is a launch of its own, with a gap for the host in between. One graph over the whole call has one launch, and
+the memory between the parts is planned once.
+
+## Example
+    import torch
+
+    encoder_graph.replay()
+    decoder_graph.replay()
+
+## Use instead
+    import torch
+
+    with torch.cuda.graph(graph):
+        out = decoder(encoder(x))
+
+    graph.replay()
+
+## When to allow it
+When the parts are also replayed on their own, or something on the host must happen in between.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.captures import replays
+from rocsolid.rules.source.syntax import anywhere, saw
+
+RULE = Rule(
+    code="SRC211",
+    name="many-small-graphs",
+    severity=Severity.INFO,
+    seen="{subject} are replayed one right after the other",
+    why="Each replay is a launch of its own; one graph over both has one, and plans its memory once.",
+    cure="Capture the whole call in one graph.",
+    check="rocsolid explain SRC211",
+    since="0.1",
+    evidence=(upstream("torch 2.13 cuda/graphs.py CUDAGraph.replay", "Every replay is one launch of a graph."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Neighbouring statements that replay different graphs."""
+    if len(list(replays(source))) < 2:  # noqa: PLR2004 - one is alone
+        return
+    for node in ast.walk(source.tree):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(body, list):
+                yield from _neighbours(body, source)
+
+
+def _neighbours(body: Sequence[ast.stmt], source: Source) -> Iterator[Sighting]:
+    for one, two in pairwise(body):
+        first, second = _replayed(one), _replayed(two)
+        if first and second and first != second:
+            yield saw(anywhere(source, two), f"{first} and {second}")
+
+
+def _replayed(statement: ast.stmt) -> str:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return ""
+    func = statement.value.func
+    if isinstance(func, ast.Attribute) and func.attr == "replay" and not statement.value.args:
+        return ast.unparse(func.value)
+    return ""

@@ -1,0 +1,69 @@
+"""Several graphs share one memory pool.
+
+## What it does
+Reports the second and later captures of a function that take the same `pool=`, and captures in a loop that do.
+
+## Why it matters
+Graphs of one pool may use each other's memory. That is safe only if they are replayed in the order they were captured in,
+each after the other, with no output kept from an earlier one. Replayed otherwise they write over each other's results.
+
+## Example
+    import torch
+
+    pool = torch.cuda.graph_pool_handle()
+    with torch.cuda.graph(first, pool=pool):
+        a = encoder(x)
+    with torch.cuda.graph(second, pool=pool):
+        b = decoder(y)
+
+## Use instead
+    import torch
+
+    with torch.cuda.graph(first):
+        a = encoder(x)
+    with torch.cuda.graph(second):
+        b = decoder(y)
+
+## When to allow it
+When the graphs are always replayed in the order of capture and no output outlives the next replay.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.captures import captures
+from rocsolid.rules.source.syntax import blocks, saw
+
+RULE = Rule(
+    code="SRC210",
+    name="pool-shared-by-graphs",
+    severity=Severity.WARNING,
+    seen="this capture shares the pool {subject} with {other}",
+    why="Graphs of one pool may only be replayed in the order they were captured in, with no output kept from an earlier one.",
+    cure="Give each graph its own pool, or keep to that order; rs.capture(pool=...) sees to it.",
+    check="rocsolid explain shared-graph-pool-corruption",
+    since="0.1",
+    evidence=(upstream("torch 2.13 CUDAGraph.h", "Sharing is safe if graphs replay in the order of their capture."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Captures of one function with the same pool, and one in a loop that captures again and again."""
+    found = [capture for capture in captures(source) if capture.pool and capture.pool != "None"]
+    for number, capture in enumerate(found):
+        earlier = next((c for c in found[:number] if c.pool == capture.pool and c.scope is capture.scope), None)
+        if earlier is not None:
+            if not _excludes(earlier.site.block, capture.site.block):
+                yield saw(capture.site, capture.pool, other=f"the capture in line {earlier.site.line}")
+        elif any(b.kind == "for" for b in blocks(capture.site)):
+            yield saw(capture.site, capture.pool, other="every other round of the loop")
+
+
+def _excludes(first: object, second: object) -> bool:
+    """Whether the two stand in different branches of one `if`."""
+    ways = {}
+    for block in getattr(first, "outward", tuple)():
+        ways[id(block.node)] = block.branch
+    return any(ways.get(id(b.node), b.branch) != b.branch for b in getattr(second, "outward", tuple)())

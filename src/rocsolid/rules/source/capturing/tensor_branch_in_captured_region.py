@@ -1,0 +1,51 @@
+"""Captured code decides by a tensor's value.
+
+## What it does
+Reports `if mask.any():`, `while not torch.all(done):` and their like in the body of a capture and in functions it leads to.
+
+## Why it matters
+The test reads a value from the device, which is not possible during a capture. Where it goes through, the graph holds the
+one way that was taken, for every replay.
+
+## Example
+    import torch
+
+    with torch.cuda.graph(graph):
+        if mask.any():
+            out = model(x)
+
+## Use instead
+    import torch
+
+    with torch.cuda.graph(graph):
+        out = torch.where(mask.any(), model(x), x)
+
+## When to allow it
+When the value lies on the host.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.rules.source.syncs import tensor_branches
+from rocsolid.rules.source.syntax import in_region, text_of
+
+RULE = Rule(
+    code="SRC202",
+    name="tensor-branch-in-captured-region",
+    severity=Severity.CRITICAL,
+    seen="{subject} decides in {where}",
+    why="Reading the value fails during a capture; where it does not, every replay takes the way of that one time.",
+    cure="Choose with torch.where inside, or decide before the replay which graph to replay.",
+    check="rocsolid explain SRC202",
+    since="0.1",
+    evidence=(issue("pytorch/pytorch#155684", "HIP capture does not raise for illegal operations."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Tests on tensors; whether the function is captured is for the project to say."""
+    for site in tensor_branches(source):
+        yield from in_region(site, Region.CAPTURED, text_of(site.node))

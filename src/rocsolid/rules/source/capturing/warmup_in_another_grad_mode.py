@@ -1,0 +1,84 @@
+"""A function is warmed up in one grad mode and captured in another.
+
+## What it does
+Reports a capture of something that the same class or function calls under `no_grad` or `inference_mode` before, where
+the capture itself is in another mode.
+
+## Why it matters
+Compiled code is guarded by the grad mode. In another mode it compiles anew, inside the capture: what the warm-up was
+meant to prevent. On some versions that happens without an error.
+
+## Example
+    import torch
+
+    def capture(model, x):
+        with torch.no_grad():
+            model(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = model(x)
+        return graph, out
+
+## Use instead
+    import torch
+
+    def capture(model, x):
+        with torch.no_grad():
+            model(x)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = model(x)
+        return graph, out
+
+## When to allow it
+When the function is not compiled and keeps nothing by grad mode.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Scope, Sighting, Site, Source
+from rocsolid.rules.source.captures import calls_of, captures, grad_mode, item_grad_mode, written
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC206",
+    name="warmup-in-another-grad-mode",
+    severity=Severity.CRITICAL,
+    seen="{subject} is warmed up under {warm} in line {warmed} and captured {cold}",
+    why="Compiled code is guarded by the grad mode, so that it compiles again inside the capture.",
+    cure="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
+    check="rocsolid explain compile-inside-capture",
+    since="0.1",
+    evidence=(upstream("torch 2.13 _dynamo/guards.py GRAD_MODE", "The grad mode is a guard of every compiled frame."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Captures whose mode differs from that of an earlier call of the same thing, in the same function or class."""
+    for capture in captures(source):
+        mode = item_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
+        for name in dict.fromkeys(written(call.func) for call in capture.calls()):
+            if name.startswith("?"):
+                continue
+            warm = [s for s in calls_of(source, name) if _before(s, capture.site)]
+            modes = {grad_mode(s.block, s.scope, source) for s in warm}
+            if warm and mode not in modes and "" not in modes:
+                first = warm[0]
+                cold = f"under {mode}" if mode else "outside of it"
+                warmed = grad_mode(first.block, first.scope, source)
+                yield saw(capture.site, name, warm=warmed, warmed=first.line, cold=cold)
+                break
+
+
+def _before(call: Site, capture: Site) -> bool:
+    if call.block is not None and call.block.captured:
+        return False
+    if call.scope is capture.scope:
+        return call.line < capture.line
+    return _named_for_warming(call.scope) and call.scope.owner is not None and call.scope.owner is capture.scope.owner
+
+
+def _named_for_warming(scope: Scope) -> bool:
+    return "warm" in scope.name.rpartition(".")[2].lower()

@@ -1,0 +1,1 @@
+"""What goes wrong around torch.compile and its settings."""

@@ -1,0 +1,50 @@
+"""A setting is moved that nothing reads.
+
+## What it does
+Reports assignments, patches and options of settings that exist and have no reader in any supported release.
+
+## Why it matters
+The line looks like a cure and does nothing. `group_fusion` is in several guides; no code has read it since before torch 2.4.
+
+## Example
+    import torch._inductor.config as inductor_config
+
+    inductor_config.group_fusion = True
+
+## Use instead
+    import torch._inductor.config as inductor_config
+
+## When to allow it
+When the code must also run on a fork that reads the setting.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import find
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Fix, Rule, Severity
+from rocsolid.model.source import Edit, Sighting, Source
+from rocsolid.rules.source.settings import moves
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC107",
+    name="dead-setting",
+    severity=Severity.WARNING,
+    seen="{subject} is {how}, and nothing reads it",
+    why="{inert}",
+    cure="Remove the line.",
+    check="rocsolid explain {subject}",
+    since="0.1",
+    fix=Fix.SAFE,
+    evidence=(upstream("torch 2.4 to 2.15", "The name has no reader in the sources."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Every move of a setting that the catalogue calls inert."""
+    for move in moves(source):
+        setting = find(move.id)
+        if setting and setting.inert and not source.module.startswith("torch."):
+            edit = Edit(kind="remove") if move.how == "assigned" else None
+            yield saw(move.at, setting.id, how=move.how, inert=setting.inert, edit=edit)

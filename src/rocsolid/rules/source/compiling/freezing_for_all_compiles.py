@@ -1,0 +1,53 @@
+"""Freezing is switched on for every compile of the process.
+
+## What it does
+Reports `inductor.freezing = True` as an assignment.
+
+## Why it matters
+It holds for whatever this thread compiles from then on, models that still train included. It does nothing where gradients
+are on; where they are off, later changes of weights are ignored.
+
+## Example
+    import torch._inductor.config as inductor_config
+
+    inductor_config.freezing = True
+
+## Use instead
+    import torch
+
+    with torch.no_grad():
+        fast = torch.compile(model, options={"freezing": True})
+        fast(example)
+
+## When to allow it
+In a program that serves one model whose weights never change.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import moves
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC121",
+    name="freezing-for-all-compiles",
+    severity=Severity.INFO,
+    seen="inductor.freezing is switched on for everything this thread compiles",
+    why="Without gradients, later changes of weights are ignored; with gradients it does nothing.",
+    cure='Pass options={{"freezing": True}} to the one compile that serves, and call it under torch.no_grad().',
+    check="rocsolid explain inductor.freezing",
+    since="0.1",
+    evidence=(upstream("torch 2.13 _inductor/compile_fx.py", "Freezing is left out while gradients are on."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Every such assignment that the same function does not take back."""
+    assigned = [m for m in moves(source) if m.id == "inductor.freezing" and m.how == "assigned"]
+    for move in assigned:
+        restored = any(m.at.scope is move.at.scope and m.at.line > move.at.line for m in assigned)
+        if move.constant is True and not restored:
+            yield saw(move.at, move.id)

@@ -1,0 +1,73 @@
+"""A setting is assigned after the function it was meant for has been compiled.
+
+## What it does
+Reports an assignment to a config module of torch that comes, in the same function, after a call of something that
+`torch.compile` returned there.
+
+## Why it matters
+A compiled function is made at its first call, with the settings of that moment. What is assigned later changes nothing
+for it, or makes it compile again when it next recompiles, with other settings than before.
+
+## Example
+    import torch
+    import torch._inductor.config as inductor_config
+
+    fast = torch.compile(model)
+    fast(example)
+    inductor_config.epilogue_fusion = False
+
+## Use instead
+    import torch
+
+    fast = torch.compile(model, options={"epilogue_fusion": False})
+    fast(example)
+
+## When to allow it
+When the setting is meant for what is compiled later.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import COMPILES, moves
+from rocsolid.rules.source.syntax import runs_before, saw
+
+RULE = Rule(
+    code="SRC104",
+    name="setting-assigned-after-compile",
+    severity=Severity.WARNING,
+    seen="{subject} is assigned after {compiled} was compiled by its call in line {called}",
+    why="The compiled function keeps the settings of its first call.",
+    cure="Assign it before the first call, or pass it as options= to torch.compile.",
+    check="rocsolid explain {subject}",
+    since="0.1",
+    evidence=(
+        upstream(
+            "torch 2.13 _dynamo/convert_frame.py", "A frame is compiled at its first call, with the settings of then."
+        ),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Assignments below a call of a compiled function."""
+    compiled = {
+        (w.name, w.scope)
+        for w in source.writes
+        if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILES and w.value.args
+    }
+    if not compiled:
+        return
+    calls = [
+        s
+        for name, scope in compiled
+        for s in source.calls.get(name.rpartition(".")[2], ())
+        if s.name == name and s.scope is scope
+    ]
+    for move in moves(source):
+        before = next((c for c in calls if move.how == "assigned" and runs_before(c, move.at)), None)
+        if before:
+            yield saw(move.at, move.id, compiled=before.name, called=before.line)

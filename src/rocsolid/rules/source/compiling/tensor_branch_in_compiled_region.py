@@ -1,0 +1,57 @@
+"""Compiled code decides by a tensor's value.
+
+## What it does
+Reports `if mask.any():`, `while not torch.all(done):`, `assert torch.equal(a, b)` and their like in functions that
+`torch.compile` traces.
+
+## Why it matters
+Which way to go is not known while tracing. The graph breaks, the host waits for the device, and with `fullgraph=True` the
+compile fails.
+
+## Example
+    import torch
+
+    @torch.compile
+    def step(x, mask):
+        if mask.any():
+            x = x * 2
+        return x
+
+## Use instead
+    import torch
+
+    @torch.compile
+    def step(x, mask):
+        return torch.where(mask.any(), x * 2, x)
+
+## When to allow it
+When the branch is rare and both sides are large; or write it with `torch.cond`.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.rules.source.syncs import tensor_branches
+from rocsolid.rules.source.syntax import in_region, text_of
+
+RULE = Rule(
+    code="SRC124",
+    name="tensor-branch-in-compiled-region",
+    severity=Severity.WARNING,
+    seen="{subject} decides in {where}",
+    why="The value is not known while tracing: the graph breaks there, or the compile fails under fullgraph=True.",
+    cure="Compute both sides and choose with torch.where, or use torch.cond.",
+    check="TORCH_LOGS=graph_breaks python your_script.py",
+    since="0.1",
+    evidence=(
+        upstream("torch 2.13 _dynamo/graph_break_registry.json GB0170", "Data-dependent branching breaks the graph."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Tests on tensors; whether the function is compiled is for the project to say."""
+    for site in tensor_branches(source):
+        yield from in_region(site, Region.COMPILED, text_of(site.node))

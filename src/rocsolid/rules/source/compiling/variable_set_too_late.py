@@ -1,0 +1,98 @@
+"""An environment variable is set after the import that reads it.
+
+## What it does
+Reports `os.environ[...] = ...` at the top of a file, below `import torch` for variables that torch reads while it is
+imported, and below an import of torch's compiler for those that its config modules read.
+
+## Why it matters
+The variable is read once. Set later it stays without effect for this process, and no error says so.
+
+## Example
+    import os
+
+    import torch
+    import torch._inductor.config
+
+    os.environ["TORCHINDUCTOR_MAX_AUTOTUNE"] = "0"
+
+## Use instead
+    import os
+
+    os.environ["TORCHINDUCTOR_MAX_AUTOTUNE"] = "0"
+
+    import torch
+    import torch._inductor.config
+
+## When to allow it
+When the variable is meant for child processes.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import find
+from rocsolid.catalog.variables import is_read
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.setting import Owner
+from rocsolid.model.source import Sighting, Site, Source
+from rocsolid.rules.source.syntax import saw, sure_blocks
+from rocsolid.rules.source.variables import variables_set
+
+RULE = Rule(
+    code="SRC108",
+    name="variable-set-too-late",
+    severity=Severity.WARNING,
+    seen="{subject} is set below the import of {imported} in line {line_of_import}, which has read it",
+    why="It has no effect in this process.",
+    cure="Set it before that import, or before the process starts: `rocsolid env` prints the lines.",
+    check="rocsolid explain {subject}",
+    since="0.1",
+    evidence=(upstream("torch 2.13, every variable asked for while it is imported", "Each is read once, at import."),),
+)
+# Asked for by `import torch` itself, or by the thread libraries that it loads (seen on torch 2.13).
+_AT_IMPORT = frozenset(
+    {
+        "TORCH_LOGS",
+        "TORCH_LOGS_OUT",
+        "TORCH_LOGS_FORMAT",
+        "TORCH_TRACE",
+        "TORCH_COMPILE_DEBUG",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+        "TORCH_COMPILE_FORCE_DISABLE_CACHES",
+        "TORCH_CUDA_SANITIZER",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD",
+        "TORCH_CUDAGRAPH_GC",
+        "KINETO_USE_DAEMON",
+        "PYTORCH_JIT",
+    }
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Variables set at the top level, below an import that has read them."""
+    if "environ" not in source.text:
+        return
+    for variable in variables_set(source):
+        if variable.at.scope.kind != "module" or any(
+            isinstance(b.node, ast.If) for b in sure_blocks(variable.at.block)
+        ):
+            continue
+        early = next((i for i in source.imports if i.line < variable.at.line and _has_read(i, variable.name)), None)
+        if early and early.scope.kind == "module":
+            yield saw(variable.at, variable.name, imported=early.name, line_of_import=early.line)
+
+
+def _has_read(imported: Site, variable: str) -> bool:
+    if imported.name == "torch" or imported.name.startswith("torch."):
+        if variable in _AT_IMPORT:
+            return True
+        setting = find(variable)
+        owner = setting.owner if setting else None
+        if owner is Owner.INDUCTOR or (
+            variable.startswith("TORCHINDUCTOR_") and is_read(variable) and owner is not Owner.PROCESS
+        ):
+            return imported.name.startswith("torch._inductor")
+        if owner is Owner.DYNAMO:
+            return imported.name.startswith(("torch._dynamo", "torch._inductor"))
+    return False

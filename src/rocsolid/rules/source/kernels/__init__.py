@@ -1,0 +1,1 @@
+"""What goes wrong in Triton kernels, and where they are launched."""

@@ -1,0 +1,69 @@
+"""A kernel multiplies blocks that are too small for the matrix units.
+
+## What it does
+Reports launches and configurations of a kernel with `tl.dot` whose block sizes fall below 16.
+
+## Why it matters
+The matrix units of AMD take tiles of 16 or 32. For less, Triton computes the product with plain multiply-adds on the vector
+units, at a fraction of the speed, and says nothing. On NVIDIA it pads.
+
+## Example
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def matmul(a, b, out, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+        tl.store(out, tl.dot(tl.load(a), tl.load(b)))
+
+    matmul[(1,)](a, b, out, BLOCK_M=8, BLOCK_N=64)
+
+## Use instead
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def matmul(a, b, out, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+        tl.store(out, tl.dot(tl.load(a), tl.load(b)))
+
+    matmul[(1,)](a, b, out, BLOCK_M=16, BLOCK_N=64)
+
+## When to allow it
+When the kernel is for NVIDIA only, or the product is no part of the hot path.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
+from rocsolid.rules.source.triton import launches, uses_dot
+
+RULE = Rule(
+    code="SRC306",
+    name="dot-too-small-for-matrix-units",
+    severity=Severity.WARNING,
+    seen="{kernel} multiplies matrices in blocks of {subject}",
+    why="The matrix units of AMD take 16 and more; for less, Triton falls back to plain multiply-adds.",
+    cure="Use at least 16 in every dimension, and mask what is beyond the data.",
+    check="rocsolid explain SRC306",
+    since="0.1",
+    evidence=(
+        upstream(
+            "triton 3.7 backends/amd/compiler.py get_min_dot_size",
+            "Falls back to FMA for what matrix cores cannot take.",
+        ),
+    ),
+)
+_LEAST = 16
+_DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Block sizes of matrix dimensions below the least, for kernels of this file that have a dot."""
+    if needs_nvidia(source):
+        return
+    for launch in launches(source):
+        small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _LEAST}
+        if small and uses_dot(source, launch.kernel) and not vendor_guarded(launch.site):
+            yield saw(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)

@@ -1,0 +1,67 @@
+"""A kernel has NVIDIA's assembly in it.
+
+## What it does
+Reports `tl.inline_asm_elementwise` with PTX in its text, where nothing around asks for the vendor.
+
+## Why it matters
+The kernel does not compile on AMD: the assembler there does not know the instructions.
+
+## Example
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def fast_tanh(x, out):
+        v = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [tl.load(x)], dtype=tl.float32, is_pure=True, pack=1)
+        tl.store(out, v)
+
+## Use instead
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+
+    @triton.jit
+    def fast_tanh(x, out):
+        tl.store(out, libdevice.tanh(tl.load(x)))
+
+## When to allow it
+When the kernel is chosen on NVIDIA only.
+"""
+
+import re
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import argument, literal, needs_nvidia, saw, vendor_guarded
+from rocsolid.rules.source.triton import in_kernels
+
+RULE = Rule(
+    code="SRC308",
+    name="inline-ptx",
+    severity=Severity.WARNING,
+    seen="{subject} is PTX, the assembly of NVIDIA",
+    why="The kernel does not compile on AMD.",
+    cure="Use a function of triton.language or libdevice, or choose the kernel by vendor.",
+    check="rocsolid explain SRC308",
+    since="0.1",
+    evidence=(
+        upstream("triton 3.7 language/core.py inline_asm_elementwise", "The text goes to the target's assembler."),
+    ),
+)
+# An instruction of PTX ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.
+_PTX = re.compile(
+    r"\b[a-z]+\d*(\.[a-z0-9_:]+)*\.(?:[fsub](?:8|16|32|64)|bf16|f16x2|bf16x2|e4m3x2|e5m2x2|pred)\b|%(?:tid|smid|laneid|globaltimer)"
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Inline assembly whose text looks like PTX."""
+    if needs_nvidia(source):
+        return
+    for site in in_kernels(source, "inline_asm_elementwise"):
+        text = literal(argument(site.call, 0, "asm"))
+        match = _PTX.search(text) if isinstance(text, str) else None
+        if match and not vendor_guarded(site):
+            yield saw(site, match[0])

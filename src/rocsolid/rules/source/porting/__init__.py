@@ -1,0 +1,1 @@
+"""What was written for CUDA and is not so on ROCm."""

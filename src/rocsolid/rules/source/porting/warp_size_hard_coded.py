@@ -1,0 +1,85 @@
+"""The number of lanes in a warp is written as 32.
+
+## What it does
+Reports constants, parameters and keyword arguments called `warp_size` or `WARP_SIZE` that are 32, where nothing around asks for
+the vendor.
+
+## Why it matters
+A wavefront has 64 lanes on AMD's data-centre chips. What divides, indexes or reserves by 32 computes something else there.
+
+## Example
+    WARP_SIZE = 32
+
+    def warps(threads):
+        return threads // WARP_SIZE
+
+## Use instead
+    import torch
+
+    def warps(threads):
+        return threads // torch.cuda.get_device_properties(0).warp_size
+
+## When to allow it
+When the code is about NVIDIA's instructions only.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Scope, Sighting, Site, Source, Write
+from rocsolid.rules.source.syntax import literal, needs_nvidia, saw, vendor_guarded
+
+RULE = Rule(
+    code="SRC405",
+    name="warp-size-hard-coded",
+    severity=Severity.WARNING,
+    seen="{subject} is 32",
+    why="A wavefront has 64 lanes on AMD's data-centre chips.",
+    cure="Ask torch.cuda.get_device_properties(device).warp_size, or Triton's target.",
+    check="rocsolid explain SRC405",
+    since="0.1",
+    evidence=(upstream("torch 2.13 device properties", "warp_size is 64 on gfx9 and 32 on RDNA and NVIDIA."),),
+)
+_NAMES = frozenset({"warp_size", "warpsize", "threads_per_warp", "warp_threads"})
+_LANES = 32
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Assignments, defaults and keywords of that name and number."""
+    if needs_nvidia(source) or "warp" not in source.text.lower():
+        return
+    for write in source.writes:
+        name = write.name.rpartition(".")[2]
+        if name.lower() in _NAMES and literal(write.value) == _LANES and not _excused(source, write):
+            yield saw(write, name)
+    for scope in source.scopes.values():
+        yield from _defaults(scope)
+    for site in (s for sites in source.calls.values() for s in sites):
+        word = next((k.arg for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
+        if word and not vendor_guarded(site):
+            yield saw(site, word)
+
+
+def _excused(source: Source, write: Write) -> bool:
+    """Whether it is for one vendor, or what the function falls back to that else takes the number from somewhere."""
+    if vendor_guarded(write):
+        return True
+    others = (w for w in source.writes if w.name == write.name and w.scope is write.scope)
+    return any(not isinstance(w.value, ast.Constant) for w in others)
+
+
+def _is_lanes(name: str | None, value: ast.AST | None) -> bool:
+    return name is not None and name.lower() in _NAMES and literal(value) == _LANES
+
+
+def _defaults(scope: Scope) -> Iterator[Sighting]:
+    """Parameters that are 32 unless a caller knows better, which it may."""
+    arguments = getattr(scope.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return
+    plain = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
+    for parameter, default in (*plain, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+        if _is_lanes(parameter.arg, default):
+            yield saw(Site(parameter, parameter.arg, scope, None), parameter.arg, doubtful=True)

@@ -1,0 +1,4 @@
+import torch
+
+# rocsolid: allow-file[dead-setting] our fork reads it
+torch._inductor.config.group_fusion = True

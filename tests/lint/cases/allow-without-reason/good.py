@@ -1,0 +1,3 @@
+import torch
+
+torch._inductor.config.group_fusion = True  # rocsolid: allow[dead-setting] our fork reads it

@@ -1,0 +1,3 @@
+import torch._inductor.config as config
+
+config.max_autotune = chosen

@@ -1,0 +1,14 @@
+import torch
+
+
+def capture(graph, model, x):
+    with torch.cuda.graph(graph, stream=torch.cuda.default_stream()):
+        return model(x)
+
+
+def by_hand(model, x):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    out = model(x)
+    graph.capture_end()
+    return graph, out

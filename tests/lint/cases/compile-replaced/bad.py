@@ -1,0 +1,4 @@
+import torch
+
+torch.compile = lambda model, **_: model
+setattr(torch, "compile", lambda model, **_: model)

@@ -1,0 +1,4 @@
+import torch
+
+compile = torch.compile
+original = torch.compile

@@ -1,0 +1,10 @@
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
+
+
+def engine():
+    import tensorrt
+
+    return tensorrt.Builder()

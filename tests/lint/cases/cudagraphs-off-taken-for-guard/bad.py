@@ -1,0 +1,3 @@
+import torch
+
+torch._inductor.config.triton.cudagraphs = False

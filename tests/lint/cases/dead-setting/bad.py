@@ -1,0 +1,5 @@
+import torch
+
+torch._inductor.config.group_fusion = True
+with torch._inductor.config.patch(group_fusion=True):
+    pass

@@ -1,0 +1,3 @@
+import torch
+
+torch._inductor.config.max_fusion_size = 128

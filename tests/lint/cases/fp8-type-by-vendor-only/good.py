@@ -1,0 +1,5 @@
+import torch
+
+FP8 = torch.float8_e4m3fnuz if is_gfx942() else torch.float8_e4m3fn
+other = torch.float8_e4m3fnuz if torch.version.hip and "gfx94" in arch else torch.float8_e4m3fn
+kind = torch.float16 if torch.version.hip else torch.bfloat16

@@ -1,0 +1,3 @@
+from torch._inductor import config as inductor
+
+inductor.freezing = True

@@ -1,0 +1,9 @@
+class Pipeline:
+    def step(self):
+        self.graph.replay()
+        self.publish()
+        self.other.replay()
+
+    def twice(self):
+        self.graph.replay()
+        self.graph.replay()

@@ -1,0 +1,4 @@
+import torch
+
+torch._inductor.config.shape_padding = False
+torch._inductor.config.max_fusion_size = 128

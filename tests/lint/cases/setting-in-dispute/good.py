@@ -1,0 +1,3 @@
+import torch
+
+torch._inductor.config.coordinate_descent_tuning = wanted

@@ -1,0 +1,3 @@
+def run(wrapper, tokens, starts):
+    for start, stop in starts:
+        wrapper.replay(tokens[start:stop])

@@ -1,0 +1,169 @@
+"""Whatever lies in a folder: read, or reported and passed over; never a crash and never a hang."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rocsolid.errors import InputError
+from rocsolid.lint import pool
+from rocsolid.lint.files import Found, find_files
+from rocsolid.lint.options import Options
+from rocsolid.lint.project import lint
+from rocsolid.model.lint import LintRecord
+
+HAZARD = "import torch\ntorch._inductor.config.group_fusion = True\n"
+
+
+def lint_folder(folder: Path, jobs: int = 1) -> LintRecord:
+    return lint([folder], Options(confidence="anywhere"), jobs=jobs, cache=None)
+
+
+def reasons(record: LintRecord) -> dict[str, str]:
+    return {Path(p.file).name: p.why for p in record.passed_over}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_read_is_reported_and_passed_over(
+    tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
+    (tmp_path / "encoding.py").write_bytes(b"x = '\xe9'\n")
+    (tmp_path / "later.py").write_bytes(b"\n\nx = '\xe9'\n")
+    (tmp_path / "declared.py").write_bytes(b"# coding: no-such-codec\nx = '\xe9'\n")
+    (tmp_path / "nulls.py").write_bytes(b"x = 1\n\0\0\n")
+    (tmp_path / "line.py").write_text("x = '" + "a" * 5_000_000 + "'\n")
+    (tmp_path / "deep.py").write_text("x = " + "(" * 5000 + ")" * 5000)
+    (tmp_path / "chain.py").write_text("x = " + "+".join(["1"] * 100_000))
+    (tmp_path / "good.py").write_text(HAZARD)
+    record = lint_folder(tmp_path, jobs)
+
+    assert [f.name for f in record.findings] == ["dead-setting"]
+    assert record.files == 1
+    assert reasons(record) == {
+        "syntax.py": "line 1: invalid syntax",
+        "tabs.py": "line 3: inconsistent use of tabs and spaces in indentation",
+        "encoding.py": "invalid or missing encoding declaration",
+        "later.py": "the file says or implies that it is utf-8, and byte 7 is not",
+        "declared.py": "unknown encoding: no-such-codec",
+        "nulls.py": "the file holds null bytes",
+        "line.py": "a line has more than 1,000,000 bytes",
+        "deep.py": "line 1: too many nested parentheses",
+        "chain.py": "an expression is nested too deeply to be parsed",
+    }
+
+
+def test_a_declared_encoding_is_honoured(tmp_path: Path) -> None:
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\n# \xe9\n" + HAZARD.encode())
+
+    assert [f.name for f in lint_folder(tmp_path).findings] == ["dead-setting"]
+
+
+def test_a_link_that_closes_a_cycle_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/good.py").write_text(HAZARD)
+    (tmp_path / "a/loop").symlink_to(tmp_path)
+    record = lint_folder(tmp_path)
+
+    assert len(record.findings) == 1
+    assert reasons(record) == {"loop": "a link to a folder that is read already"}
+
+
+def test_cycles_of_imports_classes_and_calls_come_to_an_end(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from b import B, g\nclass A(B): pass\ndef f(): return g()\n")
+    (tmp_path / "b.py").write_text(
+        "import torch\nfrom a import A, f\nfrom a import h as h\n"
+        "class B(A):\n    def go(self): return self.missing()\n"
+        "@torch.compile\ndef g(x):\n    B().go()\n    h()\n    f()\n    return x.item()\n"
+    )
+    (tmp_path / "c.py").write_text("class C(C): pass\nfrom c import C, d\nd = d\n")
+
+    assert [f.code for f in lint_folder(tmp_path).findings if f.facts["confidence"] == "inside"] == ["SRC123"]
+
+
+def test_a_process_that_dies_loses_one_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is a real one, told to die when it comes to a certain file."""
+    files = []
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.py").write_text(HAZARD)
+        files.append(Found(path=tmp_path / f"{name}.py", shown=f"{name}.py", module=name, package=False))
+    deadly = tmp_path / "sitecustomize.py"
+    deadly.write_text(
+        "import os, pathlib\nread = pathlib.Path.read_bytes\n"
+        "def read_bytes(self):\n    if self.name == 'two.py': os._exit(9)\n    return read(self)\n"
+        "pathlib.Path.read_bytes = read_bytes\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(pool, "_SOURCE", f"{pool._SOURCE}{os.pathsep}{tmp_path}")
+    answers = {c.shown: c.head for c in pool.check_files(files, jobs=2)}
+
+    assert set(answers) == {"one.py", "two.py", "three.py"}
+    assert "the parser died on it" in answers["two.py"]
+    assert "dead-setting" not in answers["two.py"]
+    assert "SRC107" in answers["one.py"]
+    assert "SRC107" in answers["three.py"]
+
+
+def test_a_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow.py").write_text(HAZARD)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, time\npathlib.Path.read_bytes = lambda self: time.sleep(60)\n"
+    )
+    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(pool, "_SILENT_S", 0.5)
+    monkeypatch.setattr(pool, "_SOURCE", f"{pool._SOURCE}{os.pathsep}{tmp_path}")
+    file = Found(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
+    began = time.monotonic()
+    (answer,) = pool.check_files([file], jobs=2)
+
+    assert "did not come to an end" in answer.head
+    assert time.monotonic() - began < 20
+
+
+def test_folders_of_tools_and_excluded_ones_are_left_out(tmp_path: Path) -> None:
+    for folder in ("pkg", ".venv", "site-packages", "generated", "node_modules"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.py").write_text(HAZARD)
+    found, _ = find_files([tmp_path], ["generated"])
+
+    assert [f.path.parent.name for f in found] == ["pkg"]
+
+
+def test_modules_are_named_as_they_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "src/pkg/sub").mkdir(parents=True)
+    for file in ("src/pkg/__init__.py", "src/pkg/sub/__init__.py", "src/pkg/sub/m.py", "src/script.py"):
+        (tmp_path / file).write_text("")
+    found, _ = find_files([tmp_path], [])
+
+    assert {f.path.name + str(f.package): f.module for f in found if f.package is False} == {
+        "m.pyFalse": "pkg.sub.m",
+        "script.pyFalse": "src.script",
+    }
+    assert {f.module for f in found if f.package} == {"pkg", "pkg.sub"}
+
+
+def test_a_path_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(InputError, match="cannot read nowhere: no such file or folder"):
+        find_files([Path("nowhere")], [])
+
+
+def test_shell_scripts_and_dockerfiles_are_read_for_variables(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/sh\nexport INDUCTOR_FREEZING=1  # no such name\nTORCH_MINE=1\necho $TORCH_MINE\n"
+        'HIP_LAUNCH_BLOCKING=1 python train.py\nMSG="an open quote\nends here"\n'
+    )
+    (tmp_path / "Dockerfile.rocm").write_text(
+        "FROM x\nENV TORCHINDUCTOR_MAX_AUTOTUNE=1 TORCHINDUCTOR_MAX_AUTOTUNES=1\n"
+    )
+    found = [(Path(f.place).name, f.name) for f in lint_folder(tmp_path).findings]
+
+    assert found == [
+        ("Dockerfile.rocm:2", "variable-nobody-reads"),
+        ("Dockerfile.rocm:2", "value-known-to-hurt"),
+        ("run.sh:2", "variable-nobody-reads"),
+        ("run.sh:5", "value-known-to-hurt"),
+    ]

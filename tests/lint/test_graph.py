@@ -1,0 +1,207 @@
+"""The graph of calls: which functions a region leads to, and how sure that is."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from rocsolid.lint.options import Options
+from rocsolid.lint.project import lint
+
+
+def confidences(folder: Path, **files: str) -> dict[str, str]:
+    """Where `.item()` or `.cpu()` was seen: the function, and the confidence of its surest finding."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('_of_', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    record = lint([folder], Options(confidence="anywhere", select=("SRC123", "SRC201")), jobs=1, cache=None)
+    ranked: dict[str, str] = {}
+    for order in ("anywhere", "reachable", "inside"):
+        ranked |= {str(f.facts["function"]): order for f in record.findings if f.facts["confidence"] == order}
+    return ranked
+
+
+@pytest.mark.parametrize(
+    "compiling",
+    [
+        "@torch.compile\ndef f(x): return x.item()",
+        "@torch.compile(fullgraph=True)\ndef f(x): return x.item()",
+        "@torch.compiler.compile\ndef f(x): return x.item()",
+        "def f(x): return x.item()\ng = torch.compile(f)",
+        "def f(x): return x.item()\ng = torch.compile(f, mode=mode)",
+        "from torch import compile as fast\n@fast\ndef f(x): return x.item()",
+        "import torch as t\n@t.compile\ndef f(x): return x.item()",
+        "def f(x): return x.item()\ng = torch._dynamo.optimize()(f)\nh = torch.compile(f)",
+        "import rocsolid as rs\ndef f(x): return x.item()\ng = rs.compile(f)",
+        "def f(x): return x.item()\ng = torch.cuda.make_graphed_callables((f,), ((x,),))",
+    ],
+)
+def test_every_way_into_a_region_is_seen(tmp_path: Path, compiling: str) -> None:
+    assert confidences(tmp_path, m=f"import torch\n{compiling}\n") == {"f": "inside"}
+
+
+def test_a_region_leads_through_imports_aliases_and_packages(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        pkg_of___init__="from .ops import scale as exported\n",
+        pkg_of_ops="def scale(x): return x.item()\ndef other(x): return x.item()\n",
+        pkg_of_net="""
+            import torch
+            from . import ops
+            from pkg import exported as renamed
+            import pkg.ops as direct
+            @torch.compile
+            def step(x):
+                return renamed(x)
+        """,
+    )
+
+    assert found == {"scale": "reachable", "other": "anywhere"}
+
+
+def test_methods_are_found_by_class(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        m="""
+            import torch
+            class Base(torch.nn.Module):
+                def helper(self, x): return x.item()
+                def forward(self, x): return self.helper(x)
+            class Child(Base):
+                def __init__(self, inner: "Inner"):
+                    self.inner = inner
+                    self.layers = torch.nn.ModuleList([Layer() for _ in range(3)])
+                def forward(self, x):
+                    for number, layer in enumerate(self.layers):
+                        x = layer(x)
+                    x = self.layers[0](x)
+                    return super().forward(self.inner(x))
+                def unused(self, x): return x.item()
+            class Layer(torch.nn.Module):
+                def forward(self, x): return x.item()
+            class Inner(torch.nn.Module):
+                def __call__(self, x): return x.item()
+            class Stranger(torch.nn.Module):
+                def forward(self, x): return x.item()
+            model = Child(Inner()).to("cuda").eval()
+            fast = torch.compile(model)
+        """,
+    )
+
+    assert found == {
+        "Base.helper": "reachable",
+        "Layer.forward": "reachable",
+        "Inner.__call__": "reachable",
+        "Child.unused": "anywhere",
+        "Stranger.forward": "anywhere",
+    }
+
+
+def test_the_chain_of_calls_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\ndef c(x): return x.item()\ndef b(x): return c(x)\n@torch.compile\ndef a(x): return b(x)\n"
+    )
+    (found,) = lint([tmp_path], Options(), jobs=1, cache=None).findings
+    chain = found.facts["chain"]
+
+    assert isinstance(chain, list)
+    assert [step.partition(" ")[0] for step in chain] == ["a", "b", "c"]
+    assert chain[-1].endswith("m.py:2)")
+    assert found.severity.name == "WARNING"
+
+
+def test_module_compile_and_wrappers_of_the_project_are_ways_in(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        wrapping="""
+            import torch
+            def maybe_compile(fn):
+                return torch.compile(fn)
+            def capture(fn, x):
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    fn(x)
+        """,
+        m="""
+            import re
+            import torch
+            from wrapping import capture, maybe_compile
+            @maybe_compile
+            def f(x): return x.item()
+            def g(x): return x.cpu()
+            def h(x): return x.item()
+            capture(g, x)
+            class Net(torch.nn.Module):
+                def forward(self, x): return x.item()
+            net = Net()
+            net.compile()
+            pattern = re.compile(h)
+        """,
+    )
+
+    assert found == {"f": "reachable", "g": "reachable", "Net.forward": "inside", "h": "anywhere"}
+
+
+def test_what_the_code_keeps_out_of_the_trace_is_out(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        m="""
+            import functools
+            import torch
+            @torch.library.custom_op("a::b", mutates_args=())
+            def op(x): return x.item()
+            @functools.lru_cache
+            def cached(x): return x.item()
+            def debug(x): return x.item()
+            def late(x): return x.item()
+            def either(x): return x.item()
+            @torch.compile
+            def step(x):
+                op(x)
+                cached(x)
+                y = x if torch.compiler.is_compiling() else either(x)
+                if not torch.compiler.is_compiling() and x is not None:
+                    debug(x)
+                if torch.compiler.is_compiling() or y is None:
+                    return x
+                return late(x)
+        """,
+    )
+
+    assert found == {
+        "op": "anywhere",
+        "cached": "anywhere",
+        "debug": "anywhere",
+        "late": "anywhere",
+        "either": "anywhere",
+    }
+
+
+def test_a_capture_goes_on_into_what_a_trace_does_not(tmp_path: Path) -> None:
+    """A custom operator is one node for the compiler; in a capture its body runs like any other."""
+    found = confidences(
+        tmp_path,
+        m="""
+            import torch
+            @torch.library.custom_op("a::b", mutates_args=())
+            def op(x): return x.cpu()
+            def capture(graph, x):
+                with torch.cuda.graph(graph):
+                    return op(x)
+        """,
+    )
+
+    assert found == {"op": "reachable"}
+
+
+def test_a_local_name_hides_an_import(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch._dynamo.config as config\n"
+        "def a(config):\n    config.nonsense = 1\n"
+        "def b():\n    config = load()\n    config.nonsense = 1\n"
+        "def c():\n    config.nonsense = 1\n"
+    )
+    record = lint([tmp_path], Options(select=("SRC106",)), jobs=1, cache=None)
+
+    assert [f.facts["function"] for f in record.findings] == ["c"]

@@ -1,0 +1,215 @@
+"""A project: comments that allow, options, baseline, store, and many processes with one answer."""
+
+from pathlib import Path
+
+import pytest
+
+from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.lint import baseline, pool, store
+from rocsolid.lint.checking import check_text
+from rocsolid.lint.facts import Facts
+from rocsolid.lint.options import Options, find_pyproject, read_options
+from rocsolid.lint.project import lint
+from rocsolid.model.lint import LintRecord
+from rocsolid.rules.engine import RuleFile, rule
+
+DEAD = "torch._inductor.config.group_fusion = True"
+
+
+def run(folder: Path, jobs: int = 1, cache: Path | None = None, **options: object) -> LintRecord:
+    return lint([folder], read_options(None, **options), jobs=jobs, cache=cache)
+
+
+def names(record: LintRecord) -> list[str]:
+    return [f.name for f in record.findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"{DEAD}  # rocsolid: allow[dead-setting] our fork reads it", []),
+        (f"{DEAD}  # rocsolid: allow[SRC107] our fork reads it", []),
+        (f"# rocsolid: allow[dead-setting, mode-hard-coded] ours\n{DEAD}", []),
+        (f"# rocsolid: allow[dead-setting] ours\n\n# and more words\n{DEAD}", []),
+        (f"x = 1\n# rocsolid: allow-file[dead-setting] ours\n{DEAD}\n{DEAD}", []),
+        (f"{DEAD}  # rocsolid: allow[dead-setting]", ["dead-setting", "allow-without-reason"]),
+        (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "allow-of-nothing"]),
+        (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
+        (f"{DEAD}  # noqa", ["dead-setting"]),
+    ],
+)
+def test_a_comment_allows_with_a_reason(tmp_path: Path, text: str, left: list[str]) -> None:
+    (tmp_path / "m.py").write_text(f"import torch\n{text}\n")
+    record = run(tmp_path)
+
+    assert sorted(names(record)) == sorted(left)
+
+
+def test_allowed_findings_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}  # rocsolid: allow[dead-setting] ours\n")
+
+    assert run(tmp_path).allowed == 1
+
+
+def test_select_and_ignore_take_codes_beginnings_and_names(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\nWARP_SIZE = 32\n")
+
+    assert names(run(tmp_path, select=("SRC1",))) == ["dead-setting"]
+    assert names(run(tmp_path, select=("warp-size-hard-coded",))) == ["warp-size-hard-coded"]
+    assert names(run(tmp_path, ignore=("SRC405",))) == ["dead-setting"]
+    assert names(run(tmp_path, per_file_ignores={"m.py": ("SRC",)})) == []
+    with pytest.raises(UnknownNameError, match="unknown rule 'dead-settings'; did you mean 'dead-setting'"):
+        run(tmp_path, ignore=("dead-settings",))
+    with pytest.raises(UnknownNameError, match="unknown confidence 'sure'"):
+        Options(confidence="sure")
+
+
+def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.rocsolid.lint]\nignore = ["SRC405"]\nconfidence = "anywhere"\nfail-on = "critical"\n'
+        '[tool.rocsolid.lint.per-file-ignores]\n"tests/*" = ["SRC1"]\n'
+    )
+    file = find_pyproject(tmp_path / "pkg")
+    options = read_options(file, confidence=None, ignore=None)
+
+    assert file == tmp_path / "pyproject.toml"
+    assert (options.ignore, options.confidence, options.fail_on) == (("SRC405",), "anywhere", "critical")
+    assert not options.wants("SRC107", "dead-setting", "tests/m.py")
+    assert options.wants("SRC107", "dead-setting", "pkg/m.py")
+    assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("ignroe = []", "unknown key in .* 'ignroe'; did you mean 'ignore'"),
+        ("select = 3", "select in .* is 3; expected a list"),
+        ("confidence = []", "expected text"),
+        ("per-file-ignores = 1", "expected a table"),
+    ],
+)
+def test_a_wrong_option_is_said(tmp_path: Path, table: str, says: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.rocsolid.lint]\n{table}\n")
+
+    with pytest.raises((InputError, UnknownNameError), match=says):
+        read_options(tmp_path / "pyproject.toml")
+
+
+def test_a_broken_pyproject_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool")
+
+    with pytest.raises(InputError, match=r"cannot read .*pyproject\.toml"):
+        read_options(tmp_path / "pyproject.toml")
+
+
+def test_a_baseline_excuses_what_was_there_and_nothing_new(tmp_path: Path) -> None:
+    module, known = tmp_path / "m.py", tmp_path / "known.json"
+    module.write_text(f"import torch\n{DEAD}\n")
+    known.write_text(baseline.baseline_text(run(tmp_path).findings))
+    module.write_text(f"import torch\n\n\n# moved down\n{DEAD}\n")
+    moved = run(tmp_path, baseline=str(known))
+    module.write_text(f"import torch\n{DEAD}\n{DEAD}\n")
+    more = run(tmp_path, baseline=str(known))
+
+    assert (names(moved), moved.in_baseline) == ([], 1)
+    assert (names(more), more.in_baseline) == (["dead-setting"], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "write one with --write-baseline"),
+        ("[]", "no document of rocsolid's"),
+        ('{"schema": "rocsolid/probe/1"}', "holds rocsolid/probe/1, and a baseline is"),
+        ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is no baseline"),
+    ],
+)
+def test_a_broken_baseline_is_refused(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "b.json").write_text(text)
+
+    with pytest.raises(InputError, match=says):
+        baseline.read_baseline(tmp_path / "b.json")
+
+
+def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, db = tmp_path / "p", tmp_path / "cache/lint.db"
+    project.mkdir()
+    (project / "m.py").write_text(
+        f"import torch\n{DEAD}\n@torch.compile\ndef f(x): return g(x)\ndef g(x): return x.item()\n"
+    )
+    first = run(project, cache=db)
+    read: list[str] = []
+
+    def watched(data: bytes, *, file: str, module: str, package: bool) -> Facts:
+        read.append(file)
+        return check_text(data, file=file, module=module, package=package)
+
+    monkeypatch.setattr(pool, "check_text", watched)
+    second = run(project, cache=db)
+    (project / "n.py").write_text(f"import torch\n{DEAD}\n")
+    third = run(project, cache=db)
+
+    assert second == first
+    assert [Path(name).name for name in read] == ["n.py"]
+    assert len(third.findings) == len(first.findings) + 1
+    assert (db.parent / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 200])
+def test_a_broken_store_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\n")
+    (tmp_path / "lint.db").write_bytes(content)
+
+    assert names(run(tmp_path, cache=tmp_path / "lint.db")) == ["dead-setting"]
+    assert names(run(tmp_path, cache=tmp_path / "lint.db")) == ["dead-setting"]
+
+
+def test_a_store_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\n")
+    (tmp_path / "file").write_text("")
+
+    assert names(run(tmp_path, cache=tmp_path / "file/lint.db")) == ["dead-setting"]
+
+
+def test_a_file_is_another_when_its_rules_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = store.key_of(b"x", "m")
+    monkeypatch.setattr(store, "_rules_digest", lambda: b"other")
+
+    assert store.key_of(b"x", "m") != before
+
+
+def test_many_processes_give_the_answer_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    (tmp_path / "deep.py").write_text("def g(x): return x.item()\n")
+    for number in range(12):
+        text = f"import torch\nfrom deep import g\n{DEAD}\n@torch.compile\ndef f(x): return g(x)\n"
+        (tmp_path / f"m{number}.py").write_text(text)
+    one, three = run(tmp_path), run(tmp_path, jobs=3)
+
+    assert one == three
+    assert len(one.findings) == 13
+
+
+def test_a_rule_that_crashes_is_a_finding_and_hides_nothing() -> None:
+    def crash(_source: object) -> list[object]:
+        msg = "boom"
+        raise RuntimeError(msg)
+
+    broken = RuleFile(rule=rule("SRC101").rule, page="", inspect=crash)  # type: ignore[arg-type]
+    facts = check_text(
+        f"import torch\n{DEAD}\n".encode(), file="m.py", module="m", package=False, rules=[broken, rule("SRC107")]
+    )
+
+    assert [s.code for s in facts.seen] == ["INT001", "SRC107"]
+    assert "RuntimeError: boom" in facts.seen[0].sighting.facts["error"]
+
+
+def test_a_variable_the_project_reads_itself_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import os\nos.environ['TORCH_MADE_UP'] = '1'\n")
+    alone = names(run(tmp_path))
+    (tmp_path / "b.py").write_text("import os\nflag = os.getenv('TORCH_MADE_UP')\n")
+
+    assert alone == ["variable-nobody-reads"]
+    assert names(run(tmp_path)) == []
