@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "explain": "the page of a rule, a setting, a profile or a known problem",
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
+    "optimize": "the fastest form of a workload that answers rightly",
     "compiles": "what the compiler did with a workload: graphs, phases, kernels, and why again",
     "breaks": "where the graph of a workload breaks, why, and what to write instead",
     "profile": "profile a workload and say where its time goes",

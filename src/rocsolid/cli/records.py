@@ -58,8 +58,10 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render_trace(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render_lint(record, form, verbose=verbose, to_file=to_file)
-    if isinstance(record, (CaptureReport, OptimizeReport)):
-        return _in_form(form, "results of this kind", text=lambda: f"{record}\n", json=record.json)
+    if isinstance(record, OptimizeReport):
+        return render_optimize(record, form)
+    if isinstance(record, CaptureReport):
+        return _in_form(form, "reports about captures", text=lambda: f"{record}\n", json=record.json)
     return render(record, form, verbose=verbose, to_file=to_file)
 
 
@@ -165,6 +167,17 @@ def render_trace(
         )
 
     return _in_form(form, "answers about traces", text=text, json=json, html=page)
+
+
+def render_optimize(report: OptimizeReport, form: str) -> str:
+    """The forms of a model in one of the forms of output."""
+
+    def page() -> str:
+        from rocsolid.report.optimize_page import optimize_html
+
+        return optimize_html(report)
+
+    return _in_form(form, "optimizations", text=lambda: f"{report}\n", json=report.json, html=page)
 
 
 def render_lint(record: LintRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:

@@ -56,7 +56,7 @@ class OptimizeReport:
         lines = [f"{self.name} on {self.where}, profile {self.profile}: {self.chosen}, because {self.why}"]
         for candidate in self.candidates:
             mark = "*" if candidate.outcome is Outcome.CHOSEN else " "
-            time = str(candidate.timing) if candidate.timing else candidate.outcome.value
+            time = f"{candidate.timing}" if candidate.timing else candidate.outcome.value
             speed = f", {candidate.against_eager.speedup:.2f} times eager" if candidate.against_eager else ""
             error = f", error {candidate.error:.1e}" if candidate.error is not None else ""
             why = f" ({candidate.why})" if candidate.why else ""

@@ -104,6 +104,7 @@ class DeviceSession:
             graph.register_generator_state(generator)
         self._handle = self._pool.take()
         self._graph = graph
+        # rocsolid: allow[capture-on-default-stream] the section has entered the capture stream
         graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
 
     def end(self) -> DeviceGraph:

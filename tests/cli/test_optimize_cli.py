@@ -1,0 +1,48 @@
+"""rocsolid optimize: from a workload to a table, JSON and a page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support import run_cli
+
+pytestmark = pytest.mark.torch
+WORKLOAD = """
+import torch
+
+def build():
+    print("loading")
+    return torch.sin, (torch.ones(4),), {}
+"""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> str:
+    (tmp_path / "work.py").write_text(WORKLOAD)
+    return f"{tmp_path / 'work.py'}:build"
+
+
+def test_a_budget_of_nothing_leaves_eager_and_says_what_was_skipped(workload: str, tmp_path: Path) -> None:
+    saved = tmp_path / "optimize.json"
+    ran = run_cli("optimize", workload, "--budget", "0", "--output", "json", "--out", str(saved))
+    assert ran.code == 0, ran.err
+    document = json.loads(saved.read_text())
+    assert document["schema"] == "rocsolid/optimize/1"
+    assert document["chosen"] == "eager"
+    assert [c["outcome"] for c in document["candidates"]] == ["chosen", "skipped"]
+
+    shown = run_cli("report", str(saved))
+    assert "compiled: skipped, set up in 0.0 s (the budget was spent)" in shown.out
+    page = run_cli("report", str(saved), "--output", "html")
+    assert "<svg" in page.out
+    assert "every form of it" in page.out
+    refused = run_cli("report", str(saved), "--output", "sarif")
+    assert refused.code == 2
+    assert "optimizations have no form 'sarif'; there are text, json, html" in refused.err
+
+
+def test_a_workload_that_is_none_is_one_line(tmp_path: Path) -> None:
+    ran = run_cli("optimize", str(tmp_path / "nothing.py:build"))
+    assert ran.code == 2
+    assert ran.err.startswith("rocsolid: error: the workload's file")
+    assert len(ran.err.splitlines()) == 1
