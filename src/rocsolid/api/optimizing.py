@@ -25,7 +25,7 @@ from rocsolid.runtime.compiled import choose_options, compiled_with
 _COMPILE_S: Final = 900.0
 
 
-def optimize(
+def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     model: Callable[..., Any],
     example_inputs: Any,
     *,
@@ -35,6 +35,7 @@ def optimize(
     buckets: Mapping[str, Bucket | Sequence[Bucket]] | None = None,
     verify: str | Verify = "first",
     progressive: bool = False,
+    artefacts: str | Path | None = None,
 ) -> Optimized:
     """Compile, capture, verify and measure every form of a model on an example, and return the fastest that answers rightly.
 
@@ -52,6 +53,7 @@ def optimize(
         verify: how often replays are compared with eager, as `rs.capture` takes it.
         progressive: answer at once with an eager form, compile beside that (in a child process first), and change over when
             the compiled form has been checked and is faster; `wait()` waits for that.
+        artefacts: folder in which what was compiled is kept for the next process; one of this user's own when left out.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -73,7 +75,8 @@ def optimize(
     chosen = chosen_plan(profile, plan, surroundings())
     capturing = captured if on_device else None
     if not progressive:
-        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s)
+        kept_in = Path(artefacts) if artefacts is not None else None
+        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s, artefacts=kept_in)
     limit_s = _COMPILE_S if budget_s is None else budget_s
     return Progressive(
         model,

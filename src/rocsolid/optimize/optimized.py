@@ -4,6 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -13,6 +14,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.optimize.contest import EAGER, Entrant, judge, kept, named, run_race, set_up
 from rocsolid.optimize.examples import Example
 from rocsolid.optimize.regions import Regional, repeated_regions
+from rocsolid.optimize.warm_start import warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
 
@@ -55,13 +57,15 @@ def optimized(
     *,
     capture: Capture | None,
     budget_s: float | None,
+    artefacts: Path | None = None,
 ) -> Optimized:
     """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     truth = [kept(example.call(model)) for example in examples]
     entrants = named(candidates(model, plan, capture, budget_s))
-    for entrant in entrants:
-        set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
+    with warm_start(model, plan, artefacts):
+        for entrant in entrants:
+            set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
     left = _RACE_S if budget_s is None else max(1.0, min(_RACE_S, deadline - time.perf_counter()))
     raced = run_race(entrants, examples, left)
     winner, why = judge(entrants, raced)

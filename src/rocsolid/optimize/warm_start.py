@@ -1,0 +1,108 @@
+"""Keeps what torch compiled, so that the next process starts in a fraction of the time.
+
+The artefacts are torch's own, and they are pickles: loading one from somebody else would run their code. So they are kept in a
+folder that belongs to this user alone, under a key of model, plan and environment, and with a checksum. Whatever does not fit
+is left where it is, with one line, and the model is compiled as if it were not there.
+"""
+
+import hashlib
+import logging
+import os
+import platform
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from rocsolid.model.plan import Plan
+
+_log = logging.getLogger("rocsolid")
+_MAGIC: Final = b"rocsolid artefacts 1\n"
+_DIGEST: Final = 32
+
+
+def default_folder() -> Path:
+    """Where artefacts are kept unless somebody says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "rocsolid" / "artefacts"
+
+
+def key_of(model: Callable[..., Any], plan: Plan) -> str:
+    """What must be the same for artefacts to fit: the model's code and shapes, the plan, and what runs them."""
+    told = hashlib.sha256()
+    for part in (*_model(model), *(f"{d.id}={d.value!r}" for d in plan), *_environment()):
+        told.update(part.encode() + b"\0")
+    return told.hexdigest()[:32]
+
+
+def _model(model: Callable[..., Any]) -> Iterator[str]:
+    kind = type(model) if isinstance(model, torch.nn.Module) else model
+    yield f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', repr(type(model)))}"
+    if isinstance(model, torch.nn.Module):
+        yield str(model)
+        for name, tensor in model.state_dict().items():
+            yield f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.device.type}"
+
+
+def _environment() -> Iterator[str]:
+    yield from (torch.__version__, platform.python_version(), platform.machine(), sys.platform)
+    yield f"{torch.version.hip} {torch.version.cuda}"
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        yield f"{properties.name} {getattr(properties, 'gcnArchName', '')} {properties.major}.{properties.minor}"
+
+
+@contextmanager
+def warm_start(model: Callable[..., Any], plan: Plan, folder: Path | None = None) -> Iterator[None]:
+    """Around the compiling: load what fits before, keep what is new after."""
+    home = folder or default_folder()
+    file = home / f"{key_of(model, plan)}.bin"
+    loaded = _load(file)
+    yield
+    made = torch.compiler.save_cache_artifacts()
+    if made is not None and made[0] and not loaded:
+        _save(file, made[0])
+
+
+def _load(file: Path) -> bool:
+    if not file.exists():
+        return False
+    why = _distrust(file)
+    data = b"" if why else file.read_bytes()
+    head = len(_MAGIC) + _DIGEST
+    if not why and (not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]):
+        why = "it is damaged, or none of ours"
+    if not why:
+        try:
+            why = "" if torch.compiler.load_cache_artifacts(data[head:]) else "torch found nothing in it"
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
+            why = f"{type(error).__name__}: {error}"
+    if why:
+        _log.warning("the artefacts in %s are not used: %s", file, why)
+    return not why
+
+
+def _distrust(file: Path) -> str:
+    """Why a file or its folder may have been written by somebody else."""
+    for path in (file, file.parent):
+        found = path.stat()
+        if found.st_uid != os.getuid():
+            return f"{path} belongs to another user"
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"others may write to {path}"
+    return ""
+
+
+def _save(file: Path, payload: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_bytes(_MAGIC + hashlib.sha256(payload).digest() + payload)
+        draft.replace(file)
+    except OSError as refused:
+        _log.warning("the artefacts are not kept: %s", refused)

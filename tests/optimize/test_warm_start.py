@@ -1,0 +1,76 @@
+"""What was compiled is kept for the next process, and nothing is loaded that somebody else may have written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import clean_environ, run_python
+
+import rocsolid as rs
+
+pytest.importorskip("torch")
+import torch
+
+from rocsolid.optimize.warm_start import _load, _save, key_of
+
+pytestmark = pytest.mark.torch
+PROGRAM = """
+import json, sys, torch, logging
+logging.basicConfig()
+import rocsolid as rs
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(2)]).eval()
+with torch.no_grad():
+    fast = rs.optimize(model, torch.randn(4, 64), artefacts=sys.argv[1])
+found = {c.name: c for c in fast.report().candidates}
+counters = torch._dynamo.utils.counters["inductor"]
+print(json.dumps({"s": found["compiled"].setup_s, "hit": counters["fxgraph_cache_hit"], "miss": counters["fxgraph_cache_miss"]}))
+"""
+
+
+def test_the_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    told = []
+    for number in range(2):
+        env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}")}
+        ran = run_python("-c", PROGRAM, str(kept), env=env)
+        assert ran.code == 0, ran.err
+        told.append(json.loads(ran.out.splitlines()[-1]))
+    assert told[0]["miss"] > 0
+    assert told[1]["miss"] == 0, "another cache folder, and still nothing was compiled anew"
+    assert told[1]["hit"] > 0
+    assert told[1]["s"] < told[0]["s"]
+    (file,) = kept.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "kept"
+    file = folder / "key.bin"
+    assert not _load(file)
+    assert not caplog.messages
+    _save(file, b"payload")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert not _load(file)
+    assert "it is damaged, or none of ours" in caplog.messages[-1]
+    file.write_bytes(b"<html>")
+    assert not _load(file)
+    _save(file, b"no artefact of torch's")
+    assert not _load(file)
+    assert "are not used" in caplog.messages[-1]
+    for path, mode in ((file, 0o622), (folder, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert not _load(file)
+        assert f"others may write to {path}" in caplog.messages[-1]
+        path.chmod(before)
+
+
+def test_the_key_tells_models_plans_and_shapes_apart() -> None:
+    safe, fast = rs.resolve("safe"), rs.resolve("fast")
+    small, large, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 3), torch.nn.Linear(2, 2).half()
+    models: list[Any] = [small, large, other, torch.sin, torch.cos]
+    keys = {key_of(model, plan) for model in models for plan in (safe, fast)}
+    assert len(keys) == 2 * len(models)
+    assert key_of(small, safe) == key_of(torch.nn.Linear(2, 2), safe)
