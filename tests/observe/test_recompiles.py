@@ -224,6 +224,8 @@ def test_a_recompile_is_a_finding_with_its_guard() -> None:
         compiled(torch.ones(2, 3).double())
     (finding,) = recompile_findings(recorder.graphs)
 
+    assert "graph 2 inference added: " in str(recorder.log)
+    assert "again because a tensor came in another dtype" in str(recorder.log)
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.seen
     assert finding.place.startswith(__file__)

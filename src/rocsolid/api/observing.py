@@ -27,7 +27,7 @@ def record_compiles() -> CompileRecorder:
     return CompileRecorder()
 
 
-def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> BreakReport:
+def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
     """Compile a function afresh, call it once, and tell every graph break: its place, its cause, its cure.
 
     What this process has compiled before is forgotten and compiled again when it is next called.

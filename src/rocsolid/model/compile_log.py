@@ -93,6 +93,14 @@ class CompiledGraph:
         """How many kernels one call of the graph starts."""
         return sum(k.launches for k in self.kernels)
 
+    def __str__(self) -> str:
+        again = f", again because {self.recompile.cause}" if self.recompile else ""
+        launches = f", {self.launches} launches a call" if self.kernels else ""
+        return (
+            f"graph {self.number} {self.kind.value} {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
+            f"cache {self.cache.value}{again}"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class GraphBreak:
@@ -141,6 +149,11 @@ class CompileLog:
     def compile_s(self) -> float:
         """Seconds spent compiling, over all threads."""
         return sum(g.seconds for g in self.graphs) + sum(f.seconds for f in self.uncompiled)
+
+    def __str__(self) -> str:
+        head = f"{len(self.graphs)} graphs, {self.compile_s:.1f} s of compiling, {len(self.breaks)} graph breaks"
+        broken = [f"  break at {b.place}: {b.cause}" for b in self.breaks]
+        return "\n".join([head, *(f"  {graph}" for graph in self.graphs), *broken])
 
 
 @dataclass(frozen=True, kw_only=True)

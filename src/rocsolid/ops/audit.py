@@ -22,7 +22,7 @@ _UNSAFE_TAGS: Final = {
 _HOST_TYPES: Final = ("int", "float", "bool", "number", "str", "SymInt", "Scalar")
 
 
-def audit_op(name: str, *args: Any) -> OpAudit:
+def audit_op(name: str, /, *args: Any) -> OpAudit:
     """Say whether an operator has a fake, writes only where it must, and can be captured in a device graph.
 
     Args:

@@ -47,6 +47,7 @@ _READY = door("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.
 _BROKE = door("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
+_HEAD: Final = 100  # characters in which a program says what it is: # AOT ID: ['0_backward']
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
 _CACHE: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
 SUMMARY_FACTS: Final = (
@@ -347,11 +348,13 @@ class _Hub:
     def _ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
         refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
+        source = str(getattr(compiled, "source_code", ""))
         self._heard(
             Coded(
                 unit=self._unit() or self._fresh(),
-                backward=bool(graph_kwargs.get("is_backward")),
-                source=str(getattr(compiled, "source_code", "")),
+                # Not every release says so for what comes from a cache; the program itself does.
+                backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],
+                source=source,
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
                 graphs_wanted=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
                 graphs_refused=str(refused or ""),
