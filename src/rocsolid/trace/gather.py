@@ -80,13 +80,22 @@ class Gatherer:
                 by_category[event.cat].append(event)
             else:
                 others.append(event)
+        # Kernels, copies and fills in the order of the file, so that the size of a batch decides nothing.
+        present = [category for category in by_category if category in _DEVICE]
+        device = (
+            [e for e in events if type(e) is Complete and e.cat in _DEVICE]
+            if len(present) > 1
+            else [e for category in present for e in by_category[category]]
+        )
         for category, found in by_category.items():
             if category in _DEVICE:
-                self._device(found, _DEVICE[category])
-            elif category in _HOST:
+                continue
+            if category in _HOST:
                 self._host(found, getattr(self, _HOST[category]))
             else:
                 self.set_aside[category] = self.set_aside.get(category, 0) + len(found)
+        if device:
+            self._device(device)
         if others:
             self._others(others)
 
@@ -121,7 +130,7 @@ class Gatherer:
             start, length = start[good], length[good]
         return events, start, start + length
 
-    def _device(self, given: list[Complete], kind: Kind) -> None:
+    def _device(self, given: list[Complete]) -> None:
         events, start, end = self._timed(given)
         args = [e.args or _NO_ARGS for e in events]
         names, shapes = self.names, self.shapes
@@ -132,7 +141,7 @@ class Gatherer:
             DeviceEvents(
                 start=start,
                 end=end,
-                kind=np.full(len(events), kind, dtype=np.uint8),
+                kind=np.array([_DEVICE[e.cat] for e in events], dtype=np.uint8),
                 name=np.array([names[e.name] for e in events], dtype=np.int32),
                 device=whole(devices).astype(np.int32),
                 stream=whole(streams),
