@@ -33,6 +33,8 @@ _TABLES: Final[dict[str, Any]] = {
 }
 _NO_ARGS: Final = Args()
 _MEMORY: Final = "[memory]"
+_AT_ONCE: Final = 4096
+FUNCTIONS: Final = "python_function"
 _ACCELERATORS: Final = frozenset({1, 20})  # c10::DeviceType: CUDA (which ROCm calls itself) and HIP
 
 
@@ -55,13 +57,22 @@ class Gatherer:
         self.notes: list[HostEvents] = []
         self.memory: list[MemoryEvents] = []
         self.thread_names: dict[str, str] = {}
+        self._waiting: list[Any] = []
         self.events = 0
         self.broken = 0  # events whose text cannot be decoded
         self.unusable = 0  # events without a time, or with an impossible one
         self.set_aside: dict[str, int] = {}
 
-    def take(self, events: Sequence[Any]) -> None:
-        """Sort the events of one piece into their tables."""
+    def take(self, events: list[Any]) -> None:
+        """Some more events; columns are made of many at once, since each column costs as much as a thousand events."""
+        self._waiting += events
+        self.events += len(events)
+        if len(self._waiting) >= _AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Sort what is waiting into its tables."""
+        events, self._waiting = self._waiting, []
         by_category: dict[str, list[Complete]] = defaultdict(list)
         others: list[Any] = []
         for event in events:
@@ -69,16 +80,29 @@ class Gatherer:
                 by_category[event.cat].append(event)
             else:
                 others.append(event)
-        self.events += len(events)
+        # Kernels, copies and fills in the order of the file, so that the size of a batch decides nothing.
+        present = [category for category in by_category if category in _DEVICE]
+        device = (
+            [e for e in events if type(e) is Complete and e.cat in _DEVICE]
+            if len(present) > 1
+            else [e for category in present for e in by_category[category]]
+        )
         for category, found in by_category.items():
             if category in _DEVICE:
-                self._device(found, _DEVICE[category])
-            elif category in _HOST:
+                continue
+            if category in _HOST:
                 self._host(found, getattr(self, _HOST[category]))
             else:
                 self.set_aside[category] = self.set_aside.get(category, 0) + len(found)
+        if device:
+            self._device(device)
         if others:
             self._others(others)
+
+    def leave(self, category: str, count: int) -> None:
+        """Events that were checked, and are set aside."""
+        self.events += count
+        self.set_aside[category] = self.set_aside.get(category, 0) + count
 
     def _others(self, events: list[Any]) -> None:
         """Moments and names; arrows and the like are counted."""
@@ -106,7 +130,7 @@ class Gatherer:
             start, length = start[good], length[good]
         return events, start, start + length
 
-    def _device(self, given: list[Complete], kind: Kind) -> None:
+    def _device(self, given: list[Complete]) -> None:
         events, start, end = self._timed(given)
         args = [e.args or _NO_ARGS for e in events]
         names, shapes = self.names, self.shapes
@@ -117,7 +141,7 @@ class Gatherer:
             DeviceEvents(
                 start=start,
                 end=end,
-                kind=np.full(len(events), kind, dtype=np.uint8),
+                kind=np.array([_DEVICE[e.cat] for e in events], dtype=np.uint8),
                 name=np.array([names[e.name] for e in events], dtype=np.int32),
                 device=whole(devices).astype(np.int32),
                 stream=whole(streams),
@@ -176,6 +200,7 @@ class Gatherer:
 
     def tables(self) -> dict[str, Any]:
         """Everything gathered, each kind in one table; the parts are given up as they are joined."""
+        self.settle()
         found: dict[str, Any] = {}
         for name in ("device", "calls", "ops", "notes", "memory"):
             parts = getattr(self, name)

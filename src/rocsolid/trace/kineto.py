@@ -12,15 +12,17 @@ import msgspec
 from rocsolid.errors import InputError
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns
-from rocsolid.trace.gather import Gatherer
+from rocsolid.trace.gather import FUNCTIONS, Gatherer
 from rocsolid.trace.layout import ANY, Layout, find_events, last_border, metadata, sniff
 from rocsolid.trace.phases import event_type
 from rocsolid.trace.salvage import salvage
+from rocsolid.trace.sift import Sieve
 
 _TWO_EVENTS: Final = 1 << 20
 _LONGEST_HEAD: Final = 64 << 20
 _LONGEST_EVENT: Final = 16 << 20
 _OVERLAP: Final = 4096
+_STUCK: Final = 4 << 20
 _LONGEST_TAIL: Final = 16 << 20
 _DECODER: Final = msgspec.json.Decoder(list[event_type()])  # type: ignore[misc] # a union built at run time
 
@@ -51,6 +53,7 @@ class _Reader:
         self.share = share
         self.layout = share.layout if share else ANY
         self.gatherer = Gatherer()
+        self.sieve: Sieve | None = None
         self.held: list[bytes] = []
         self.head = b""
         self.tail = b""
@@ -67,7 +70,7 @@ class _Reader:
             self._take(piece)
         rest = b"".join(self.held)
         if not self.ended and rest.strip():
-            self._decode(rest, last=True)
+            self._decode(rest, len(rest), last=True)
         if stream.damage:
             self.damage.append(stream.damage)
         if not self.ended and (share is None or share.ends):
@@ -94,27 +97,47 @@ class _Reader:
         if self.ended:
             self._keep_tail(piece)
             return
-        before = self.held[-1][-_OVERLAP:] if self.held else b""
-        self.held.append(piece)
-        if last_border(before + piece, self.layout) is None:
-            if sum(map(len, self.held)) > _LONGEST_EVENT:
-                self.gatherer.broken += 1
-                self.damage.append(f"{sum(map(len, self.held)):,} bytes without a border between events were left out")
-                self.held = []
+        if sum(map(len, self.held)) > _STUCK and not self._border_in(piece):
             return
-        text = b"".join(self.held)
+        text = b"".join((*self.held, piece))
         border = last_border(text, self.layout)
-        end, begin = border or (len(text), len(text))
-        self._decode(text[:end])
+        if border is None:
+            self.held = [text]
+            return
+        end, begin = border
+        self._decode(text, end)
         self.held = [text[begin:]]
         if self.ended:
             self._keep_tail(text[end:])
 
-    def _decode(self, text: bytes, *, last: bool = False) -> None:
+    def _border_in(self, piece: bytes) -> bool:
+        """Nothing but one long event, or none: look only at what is new, and give up in the end."""
+        if last_border(self.held[-1][-_OVERLAP:] + piece, self.layout):
+            return True
+        self.held.append(piece)
+        size = sum(map(len, self.held))
+        if size > _LONGEST_EVENT:
+            self.gatherer.broken += 1
+            self.damage.append(f"{size:,} bytes without a border between events were left out")
+            self.held = []
+        return False
+
+    def _decode(self, text: bytes, end: int, *, last: bool = False) -> None:
         try:
-            self.gatherer.take(_DECODER.decode(b"[" + text + b"]"))
+            self._use(b"".join((b"[", memoryview(text)[:end], b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._decode_parts(self.layout.split(text), last=last)
+            self._decode_parts(self.layout.split(text[:end]), last=last)
+
+    def _use(self, events: bytes) -> None:
+        if self.sieve is None:
+            self.sieve = Sieve(self.layout)
+        sifted = self.sieve.sift(events)
+        if sifted is None:
+            self.gatherer.take(_DECODER.decode(events))
+            return
+        rest, functions = sifted
+        self.gatherer.take(_DECODER.decode(rest))
+        self.gatherer.leave(FUNCTIONS, functions)
 
     def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
         """Something in here is broken, or the list ends: halve until it is found."""
@@ -149,6 +172,7 @@ class _Reader:
 
     def columns(self) -> Columns:
         gathered = self.gatherer
+        tables = gathered.tables()
         threads = tuple(f"{pid}/{tid}" for pid, tid in gathered.threads)
         return Columns(
             producer="kineto",
@@ -160,7 +184,7 @@ class _Reader:
             set_aside=gathered.set_aside,
             damage=tuple(self.damage),
             metadata=metadata(self.head, self.tail),
-            **gathered.tables(),
+            **tables,
         )
 
 
