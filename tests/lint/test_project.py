@@ -36,6 +36,7 @@ def names(record: LintRecord) -> list[str]:
         (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "allow-of-nothing"]),
         (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
         (f"{DEAD}  # noqa", ["dead-setting"]),
+        (f'"""# rocsolid: allow[dead-setting] in a text"""\n{DEAD}', ["dead-setting"]),
     ],
 )
 def test_a_comment_allows_with_a_reason(tmp_path: Path, text: str, left: list[str]) -> None:

@@ -25,6 +25,7 @@ The default stream cannot be captured: it waits for all others. The call raises,
 When a caller has put another stream in force.
 """
 
+import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
@@ -54,7 +55,12 @@ def check(source: Source) -> Iterator[Sighting]:
     if "capture_begin" not in source.text and "_stream" not in source.text:
         return
     for site in source.methods("capture_begin"):
-        if "graph" in site.name.lower() and not _on_a_stream(site) and not _sets_stream(source, site):
+        if (
+            isinstance(site.call.func, ast.Attribute)
+            and "graph" in site.name.lower()
+            and not _on_a_stream(site)
+            and not _sets_stream(source, site)
+        ):
             yield saw(
                 site,
                 site.name,
