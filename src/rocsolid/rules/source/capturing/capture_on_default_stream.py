@@ -44,7 +44,10 @@ RULE = Rule(
     check="rocsolid explain SRC207",
     since="0.1",
     evidence=(
-        upstream("torch 2.13 cuda/graphs.py CUDAGraph.capture_begin", "Must be called on a non-default stream."),
+        upstream(
+            "torch aten/src/ATen/cuda/CUDAGraph.cpp capture_begin",
+            "Graphs must be captured on a stream that is not the default one.",
+        ),
     ),
 )
 _STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
