@@ -79,6 +79,8 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
     assert not options.wants("SRC107", "dead-setting", "tests/m.py")
     assert options.wants("SRC107", "dead-setting", "pkg/m.py")
     assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
+    (tmp_path / "pyproject.toml").write_text('[tool.rocsolid.lint]\nbaseline = "known.json"\n')
+    assert read_options(file).baseline == str(tmp_path / "known.json")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,7 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
         ("select = 3", "select in .* is 3; expected a list"),
         ("confidence = []", "expected text"),
         ("per-file-ignores = 1", "expected a table"),
+        ('fail-on = "errors"', "unknown severity for fail-on 'errors'"),
     ],
 )
 def test_a_wrong_option_is_said(tmp_path: Path, table: str, says: str) -> None:
