@@ -55,7 +55,10 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(tmp_path: Path, args: list[
     [
         ("{", "is not JSON"),
         ("[1, 2]", "is JSON, but no document of rocsolid's"),
-        ('{"schema": "rocsolid/ledger/1"}', "holds rocsolid/ledger/1, and a probe is rocsolid/probe/1"),
+        (
+            '{"schema": "rocsolid/ledger/1"}',
+            "holds rocsolid/ledger/1, which cannot be rendered; what can is rocsolid/probe/1",
+        ),
         ('{"schema": "rocsolid/probe/1", "profile": "safe"}', "environment"),
         ('{"schema": "rocsolid/probe/1", "profile": 3, "findings": [], "environment": {}}', "expected str, found 3"),
     ],

@@ -36,6 +36,7 @@ def names(record: LintRecord) -> list[str]:
         (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "allow-of-nothing"]),
         (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
         (f"{DEAD}  # noqa", ["dead-setting"]),
+        (f'"""# rocsolid: allow[dead-setting] in a text"""\n{DEAD}', ["dead-setting"]),
     ],
 )
 def test_a_comment_allows_with_a_reason(tmp_path: Path, text: str, left: list[str]) -> None:
@@ -78,6 +79,8 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
     assert not options.wants("SRC107", "dead-setting", "tests/m.py")
     assert options.wants("SRC107", "dead-setting", "pkg/m.py")
     assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
+    (tmp_path / "pyproject.toml").write_text('[tool.rocsolid.lint]\nbaseline = "known.json"\n')
+    assert read_options(file).baseline == str(tmp_path / "known.json")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
         ("select = 3", "select in .* is 3; expected a list"),
         ("confidence = []", "expected text"),
         ("per-file-ignores = 1", "expected a table"),
+        ('fail-on = "errors"', "unknown severity for fail-on 'errors'"),
     ],
 )
 def test_a_wrong_option_is_said(tmp_path: Path, table: str, says: str) -> None:

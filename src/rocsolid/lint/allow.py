@@ -1,7 +1,9 @@
 """Comments that allow a hazard: `# rocsolid: allow[hazard-name] the reason`."""
 
 import re
+import tokenize
 from collections.abc import Iterator
+from io import StringIO
 from typing import Final, NamedTuple
 
 _COMMENT: Final = re.compile(r"#\s*rocsolid:\s*allow(?P<file>-file)?\s*\[(?P<names>[^\]]*)\]\s*(?P<reason>.*?)\s*$")
@@ -28,11 +30,11 @@ def allows(text: str) -> Iterator[Allow]:
     if "rocsolid:" not in text:
         return
     lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        match = _COMMENT.search(line) if "rocsolid:" in line else None
+    for number, comment in _comments(text, lines):
+        match = _COMMENT.search(comment)
         if not match:
             continue
-        own_line = line.lstrip().startswith("#")
+        own_line = lines[number - 1].lstrip().startswith("#")
         yield Allow(
             line=_next_code(lines, number) if own_line else number,
             names=tuple(name.strip() for name in match["names"].split(",") if name.strip()),
@@ -40,6 +42,15 @@ def allows(text: str) -> Iterator[Allow]:
             whole_file=bool(match["file"]),
             own_line=own_line,
         )
+
+
+def _comments(text: str, lines: list[str]) -> list[tuple[int, str]]:
+    """Comments with their lines; what looks like one in a text is none. A script that is no Python has its lines."""
+    try:
+        tokens = list(tokenize.generate_tokens(StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return [(number, line) for number, line in enumerate(lines, 1) if "rocsolid:" in line]
+    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
 
 
 def _next_code(lines: list[str], number: int) -> int:

@@ -51,7 +51,7 @@ def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) ->
     return Facts(
         module=source.module,
         package=package,
-        lines=text.count("\n") + 1,
+        lines=text.count("\n") + (not text.endswith("\n")),
         seen=tuple(seen),
         allows=tuple(allows(text)),
         roots=tuple(roots(source)),

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.source import Confidence
 from rocsolid.rules.engine import rule
+
+FAIL_ON: Final = ("critical", "warning", "info", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class Options:
         if self.confidence.upper() not in Confidence.__members__:
             known = [c.name.lower() for c in Confidence]
             raise UnknownNameError(kind="confidence", name=self.confidence, known=known)
+        if self.fail_on not in FAIL_ON:
+            raise UnknownNameError(kind="severity for fail-on", name=self.fail_on, known=FAIL_ON)
         for name in (*self.select, *self.ignore, *(n for names in self.per_file_ignores.values() for n in names)):
             if not _is_prefix(name):
                 rule(name)  # raises with the near matches
@@ -76,6 +80,8 @@ def read_options(file: Path | None, **asked: Any) -> Options:  # noqa: ANN401 - 
 
 
 def _value(key: str, value: object, file: Path | None) -> object:
+    if key == "baseline" and isinstance(value, str) and file:
+        return str(file.parent / value)  # as the file that names it sees it
     if key in ("confidence", "fail-on", "baseline") and isinstance(value, str):
         return value
     if key in ("select", "ignore", "exclude") and isinstance(value, list):

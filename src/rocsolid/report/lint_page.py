@@ -7,6 +7,7 @@ from rocsolid.model.lint import LintRecord
 from rocsolid.report.lint_text import chain_of
 from rocsolid.report.page import page, table
 
+_WHOLE = 'style="white-space: nowrap"'  # short words that a narrow column must not break
 _WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 
 
@@ -15,7 +16,7 @@ def lint_html(record: LintRecord) -> str:
     parts = [_counts(record.findings), "<h2>Findings</h2>"]
     if record.findings:
         rows = [(f"is-{f.severity.name.lower()}", _cells(f)) for f in record.findings]
-        parts.append(table("findings", ["severity", "rule", "place", "what was seen", "confidence"], rows))
+        parts.append(table("findings", ["rule", "place", "what was seen", "sure"], rows))
         parts += ["<h2>Rules</h2>", *_rules(record.findings)]
     else:
         parts.append('<p class="good">Nothing found that would hurt.</p>')
@@ -41,12 +42,13 @@ def _cells(finding: Finding) -> list[str]:
     kind = finding.severity.name.lower()
     chain = "".join(f"<br>→ {escape(step)}" for step in chain_of(finding))
     text = escape(str(finding.facts.get("text", "")))
+    badge = f'<b class="{kind}" {_WHOLE}>{finding.severity.name}</b>'
+    link = f'<a href="#{finding.code}" {_WHOLE}><code>{finding.code}</code></a>'
     return [
-        f'<b class="{kind}">{finding.severity.name}</b>',
-        f'<a href="#{finding.code}"><code>{finding.code}</code></a> {escape(finding.name)}',
+        f"{badge} {link}<br>{escape(finding.name)}",
         f"<code>{escape(finding.place)}</code>",
         f'{escape(finding.seen)}<br><code>{text}</code><span class="faint">{chain}</span>',
-        escape(str(finding.facts.get("confidence", ""))),
+        f"<span {_WHOLE}>{escape(str(finding.facts.get('confidence', '')))}</span>",
     ]
 
 

@@ -3,6 +3,7 @@ import torch
 
 def serve(model, x, weights):
     model.load_state_dict(weights)
-    fast = torch.compile(model, options={"freezing": True})
-    fast(x)
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True):
+        fast = torch.compile(model)
+        fast(x)
     return fast

@@ -25,6 +25,7 @@ The default stream cannot be captured: it waits for all others. The call raises,
 When a caller has put another stream in force.
 """
 
+import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
@@ -43,7 +44,10 @@ RULE = Rule(
     check="rocsolid explain SRC207",
     since="0.1",
     evidence=(
-        upstream("torch 2.13 cuda/graphs.py CUDAGraph.capture_begin", "Must be called on a non-default stream."),
+        upstream(
+            "torch aten/src/ATen/cuda/CUDAGraph.cpp capture_begin",
+            "Graphs must be captured on a stream that is not the default one.",
+        ),
     ),
 )
 _STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
@@ -54,7 +58,12 @@ def check(source: Source) -> Iterator[Sighting]:
     if "capture_begin" not in source.text and "_stream" not in source.text:
         return
     for site in source.methods("capture_begin"):
-        if "graph" in site.name.lower() and not _on_a_stream(site) and not _sets_stream(source, site):
+        if (
+            isinstance(site.call.func, ast.Attribute)
+            and "graph" in site.name.lower()
+            and not _on_a_stream(site)
+            and not _sets_stream(source, site)
+        ):
             yield saw(
                 site,
                 site.name,

@@ -33,6 +33,7 @@ When the function has been called elsewhere with the same shapes, in the same gr
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source, Write
@@ -50,6 +51,7 @@ RULE = Rule(
     check="rocsolid explain compile-inside-capture",
     since="0.1",
     evidence=(
+        measured("capture-facts-on-h200#capture-first-compile", "A first compile inside a capture failed."),
         upstream("torch 2.14.1 _dynamo/convert_frame.py", "A compile inside a capture raises TorchRuntimeError."),
     ),
 )

@@ -34,6 +34,7 @@ When the captured function is known to return one tensor.
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -49,7 +50,10 @@ RULE = Rule(
     cure="Clone each tensor of the result; rs.capture does.",
     check="rocsolid explain SRC214",
     since="0.1",
-    evidence=(upstream("torch 2.13 Tensor.clone", "A method of tensors only."),),
+    evidence=(
+        measured("compiler-facts-torch-2.13-cpu#static-copy-hazards", "A tuple has no clone."),
+        upstream("torch 2.13 Tensor.clone", "A method of tensors only."),
+    ),
 )
 
 

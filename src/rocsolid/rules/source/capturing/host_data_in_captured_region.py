@@ -27,7 +27,7 @@ When the tensor stays on the host and is not used by the device.
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
 from rocsolid.rules.source.syntax import argument, in_region, keyword, literal, text_of
@@ -42,7 +42,10 @@ RULE = Rule(
     check="rocsolid explain SRC203",
     since="0.1",
     evidence=(
-        upstream("torch 2.11 on an H200", "Cannot copy between CPU and CUDA tensors during CUDA graph capture."),
+        measured(
+            "capture-facts-on-h200#capture-first-compile",
+            "A copy from memory that is not pinned is refused in a capture.",
+        ),
     ),
 )
 

@@ -28,7 +28,7 @@ When the line is not run during the capture.
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import issue
+from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
 from rocsolid.rules.source.syncs import READS, prints, reads, waits
@@ -43,7 +43,10 @@ RULE = Rule(
     cure="Move the line out of the capture, and read the result after the replay.",
     check="rocsolid explain hip-capture-errors-unreported",
     since="0.1",
-    evidence=(issue("pytorch/pytorch#155684", "HIP capture does not raise for illegal operations."),),
+    evidence=(
+        measured("capture-facts-on-h200#capture-failed-message", "A capture that read a value with .item() failed."),
+        issue("pytorch/pytorch#155684", "HIP capture does not raise for illegal operations."),
+    ),
 )
 
 

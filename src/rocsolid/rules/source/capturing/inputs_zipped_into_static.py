@@ -24,6 +24,7 @@ When the lengths were compared before.
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Fix, Rule, Severity
 from rocsolid.model.source import Edit, Sighting, Source
@@ -40,7 +41,13 @@ RULE = Rule(
     check="rocsolid lint",
     since="0.1",
     fix=Fix.SAFE,
-    evidence=(upstream("Python 3.10 zip", "Without strict=True it stops at the shortest."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#static-copy-hazards",
+            "zip over too few inputs left the last buffer as it was.",
+        ),
+        upstream("Python 3.10 zip", "Without strict=True it stops at the shortest."),
+    ),
 )
 
 

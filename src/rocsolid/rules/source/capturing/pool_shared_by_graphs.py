@@ -45,7 +45,12 @@ RULE = Rule(
     cure="Give each graph its own pool, or keep to that order; rs.capture(pool=...) sees to it.",
     check="rocsolid explain shared-graph-pool-corruption",
     since="0.1",
-    evidence=(upstream("torch 2.13 CUDAGraph.h", "Sharing is safe if graphs replay in the order of their capture."),),
+    evidence=(
+        upstream(
+            "torch 2.13 include/ATen/cuda/CUDAGraph.h replay",
+            "Sharing is safe if graphs replay in the order of their capture.",
+        ),
+    ),
 )
 
 

@@ -27,6 +27,7 @@ When the length is the same every time.
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -41,7 +42,13 @@ RULE = Rule(
     cure="Pad to the captured shape, or capture one graph for each length that occurs: rs.capture(buckets=...).",
     check="rocsolid explain SRC209",
     since="0.1",
-    evidence=(upstream("torch 2.13 Tensor.copy_", "The source is broadcast to the shape of the target."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#static-copy-hazards",
+            "copy_ of (1, 3) into (4, 3) spread the row, of (2, 3) raised.",
+        ),
+        upstream("torch 2.13 Tensor.copy_", "The source is broadcast to the shape of the target."),
+    ),
 )
 
 

@@ -36,6 +36,7 @@ When the function is not compiled and keeps nothing by grad mode.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Sighting, Site, Source
@@ -51,7 +52,13 @@ RULE = Rule(
     cure="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
     check="rocsolid explain compile-inside-capture",
     since="0.1",
-    evidence=(upstream("torch 2.13 _dynamo/guards.py GRAD_MODE", "The grad mode is a guard of every compiled frame."),),
+    evidence=(
+        measured(
+            "capture-facts-on-h200#capture-silent-recompile",
+            "Warmed up under no_grad and captured without, a layer was compiled again inside the capture.",
+        ),
+        upstream("torch 2.13 _dynamo/guards.py GRAD_MODE", "The grad mode is a guard of every compiled frame."),
+    ),
 )
 
 

@@ -42,7 +42,7 @@ RULE = Rule(
     since="0.1",
     evidence=(
         upstream(
-            "torch 2.13 _inductor/utils.py use_max_autotune", "max_autotune or max_autotune_gemm starts the search."
+            "torch 2.13 _inductor/utils.py use_triton_template", "max_autotune or max_autotune_gemm starts the search."
         ),
         upstream("sglang docker/Dockerfile.rocm", "Sets TORCHINDUCTOR_MAX_AUTOTUNE and _POINTWISE to 1."),
     ),

@@ -31,6 +31,7 @@ In a test that restores it.
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -47,6 +48,10 @@ RULE = Rule(
     check="rocsolid explain SRC110",
     since="0.1",
     evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#monkey-patch-compile",
+            "Such a wrapper broke options=, and max-autotune still captured.",
+        ),
         upstream("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),
         upstream(
             "torch 2.13 _inductor/__init__.py", "compile, standalone_compile and others do not call torch.compile."

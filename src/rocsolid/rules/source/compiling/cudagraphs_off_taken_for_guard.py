@@ -23,6 +23,7 @@ When no code in the process compiles with a mode.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -39,6 +40,10 @@ RULE = Rule(
     check="rocsolid explain {subject}",
     since="0.1",
     evidence=(
+        measured(
+            "capture-facts-on-h200#capture-modes-over-config",
+            "With False assigned, reduce-overhead and max-autotune captured all the same.",
+        ),
         upstream("torch 2.13 __init__.py _TorchCompileInductorWrapper.apply_mode", "A mode patches the settings."),
     ),
 )

@@ -24,6 +24,7 @@ When the environment is known to move no setting; `rocsolid probe` says so.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -40,7 +41,13 @@ RULE = Rule(
     cure='Say what must be off: rs.compile(model, profile="safe"), or options={{"triton.cudagraphs": False, "max_autotune": False}}.',
     check="rocsolid probe",
     since="0.1",
-    evidence=(upstream("torch 2.13 _inductor/__init__.py list_mode_options", "The mode default is an empty dict."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#mode-patch-over-config",
+            "With graphs assigned True, mode default left them on.",
+        ),
+        upstream("torch 2.13 _inductor/__init__.py list_mode_options", "The mode default is an empty dict."),
+    ),
 )
 
 

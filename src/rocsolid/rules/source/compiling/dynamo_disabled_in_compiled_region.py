@@ -35,6 +35,7 @@ When the break is wanted and the function is called once per step or less.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Site, Source
@@ -49,7 +50,13 @@ RULE = Rule(
     cure="Register it as an operator (rs.vendor_op or torch.library.custom_op), so that it stays in the graph.",
     check="rocsolid explain SRC113",
     since="0.1",
-    evidence=(upstream("torch 2.13 _dynamo/decorators.py disable", "A call of a disabled function is a graph break."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#graph-break-cases",
+            "A call under disable gave two graphs, and an error under fullgraph.",
+        ),
+        upstream("torch 2.13 _dynamo/decorators.py disable", "A call of a disabled function is a graph break."),
+    ),
 )
 _DISABLING = ("torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo")
 

@@ -15,8 +15,8 @@ are on; where they are off, later changes of weights are ignored.
 ## Use instead
     import torch
 
-    with torch.no_grad():
-        fast = torch.compile(model, options={"freezing": True})
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True):
+        fast = torch.compile(model)
         fast(example)
 
 ## When to allow it
@@ -25,6 +25,7 @@ In a program that serves one model whose weights never change.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -37,10 +38,16 @@ RULE = Rule(
     severity=Severity.INFO,
     seen="inductor.freezing is switched on for everything this thread compiles",
     why="Without gradients, later changes of weights are ignored; with gradients it does nothing.",
-    cure='Pass options={{"freezing": True}} to the one compile that serves, and call it under torch.no_grad().',
+    cure="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call of the model that serves.",
     check="rocsolid explain inductor.freezing",
     since="0.1",
-    evidence=(upstream("torch 2.13 _inductor/compile_fx.py", "Freezing is left out while gradients are on."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#freezing-stale-weights",
+            "Frozen without gradients; with gradients, or given as an option, nothing was frozen.",
+        ),
+        upstream("torch 2.13 _inductor/compile_fx.py", "Freezing is left out while gradients are on."),
+    ),
 )
 
 

@@ -23,6 +23,7 @@ When the older way of capturing is what you want.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -38,7 +39,13 @@ RULE = Rule(
     cure='Switch graphs off where you compile: options={{"triton.cudagraphs": False}}; leave the trees on.',
     check="rocsolid explain {subject}",
     since="0.1",
-    evidence=(upstream("torch 2.13 _inductor/compile_fx.py cudagraphify", "Without trees, the older path captures."),),
+    evidence=(
+        measured(
+            "capture-facts-on-h200#capture-trees-legacy",
+            "With trees off, reduce-overhead still began a capture, in the older way.",
+        ),
+        upstream("torch 2.13 _inductor/compile_fx.py cudagraphify", "Without trees, the older path captures."),
+    ),
 )
 
 

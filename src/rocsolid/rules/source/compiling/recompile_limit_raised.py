@@ -24,6 +24,7 @@ When a function really has that many shapes, and each is worth a compile.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -39,7 +40,13 @@ RULE = Rule(
     cure="Find out what changes from call to call (TORCH_LOGS=recompiles), and mark that dimension dynamic.",
     check="TORCH_LOGS=recompiles python your_script.py",
     since="0.1",
-    evidence=(upstream("torch 2.13 _dynamo/config.py recompile_limit", "At the limit the frame runs eagerly."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#recompile-limit",
+            "At the limit the other shapes ran eagerly, and nothing was evicted.",
+        ),
+        upstream("torch 2.13 _dynamo/config.py recompile_limit", "At the limit the frame runs eagerly."),
+    ),
 )
 _DEFAULTS = {
     "dynamo.cache_size_limit": 8,

@@ -25,7 +25,7 @@ Never; compile before the capture, and nothing is compiled in it.
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import issue
+from rocsolid.model.evidence import issue, measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -41,6 +41,10 @@ RULE = Rule(
     check="rocsolid explain rng-state-read-in-capture",
     since="0.1",
     evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#rng-patches-inert",
+            "Both replacements were in place before a compile; neither was called.",
+        ),
         upstream("torch 2.9 to 2.15 _dynamo/convert_frame.py", "The decorator is applied once, at import."),
         issue("pytorch/pytorch#131782", "The error in capture is the same on CUDA."),
     ),

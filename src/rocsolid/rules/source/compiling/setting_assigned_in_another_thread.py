@@ -39,6 +39,7 @@ When the code only runs on torch 2.11 or older.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Sighting, Source, within
@@ -54,7 +55,13 @@ RULE = Rule(
     cure="Pass the value as options= to torch.compile, or use rs.compile, whose plan rides on the function.",
     check="rocsolid explain setting-differs-between-threads",
     since="0.1",
-    evidence=(upstream("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#config-thread-local",
+            "Assigned in the main thread, a value was not seen in a threading.Thread.",
+        ),
+        upstream("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),
+    ),
 )
 
 

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.catalog.variables import is_read
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import Owner
@@ -48,7 +49,13 @@ RULE = Rule(
     cure="Set it before that import, or before the process starts: `rocsolid env` prints the lines.",
     check="rocsolid explain {subject}",
     since="0.1",
-    evidence=(upstream("torch 2.13, every variable asked for while it is imported", "Each is read once, at import."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#config-import-time",
+            "A variable set after the config module was loaded changed nothing.",
+        ),
+        upstream("torch 2.13, every variable asked for while it is imported", "Each is read once, at import."),
+    ),
 )
 # Asked for by `import torch` itself, or by the thread libraries that it loads (seen on torch 2.13).
 _AT_IMPORT = frozenset(

@@ -42,7 +42,7 @@ RULE = Rule(
     name="vendor-wrapper-in-compiled-region",
     severity=Severity.INFO,
     seen="{subject} is called in {where}",
-    why="The compiler cannot trace into a vendor's Python wrapper; unless it is registered as an operator, the graph breaks.",
+    why="The compiler traces Python, but not the extensions that a vendor's wrapper calls; unless those are operators, the graph breaks.",
     cure="Register the kernel with rs.vendor_op, and call the operator.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",

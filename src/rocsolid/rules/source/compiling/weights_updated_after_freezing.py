@@ -30,6 +30,7 @@ When the weights are loaded before the first call.
 
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -45,7 +46,13 @@ RULE = Rule(
     cure="Leave freezing off, or compile again after the change.",
     check="rocsolid explain frozen-weights-go-stale",
     since="0.1",
-    evidence=(upstream("torch 2.13 _inductor/freezing.py freeze", "Parameters are replaced by constants."),),
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#freezing-stale-weights",
+            "A weight changed after the compile left the answer unchanged.",
+        ),
+        upstream("torch 2.13 _inductor/freezing.py freeze", "Parameters are replaced by constants."),
+    ),
 )
 _UPDATES = ("load_state_dict", "load_adapter", "load_lora_weights", "set_adapter", "fuse_lora")
 

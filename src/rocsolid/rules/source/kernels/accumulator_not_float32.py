@@ -34,6 +34,7 @@ When the sum is short and was checked against float32.
 import ast
 from collections.abc import Iterator
 
+from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -50,6 +51,10 @@ RULE = Rule(
     check="rocsolid explain SRC302",
     since="0.1",
     evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#bf16-accumulate",
+            "0.1 added 4096 times gave 32.0 in bfloat16 and 410.0 in float32.",
+        ),
         upstream("triton 3.7 language/core.py dot", "The accumulator is float32 unless out_dtype says otherwise."),
     ),
 )

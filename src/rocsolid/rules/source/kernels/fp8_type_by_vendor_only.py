@@ -25,7 +25,7 @@ When the code runs on MI300 only.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
 from rocsolid.rules.source.syntax import anywhere, asks_for_rocm, mentions, saw, text_of
@@ -39,9 +39,7 @@ RULE = Rule(
     cure="Ask for the chip: gcnArchName of torch.cuda.get_device_properties.",
     check="rocsolid explain fp8-type-differs-by-generation",
     since="0.1",
-    evidence=(
-        upstream("torch 2.13 _scaled_mm", "fnuz types are taken on gfx942 only, the others on gfx950 and gfx12."),
-    ),
+    evidence=(issue("triton-lang/triton#7186", "Triton emulates e4m3fn on gfx942 and calls it a common pitfall."),),
 )
 _CHIPS = ("gfx", "arch", "mi3", "fnuz", "capability", "cdna")
 

@@ -40,7 +40,12 @@ RULE = Rule(
     cure="Ask torch.version.hip is None as well, or ask for the feature itself.",
     check="rocsolid explain SRC403",
     since="0.1",
-    evidence=(upstream("torch 2.13 csrc/cuda/Module.cpp on HIP", "major and minor are those of the gfx name."),),
+    evidence=(
+        upstream(
+            "torch 2.13 cuda/__init__.py get_device_capability",
+            "It answers with the device properties, which HIP fills with the gfx number.",
+        ),
+    ),
 )
 _ASKS = ("torch.cuda.get_device_capability",)
 _HOPPER_AND_UP = 9

@@ -44,7 +44,7 @@ RULE = Rule(
     since="0.1",
     evidence=(
         upstream("torch 2.13 cuda/_utils.py", "HIP has no shared_memory_per_block_optin among its properties."),
-        upstream("torch 2.13 CUDAGraph.h", "Conditional nodes are left out of ROCm builds."),
+        upstream("torch 2.13 include/ATen/cuda/CUDAGraph.h USE_ROCM", "Conditional nodes are left out of ROCm builds."),
     ),
 )
 _CALLS = {

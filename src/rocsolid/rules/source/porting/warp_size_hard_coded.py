@@ -40,7 +40,7 @@ RULE = Rule(
     cure="Ask torch.cuda.get_device_properties(device).warp_size, or Triton's target.",
     check="rocsolid explain SRC405",
     since="0.1",
-    evidence=(upstream("torch 2.13 device properties", "warp_size is 64 on gfx9 and 32 on RDNA and NVIDIA."),),
+    evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 32 from gfx10 on, else 64."),),
 )
 _NAMES = frozenset({"warp_size", "warpsize", "threads_per_warp", "warp_threads"})
 _LANES = 32

@@ -1,0 +1,176 @@
+"""`rocsolid lint` as a user runs it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import ROOT, Ran, clean_environ, run_cli, run_python
+
+from rocsolid.rules.engine import source_rules
+
+DEAD = "import torch\ntorch._inductor.config.group_fusion = True\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "conf.py").write_text(DEAD)
+    (tmp_path / "net.py").write_text(
+        "import torch\ndef scale(x):\n    return x.item()\n@torch.compile\ndef step(x):\n    return x / scale(x)\n"
+    )
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    return tmp_path
+
+
+def lint(folder: Path, *args: str) -> Ran:
+    """Run in the folder, so that places are relative."""
+    import subprocess
+
+    command = [sys.executable, "-m", "rocsolid", "lint", *args]
+    done = subprocess.run(command, cwd=folder, env=clean_environ(), capture_output=True, text=True, check=False)
+    return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def test_text_tells_place_line_chain_why_and_fix(project: Path) -> None:
+    ran = lint(project)
+
+    assert ran.code == 1
+    assert ran.out == (
+        "conf.py:2:1 WARNING SRC107 dead-setting\n"
+        "         inductor.group_fusion is assigned, and nothing reads it\n"
+        "       | torch._inductor.config.group_fusion = True\n"
+        "  why    No code reads it in any release from 2.4 to 2.15.\n"
+        "  fix    Remove the line.\n"
+        "\n"
+        "net.py:3:12 WARNING SRC123 host-sync-in-compiled-region\n"
+        "         x.item() stands in a function that compiled code leads to\n"
+        "       | return x.item()\n"
+        "  by     step (net.py:5) → scale (net.py:2)\n"
+        "  why    The value is not known while tracing: the graph breaks there, and the host waits for the\n"
+        "         device.\n"
+        "  fix    Keep the value on the device as a tensor, or move the line out of what is compiled.\n"
+        "\n"
+        "passed over broken.py: line 1: invalid syntax\n"
+        "\n"
+        "2 warnings in 2 files, 8 lines; `rocsolid explain CODE` tells more; "
+        "1 less sure (--confidence anywhere); 1 passed over\n"
+    )
+
+
+def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
+    assert lint(project, "--fail-on", "critical").code == 0
+    assert lint(project, "--fail-on", "never").code == 0
+    assert lint(project, "--confidence", "inside", "--ignore", "dead-setting").code == 0
+    assert lint(project, "--select", "SRC4").code == 0
+    (project / "pyproject.toml").write_text('[tool.rocsolid.lint]\nfail-on = "never"\n')
+    assert lint(project).code == 0
+    assert lint(project, "--fail-on", "warning").code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--select", "SRC999"), "unknown rule 'SRC999'"),
+        (("nowhere",), "cannot read nowhere: no such file or folder"),
+        (("--jobs", "0"), "--jobs is 0; at least one process is needed"),
+        (("--baseline", "none.json"), "write one with --write-baseline"),
+        (("--confidence", "sure"), "invalid choice: 'sure'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_two(project: Path, args: tuple[str, ...], says: str) -> None:
+    ran = lint(project, *args)
+
+    assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
+    assert says in ran.err
+
+
+def test_json_goes_to_a_file_and_comes_back_in_every_form(project: Path) -> None:
+    saved = project / "lint.json"
+    assert lint(project, "--output", "json", "--out", str(saved)).code == 1
+    data = json.loads(saved.read_text())
+    again = run_cli("report", str(saved), "--output", "json")
+    page = run_cli("report", str(saved), "--output", "html").out
+
+    assert data["schema"] == "rocsolid/lint/1"
+    assert [f["code"] for f in data["findings"]] == ["SRC107", "SRC123"]
+    assert data["passed_over"] == [{"file": "broken.py", "why": "line 1: invalid syntax"}]
+    assert again.json() == data
+    assert page.startswith("<!doctype html>")
+    assert "host-sync-in-compiled-region" in page
+    assert "net.py:3" in run_cli("report", str(saved)).out
+
+
+def test_sarif_has_columns_flows_ranks_and_fingerprints(project: Path) -> None:
+    run = json.loads(lint(project, "--output", "sarif").out)["runs"][0]
+    first, second = run["results"]
+    place = second["locations"][0]["physicalLocation"]
+    flow = second["codeFlows"][0]["threadFlows"][0]["locations"]
+
+    assert {r["id"] for r in run["tool"]["driver"]["rules"]} == {"SRC107", "SRC123"}
+    assert place == {"artifactLocation": {"uri": "net.py"}, "region": {"startLine": 3, "startColumn": 12}}
+    assert [s["location"]["physicalLocation"]["region"]["startLine"] for s in flow] == [5, 2]
+    assert (first["rank"], second["rank"]) == (90.0, 60.0)
+    assert first["partialFingerprints"] != second["partialFingerprints"]
+
+
+def test_github_annotations_name_file_line_and_column(project: Path) -> None:
+    lines = lint(project, "--output", "github").out.splitlines()
+
+    assert lines[0].startswith("::warning file=conf.py,line=2,col=1,title=SRC107 inductor.group_fusion::")
+    assert len(lines) == 2
+
+
+def test_a_baseline_is_written_and_kept_to(project: Path) -> None:
+    assert lint(project, "--write-baseline", "known.json").code == 0
+    assert lint(project, "--baseline", "known.json").code == 0
+    (project / "more.py").write_text(DEAD)
+    ran = lint(project, "--baseline", "known.json")
+
+    assert ran.code == 1
+    assert ran.out.startswith("more.py:2:1 ")
+    assert "2 in the baseline" in ran.out
+
+
+def test_diff_shows_and_fix_writes(project: Path) -> None:
+    pytest.importorskip("libcst")
+    before = (project / "conf.py").read_text()
+    shown = lint(project, "--diff")
+
+    assert "-torch._inductor.config.group_fusion = True\n" in shown.out
+    assert shown.err == "1 finding would be mended in 1 files\n"
+    assert (project / "conf.py").read_text() == before
+    mended = lint(project, "--fix")
+    assert "SRC107" not in mended.out
+    assert (project / "conf.py").read_text() == "import torch\n"
+
+
+def test_the_lint_needs_no_torch_and_imports_nothing_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(f"raise SystemExit('run')\n{DEAD}")
+    script = (
+        "import sys, rocsolid as rs\n"
+        f"found = rs.lint({str(tmp_path)!r}, cache=False).findings\n"
+        "assert [f.code for f in found] == ['SRC107']\n"
+        "assert not {'torch', 'numpy', 'libcst', 'm'} & set(sys.modules)\n"
+    )
+
+    assert run_python("-c", script).code == 0
+
+
+def test_explain_knows_the_rules_about_source() -> None:
+    assert "host-sync-in-captured-region" in run_cli("explain", "SRC201").out
+
+
+def test_the_hook_for_pre_commit_runs_what_there_is() -> None:
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text()
+
+    assert "id: rocsolid-lint" in text
+    assert "entry: rocsolid lint" in text
+    assert "pass_filenames: false" in text
+
+
+def test_our_own_source_is_clean() -> None:
+    """We keep to our own rules, with reasons where we do not."""
+    ran = run_cli("lint", "--no-cache", "--fail-on", "info", str(ROOT / "src"))
+
+    assert ran.code == 0, ran.out
+    assert len(source_rules()) > 50
