@@ -29,12 +29,13 @@ def explain(name: str) -> str:
 
 def _rule_or_problem(name: str) -> str:
     """The larger half of what has a page, imported only when it is asked for."""
-    from rocsolid.catalog.problems import all_problems
     from rocsolid.report import pages
     from rocsolid.rules.engine import all_rules, find_rule
 
     if rule := find_rule(name):
         return pages.rule_page(rule)
+    from rocsolid.catalog.problems import all_problems
+
     for problem in all_problems():
         if problem.id == name:
             return pages.problem_page(problem)

@@ -5,23 +5,24 @@ What a check judges is told by what it takes: an `Environment`, or the `Source` 
 
 import importlib
 import pkgutil
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocsolid import rules
 from rocsolid.errors import UnknownNameError
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.plan import Plan
-from rocsolid.model.source import Sighting, Source
 from rocsolid.rules import check_crashed
 
+if TYPE_CHECKING:  # the rules about source bring it; the others need not wait for it
+    from rocsolid.model.source import Sighting, Source
+
 Check = Callable[[Environment, Plan], Iterable[Finding]]
-SourceCheck = Callable[[Source], Iterable[Sighting]]
+SourceCheck = Callable[["Source"], Iterable["Sighting"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def _rules_in(folder: str) -> tuple[RuleFile, ...]:
 def _rule_file(rule: Rule, module: ModuleType) -> RuleFile:
     check = vars(module).get("check")
     takes = next(iter(check.__annotations__.values())) if check else None
-    if takes is Source:
+    if getattr(takes, "__name__", "") == "Source":
         return RuleFile(rule=rule, page=module.__doc__ or "", inspect=check)
     return RuleFile(rule=rule, page=module.__doc__ or "", check=check)
 
@@ -121,6 +122,8 @@ def _judge(env: Environment, plan: Plan, rule_files: Iterable[RuleFile]) -> Iter
         try:
             yield from list(file.check(env, plan))
         except Exception as crash:  # noqa: BLE001 - whatever a check raises must not hide the other checks
+            import traceback
+
             yield check_crashed.RULE.found(
                 file.rule.code,
                 name=file.rule.name,
