@@ -1,6 +1,8 @@
 """Damaged and foreign files: what can be read is read, what cannot is counted and said; never a traceback."""
 
+import contextlib
 import gzip
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -197,3 +199,24 @@ def test_a_bomb_is_given_up(tmp_path: Path) -> None:
 
     assert trace.devices == ()
     assert any("unpack to more than 400 times their size" in text for text in trace.damage)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_at_random_never_raises_anything_but_a_clear_refusal(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    events = [e for n in range(1, 30) for e in (data.call(f"{n}.000", "0.100", n), kernel(f"{n}.200", "0.500", n))]
+    texts = [write(events).encode() for write in LAYOUTS.values()]
+    texts.append(
+        b'"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n' + b'"K","Agent 4","k",1,2\n' * 30
+    )
+    splinters = (b'"', b"{", b"}", b"]", b"[", b",", b"nan", b"null", b"-1", b"1e9999", b"\\u12", b"\r", b"9" * 25)
+    for _ in range(40):
+        text = bytearray(chance.choice(texts))
+        for _ in range(chance.choice((1, 5, 50))):
+            at = chance.randrange(len(text))
+            if chance.random() < 0.5:
+                text[at] = chance.randrange(256)
+            else:
+                text[at : at + chance.choice((0, 0, 40))] = chance.choice(splinters)
+        with contextlib.suppress(InputError):
+            assert read(tmp_path, bytes(text)).events >= 0

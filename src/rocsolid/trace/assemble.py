@@ -104,9 +104,10 @@ def counted(values: list[tuple[str, str, float]]) -> Mapping[str, Mapping[str, t
 def number(value: object) -> int:
     """A whole number from what a file holds: 4, "4", "Agent 4"; -1 for none."""
     try:
-        return int(str(value).rsplit(" ", 1)[-1])
+        found = int(str(value).rsplit(" ", 1)[-1])
     except ValueError:
         return -1
+    return found if abs(found) < 2**62 else -1
 
 
 def shape_of(grid: tuple[object, ...], block: tuple[object, ...], **more: object) -> str:

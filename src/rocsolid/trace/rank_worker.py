@@ -4,8 +4,19 @@ import json
 import sys
 from pathlib import Path
 
+from rocsolid.errors import InputError
 from rocsolid.model.codec import encode
-from rocsolid.trace.ranks import answer_one
+from rocsolid.model.trace import TraceFile
+from rocsolid.trace.answers import answer
+from rocsolid.trace.read import read_trace
+
+
+def answer_one(file: Path) -> TraceFile | str:
+    """One file in one process; one that is no trace becomes its line."""
+    try:
+        return answer(file, read_trace(file, alone=True))
+    except InputError as refused:
+        return str(refused)
 
 
 def main(out: str, *files: str) -> None:

@@ -1,4 +1,7 @@
-"""Many ranks: each file answered by a process of its own, then set side by side."""
+"""Many ranks: the files are shared out among processes, and their answers set side by side.
+
+This process only waits for the others, so it imports nothing that is slow.
+"""
 
 import json
 import os
@@ -12,8 +15,6 @@ from typing import Final
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError
 from rocsolid.model.codec import decode
 from rocsolid.model.trace import RankRow, Ranks, TraceFile
-from rocsolid.trace.answers import answer
-from rocsolid.trace.read import read_trace
 
 _TRACES: Final = ("*.json", "*.json.gz", "*.db")
 
@@ -37,18 +38,12 @@ def answer_all(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[
     return answers, tuple(result for result in results if isinstance(result, str))
 
 
-def answer_one(file: Path) -> TraceFile | str:
-    """One file in one process; one that is no trace becomes its line."""
-    try:
-        return answer(file, read_trace(file, alone=True))
-    except InputError as refused:
-        return str(refused)
-
-
 def _over_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
     """As many processes as cores, each with about as many bytes to read."""
     workers = min(os.cpu_count() or 1, len(files))
     if workers < 2:  # noqa: PLR2004 - one is ourselves
+        from rocsolid.trace.rank_worker import answer_one
+
         yield from map(answer_one, files)
         return
     heaps: list[list[Path]] = [[] for _ in range(workers)]
@@ -101,6 +96,8 @@ def _over_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
         import ray
     except ImportError as missing:
         raise MissingExtraError(feature="--engine ray", extra="ray") from missing
+    from rocsolid.trace.rank_worker import answer_one
+
     ray.init(ignore_reinit_error=True, log_to_driver=False)
     remote: Callable[..., object] = ray.remote(answer_one).remote
     yield from ray.get([remote(file) for file in files])

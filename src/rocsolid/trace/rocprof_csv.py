@@ -72,8 +72,8 @@ def _read(file: Path, found: Assembler) -> None:
 
 
 def _rows(text: str, found: Assembler) -> Iterator[Row]:
-    """Rows by column, whose names differ in case between writers; a short row is broken."""
-    lines = csv.reader(io.StringIO(text.replace("\0", "")))
+    """Rows by column, whose names differ in case between writers; a row that does not fit them is broken."""
+    lines = _lines(text, found)
     names = [name.strip().lower() for name in next(lines, [])]
     for line in lines:
         if not line:
@@ -83,6 +83,18 @@ def _rows(text: str, found: Assembler) -> Iterator[Row]:
             found.events += 1
             continue
         yield dict(zip(names, line, strict=True))
+
+
+def _lines(text: str, found: Assembler) -> Iterator[list[str]]:
+    reader = csv.reader(io.StringIO(text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")))
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:  # a field without an end
+            found.skipped += 1
+            found.events += 1
 
 
 def _kernel(row: Row, found: Assembler) -> None:

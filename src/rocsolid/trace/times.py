@@ -1,7 +1,7 @@
 """Times as they are written, to whole nanoseconds, exactly."""
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -68,8 +68,9 @@ def _one_by_one(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
     for number, text in enumerate(texts):
         try:
             value = Decimal(bytes(text).decode())
-        except (InvalidOperation, ValueError):
+            usable = value.is_finite() and abs(value) <= Decimal(_LARGEST_US)
+        except (ArithmeticError, ValueError):
             continue
-        if value.is_finite() and abs(value) <= Decimal(_LARGEST_US):
+        if usable:
             found[number], good[number] = int((value * 1000).to_integral_value()), True
     return found, good
