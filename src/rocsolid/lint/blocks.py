@@ -20,6 +20,7 @@ TRACING: Final = frozenset(
     }
 )
 CAPTURING: Final = frozenset({"is_current_stream_capturing", "is_capturing", "is_in_cuda_graph_capture"})
+CAPTURE_BLOCKS: Final = frozenset({"torch.cuda.graph", "torch.cuda.graphs.graph"})
 
 
 def make_block(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rocsolid.lint.allow import allows
 from rocsolid.lint.facts import Facts, Passed, Seen
-from rocsolid.lint.regions import roots, wrappers
+from rocsolid.lint.regions import has_capture, roots, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
 # Bodies that torch.compile does not trace into.
@@ -58,7 +58,7 @@ def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) ->
         wrappers=tuple(wrappers(source)),
         passed=tuple(_passed(source)),
         reads=tuple(sorted(set(_reads(source)))),
-        captures=any(s.block is not None and s.block.captured for sites in source.calls.values() for s in sites),
+        captures=has_capture(source),
         body_text=json.dumps(_body_data(source), separators=(",", ":")),
     )
 

@@ -4,10 +4,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rocsolid.lint.blocks import branch_block, decides, make_block
+from rocsolid.lint.blocks import CAPTURE_BLOCKS, branch_block, decides, make_block
 from rocsolid.model.source import Block, Item, Scope, Site, Source, Write, full_name
 
-CAPTURE_BLOCKS: Final = frozenset({"torch.cuda.graph", "torch.cuda.graphs.graph"})
 # Local names for these are followed, so that `config = torch._inductor.config` is no way out.
 _FOLLOWED: Final = ("torch.", "triton.")
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)

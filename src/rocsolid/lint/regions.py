@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rocsolid.lint.blocks import CAPTURE_BLOCKS
 from rocsolid.model.source import Region, Scope, Site, Source
 
 COMPILERS: Final = {
@@ -86,13 +87,18 @@ def _dotted(node: ast.expr) -> str:
     return ".".join([node.id, *reversed(parts)])
 
 
+def has_capture(source: Source) -> bool:
+    """Whether a file may capture anything, told cheaply."""
+    return "capture_begin" in source.text or any(item.name in CAPTURE_BLOCKS for item in source.withs)
+
+
 def wrappers(source: Source) -> Iterator[Wrapper]:
     """Functions that hand one of their parameters to a compiler, or call it in the body of a capture."""
     for name, region in COMPILERS.items():
         for site in source.calls_to(name):
             if site.call.args and isinstance(site.call.args[0], ast.Name):
                 yield from _parameter(site, site.call.args[0].id, region)
-    for sites in source.calls.values():
+    for sites in source.calls.values() if has_capture(source) else ():
         for site in sites:
             if site.block is not None and site.block.captured and isinstance(site.call.func, ast.Name):
                 yield from _parameter(site, site.call.func.id, Region.CAPTURED)

@@ -15,6 +15,8 @@ CONFIGS: Final = {
     "torch.compiler.config": "compiler",
     "torch.fx.experimental._config": "fx",
 }
+# Without one of these a file moves no setting; most files have none, and are not looked through.
+_SIGNS: Final = ("_inductor", "_dynamo", "_functorch", "compiler", "inductor_config", "dynamo_config", "experimental")
 COMPILES: Final = ("torch.compile", "torch.compiler.compile")
 # How guides and code bases call these modules, for a piece of source that does not show its imports.
 _HABITS: Final = {"inductor_config": "torch._inductor.config", "dynamo_config": "torch._dynamo.config"}
@@ -57,7 +59,7 @@ def moves(source: Source) -> tuple[Move, ...]:
 
 
 def _moves(source: Source) -> Iterator[Move]:
-    if "config" in source.text:
+    if any(word in source.text for word in _SIGNS):
         for write in source.writes:
             owner, name = config_name(write.name)
             if owner and isinstance(write.target, ast.Attribute):
