@@ -16,7 +16,17 @@ PREFIX: Final = "ROCSOLID_"
 # Variables of rocsolid's that are no settings.
 OWN: Final = frozenset(
     PREFIX + name
-    for name in ("LEDGER", "CI", "RUN_PROFILE", "RUN_PLAN", "RUN_DEADLINE", "RUN_REPORT", "RUN_HOME", "RUN_ANYWHERE")
+    for name in (
+        "LEDGER",
+        "CI",
+        "TRIAL",
+        "RUN_PROFILE",
+        "RUN_PLAN",
+        "RUN_DEADLINE",
+        "RUN_REPORT",
+        "RUN_HOME",
+        "RUN_ANYWHERE",
+    )
 )
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
