@@ -49,7 +49,7 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
             raise UnknownNameError(kind="variable", name=name, known=[*known, *OWN])
         decisions[setting.id] = Decision(
             id=setting.id,
-            value=_parsed(setting, name, text),
+            value=parsed(setting, name, text),
             channel=setting.channel,
             why=f"{name} is set in the environment.",
             profile="variable",
@@ -58,7 +58,8 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
     return replace(plan, decisions=tuple(decisions.values()))
 
 
-def _parsed(setting: Setting, name: str, text: str) -> Value:
+def parsed(setting: Setting, name: str, text: str) -> Value:
+    """A setting's value from text; `name` is what the user wrote, for the error."""
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None

@@ -16,7 +16,7 @@ Ending
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Answered(Ending):
     """It returned a value, which is what JSON can hold."""
 
     kind: ClassVar[str] = "answered"
-    value: object = None
+    value: Any = None
     clean: bool = True  # False: it crashed after it had answered, as drivers do when they are torn down
 
     @property

@@ -10,11 +10,12 @@ import torch
 
 from rocsolid.model.optimized import OptimizeReport
 from rocsolid.model.plan import Plan
-from rocsolid.optimize.contest import EAGER, Entrant, judge, kept, named, run_race, set_up
+from rocsolid.optimize.contest import EAGER, Entrant, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
-from rocsolid.optimize.regions import Regional, repeated_regions
+from rocsolid.runtime.answers import kept
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
+from rocsolid.runtime.regions import Regional, repeated_regions
 
 _RACE_S: Final = 20.0
 Capture = Callable[[Callable[..., Any]], Captured]

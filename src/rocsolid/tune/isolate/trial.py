@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import rocsolid
 from rocsolid.errors import CannotRunError
 from rocsolid.model import ending as endings
 from rocsolid.model.codec import decode
@@ -24,7 +23,7 @@ from rocsolid.tune.isolate.tree import carriers
 _KINDS: Final = {
     kind.kind: kind for kind in vars(endings).values() if isinstance(kind, type) and issubclass(kind, Ending)
 }
-_SOURCE: Final = str(Path(rocsolid.__file__).parents[1])
+_SOURCE: Final = str(Path(endings.__file__).parents[2])
 _MB: Final = 1 << 20
 
 
