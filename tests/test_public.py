@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, optimizing, probing, safety
+from rocsolid.api import capturing, explaining, optimizing, probing, safety, tuning
 
 NAMES = [
     "Bucket",
@@ -18,6 +18,7 @@ NAMES = [
     "Finding",
     "Plan",
     "RocsolidError",
+    "ab",
     "apply",
     "capture",
     "check",
@@ -29,6 +30,7 @@ NAMES = [
     "optimize",
     "probe",
     "resolve",
+    "tune",
 ]
 
 
@@ -66,7 +68,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety, capturing, optimizing):
+    for module in (probing, explaining, safety, capturing, optimizing, tuning):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import apply as apply
     from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
     from rocsolid.api.safety import guard as guard
+    from rocsolid.api.tuning import ab as ab
+    from rocsolid.api.tuning import tune as tune
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
@@ -35,6 +37,7 @@ _HOMES = {
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
+    "ab": "rocsolid.api.tuning",
     "apply": "rocsolid.api.safety",
     "capture": "rocsolid.api.capturing",
     "check": "rocsolid.api.probing",
@@ -46,6 +49,7 @@ _HOMES = {
     "optimize": "rocsolid.api.optimizing",
     "probe": "rocsolid.api.probing",
     "resolve": "rocsolid.api.probing",
+    "tune": "rocsolid.api.tuning",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
 

@@ -19,6 +19,8 @@ COMMANDS: Final = {
     "explain": "the page of a rule, a setting, a profile or a known problem",
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
+    "tune": "find the settings that are really best for a workload, in processes that may die",
+    "ab": "compare two profiles, plans or settings on one workload",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.cli.records import read_probe, render
+from rocsolid.cli.records import render_any
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, then render as the command that wrote it would."""
-    record = read_probe(read(args.file), str(args.file))
-    write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    text = read(args.file)
+    shown = render_any(text, str(args.file), args.output, verbose=args.verbose, to_file=args.out is not None)
+    write(shown, args.out)
     return 0

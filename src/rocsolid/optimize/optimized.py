@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.optimized import OptimizeReport
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Plan, Tuned
 from rocsolid.optimize.contest import EAGER, Entrant, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
 from rocsolid.runtime.answers import kept
@@ -98,9 +98,19 @@ def candidates(
     if repeated_regions(model):
         plain["compiled by region"] = by_region
     plain["compiled"] = whole
-    if capture is None:
-        return plain
-    return plain | {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+    every = dict(plain)
+    if capture is not None:
+        every |= {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+    return _tuned_only(every, plan.tuned) if plan.tuned else every
+
+
+def _tuned_only(
+    every: Mapping[str, Callable[[], Callable[..., Any]]], tuned: Tuned
+) -> Mapping[str, Callable[[], Callable[..., Any]]]:
+    """Of a tuned plan only the form that won, beside eager; all of them where it cannot be had here."""
+    form = {"regional": "compiled by region"}.get(tuned.form, tuned.form)
+    wanted = f"{form}, graph" if tuned.graph else form
+    return {name: make for name, make in every.items() if name in (EAGER, wanted)} if wanted in every else every
 
 
 def _captured(capture: Capture, make: Callable[[], Callable[..., Any]]) -> Callable[[], Captured]:

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -26,6 +27,7 @@ from rocsolid.tune.checking import Checker, Inputs
 from rocsolid.tune.isolate.child import Reporter
 
 _SAMPLES: Final = 8
+_BLOCK_MS: Final = 60.0  # about how long a turn in a race may take
 _REPLAYS: Final = 20  # of a captured variant
 
 
@@ -64,7 +66,8 @@ def measure(
         calls = calls_per_sample(call, warmups=3)
         samples = [clock.sample(call, calls) for _ in range(_SAMPLES)]
         if stay:
-            reporter.serve(lambda asked: [clock.sample(call, calls) for _ in range(int(asked["samples"]))])
+            block = max(1, min(_SAMPLES, int(_BLOCK_MS / max(median(samples) * calls, 1e-6))))
+            reporter.serve(lambda _: median(clock.sample(call, calls) for _ in range(block)))
         reporter.phase("verify")
         checker.check(function)  # what was right before the clock must be right after it
     return {

@@ -71,6 +71,7 @@ class Trial:
         self.folder = folder
         self._on_phase = on_phase
         self._ending: Ending | None = None
+        self._serves = False
         folder.mkdir(parents=True, exist_ok=True)
         spec = {**asdict(errand), "unset": list(errand.unset), "folder": str(folder), "token": self.token}
         file = folder / "spec.json"
@@ -84,8 +85,10 @@ class Trial:
         )
 
     def ready(self) -> bool:
-        """Wait until it serves; False when it ended before."""
-        return self._until("ready") is not None
+        """Wait until it serves; False when it ended before. May be asked again."""
+        if not self._serves:
+            self._serves = self._until("ready") is not None
+        return self._serves and self._ending is None
 
     def ask(self, **request: object) -> object | None:
         """Put a request to a trial that serves; None when it ended instead of answering."""
