@@ -69,7 +69,7 @@ def _race_plot(study: Study) -> str:
 
 
 def _race_table(study: Study) -> str:
-    headings = ["variant", "time", "beside the start", "pays after", "rounds", "processes", "remark"]
+    headings = ["variant", "time", "beside the start", "pays after", "measured in", "remark"]
     return table(
         "finals", headings, [("moved" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
     )
@@ -81,8 +81,7 @@ def _race_row(finalist: Finalist) -> list[str]:
         str(finalist.timing or ""),
         str(finalist.against_start or ""),
         "" if calls is None else f"{calls} calls",
-        str(finalist.rounds),
-        str(finalist.processes),
+        f"{finalist.rounds} rounds, {finalist.processes} processes",
         finalist.out,
     ]
     return [f"<code>{escape(finalist.name)}</code>", *(escape(cell) for cell in cells)]

@@ -4,6 +4,7 @@ This runs in a process of its own, and what it returns is plain data.
 """
 
 import platform
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -13,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.errors import CannotRunError, CaptureError
-from rocsolid.measure.clock import calls_per_sample, clock_here
+from rocsolid.measure.clock import Clock, calls_per_sample, clock_here
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload, load_workload
@@ -28,6 +29,7 @@ from rocsolid.tune.isolate.child import Reporter
 
 _SAMPLES: Final = 8
 _BLOCK_MS: Final = 60.0  # about how long a turn in a race may take
+_PAUSE_S: Final = 0.03
 _REPLAYS: Final = 20  # of a captured variant
 
 
@@ -63,11 +65,10 @@ def measure(
         def call() -> None:
             checker.first.call(function)
 
-        calls = calls_per_sample(call, warmups=3)
-        samples = [clock.sample(call, calls) for _ in range(_SAMPLES)]
+        block = _block(clock, call)
+        samples = [block() for _ in range(_SAMPLES)]
         if stay:
-            block = max(1, min(_SAMPLES, int(_BLOCK_MS / max(median(samples) * calls, 1e-6))))
-            reporter.serve(lambda _: median(clock.sample(call, calls) for _ in range(block)))
+            reporter.serve(lambda _: block())
         reporter.phase("verify")
         checker.check(function)  # what was right before the clock must be right after it
     return {
@@ -79,6 +80,20 @@ def measure(
         "error": error,
         **_where(),
     }
+
+
+def _block(clock: Clock, call: Callable[[], None]) -> Callable[[], float]:
+    """A turn: the middle of a few samples after a short pause, since what disturbs one sample disturbs its neighbour."""
+    calls = calls_per_sample(call, warmups=3)
+    longest_ms = max(clock.sample(call, calls) * calls, 1e-6)
+    few = max(1, min(_SAMPLES, int(_BLOCK_MS / longest_ms)))
+    order = random.Random(0)  # noqa: S311 - a pause, no secret
+
+    def block() -> float:
+        time.sleep(order.uniform(0, _PAUSE_S))
+        return median(clock.sample(call, calls) for _ in range(few))
+
+    return block
 
 
 def _made(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
