@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import guard as guard
     from rocsolid.api.tracing import compare as compare
     from rocsolid.api.tracing import trace as trace
+    from rocsolid.api.tuning import ab as ab
+    from rocsolid.api.tuning import tune as tune
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
@@ -43,6 +45,7 @@ _HOMES = {
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
+    "ab": "rocsolid.api.tuning",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit",
     "breaks": "rocsolid.api.observing",
@@ -61,6 +64,7 @@ _HOMES = {
     "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
     "trace": "rocsolid.api.tracing",
+    "tune": "rocsolid.api.tuning",
     "vendor_op": "rocsolid.ops.vendor",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same

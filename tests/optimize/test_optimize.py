@@ -14,9 +14,9 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
-from rocsolid.optimize.contest import error_against
 from rocsolid.optimize.examples import Example, examples_of
-from rocsolid.optimize.regions import Regional, repeated_regions
+from rocsolid.runtime.answers import error_against
+from rocsolid.runtime.regions import Regional, repeated_regions
 
 pytestmark = pytest.mark.torch
 

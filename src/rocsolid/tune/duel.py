@@ -1,0 +1,48 @@
+"""Two sides of one workload, straight against each other."""
+
+from collections.abc import Callable
+
+from rocsolid.errors import CannotRunError
+from rocsolid.measure.knockout import Rules, knockout
+from rocsolid.model.study import Duel
+from rocsolid.tune.space import Choices
+from rocsolid.tune.trials import Job, Resident
+
+
+def run_duel(
+    sides: tuple[tuple[str, Job, Choices], tuple[str, Job, Choices]],
+    rules: Rules,
+    least_gain: float,
+    told: Callable[[str], None],
+) -> Duel:
+    """Race the two with a control of the first; raises CannotRunError when either cannot be measured."""
+    lanes: dict[str, Resident] = {}
+    try:
+        for key, (_, job, choices) in zip("ab", sides, strict=True):
+            lanes[key] = Resident(job, choices, key, told)
+        lanes["control"] = Resident(sides[0][1], sides[0][2], "control", told)
+        raced = knockout(
+            {key: lanes[key] for key in "ab"},
+            lanes["control"],
+            rules,
+            lambda number, _: told(f"round {number + 1} of {rules.rounds}"),
+        )
+        where = {key: lanes[key].finish() for key in "ab"}
+        for key, (name, _, _) in zip("ab", sides, strict=True):
+            if lanes[key].out or key not in raced.samples_ms:
+                msg = f"{key} ({name}) cannot be measured: {lanes[key].out}"
+                raise CannotRunError(msg)
+    finally:
+        for lane in lanes.values():
+            lane.cancel()
+    return Duel(
+        workload=sides[0][1].workload,
+        a=sides[0][0],
+        b=sides[1][0],
+        timing_a=raced.timing("a"),
+        timing_b=raced.timing("b"),
+        b_against_a=raced.beside("a", "b", least_gain),
+        rounds=len(raced.samples_ms["a"]),
+        processes=lanes["a"].processes,
+        where=where["a"],
+    )
