@@ -106,6 +106,22 @@ def test_lengths_that_are_equal_by_chance_are_told_apart(place: Any) -> None:
         agree(g(text, image), join(text, image))
 
 
+def test_a_compiled_function_of_whole_numbers_is_checked_at_the_sizes_it_was_compiled_for(place: Any) -> None:
+    seen: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        seen.extend(x.shape[0] for x in inputs if isinstance(x, torch.Tensor))
+        return graph.forward
+
+    compiled = torch.compile(lambda ids: ids * 2 + 1, backend=backend, dynamic=False)
+    g = place.capture(lambda ids: compiled(ids) * 1, buckets={"ids": rs.Bucket(dim=0, sizes=[8, 16])})
+    for length in (3, 4, 5, 10, 11, 12):
+        ids = torch.randint(1, 9, (length,), device=place.device)
+        assert torch.equal(g(ids), ids * 2 + 1)
+    assert set(seen) == {8, 16}
+    assert g.report().checks == 6
+
+
 def test_two_dimensions_of_one_argument(place: Any) -> None:
     def attend(x: Any, bias: Any) -> Any:
         return torch.softmax(bias, -1) @ x

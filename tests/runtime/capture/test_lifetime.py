@@ -102,6 +102,26 @@ def test_a_module_that_holds_its_own_capture_is_freed_without_the_collector(plac
         gc.enable()
 
 
+def test_a_module_that_holds_its_own_capture_is_watched_itself(place: Any) -> None:
+    class Scaled(torch.nn.Module):  # type: ignore[misc]
+        scale = 1.0
+
+        def forward(self, x: Any) -> Any:
+            return x * self.scale * (2 if self.training else 3)
+
+    module = Scaled().eval()
+    module.scale = 5.0
+    module.forward = place.capture(module.forward)
+    x = place.randn(3)
+    for _ in range(3):
+        assert torch.equal(module(x), x * 15)
+    module.train()
+    assert torch.equal(module(x), x * 10)
+    assert torch.equal(module(x), x * 10)
+    module.scale = 7.0
+    assert torch.equal(module(x), x * 14)
+
+
 def test_a_captured_method_of_a_module_that_nobody_else_holds(place: Any) -> None:
     g, x = place.capture(place.module(torch.nn.Linear(3, 3)).forward), place.randn(2, 3)
     assert torch.equal(g(x), g(x))

@@ -53,22 +53,12 @@ class Checker:
 
     def _eager(self, entry: Entry, inputs: Sequence[Any]) -> list[Leaf]:
         """Results, state and written arguments of an eager run on padded copies of the inputs."""
-        padded = self._padded(inputs)
+        padded = padded_copies(self._call, inputs)
         self._stage.reset()
         args, kwargs = self._call.rebuilt(padded)
         leaves = _copied(results_of(self._function(*args, **kwargs)))
         cut = entry.outputs.cut(leaves, self._call.lengths_by_group)
         return [*cut, *_state(entry), *_leaves("argument", entry.written, padded)]
-
-    def _padded(self, inputs: Sequence[Any]) -> list[Any]:
-        made = []
-        for number, (tensor, spec) in enumerate(zip(inputs, self._call.specs, strict=True)):
-            lengths = [length for length in self._call.lengths if length.tensor == number]
-            buffer = PaddedBuffer(spec, lengths) if lengths else Buffer(spec)
-            with torch.no_grad():
-                buffer.take(tensor)
-            made.append(buffer.tensor.requires_grad_(tensor.requires_grad))
-        return made
 
     def _check_padding(self, entry: Entry, inputs: Sequence[Any]) -> None:
         """Without any graph: whether the padded call, cut back, answers like the call itself."""
@@ -78,7 +68,7 @@ class Checker:
             args, kwargs = self._call.rebuilt(inputs)
             plain = _copied(results_of(self._function(*args, **kwargs)))
             self._stage.reset()
-            args, kwargs = self._call.rebuilt(self._padded(inputs))
+            args, kwargs = self._call.rebuilt(padded_copies(self._call, inputs))
             padded = entry.outputs.cut(_copied(results_of(self._function(*args, **kwargs))), lengths)
         own = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
         allowed = self._options.tolerance
@@ -111,21 +101,44 @@ def recheck(
         inputs=TensorState([]),
     )
     tensors = [leaf.value for leaf in call.tensors]
-    got = [*results_of(entry.replay_on(tensors, call.lengths_by_group)), *_state(entry)]
-    statics = _leaves("argument", entry.written, [static.clone() for static in entry.statics])
+    lengths = call.lengths_by_group
+    got = [*results_of(entry.replay_on(tensors, lengths)), *_state(entry)]
+    got += _leaves("argument", entry.written, entry.statics)
     before.reset()
-    result = function(*call.args, **call.kwargs)
-    eager = [*results_of(result), *_state(entry)]
-    if not call.lengths:
-        got, eager = [*got, *statics], [*eager, *_leaves("argument", entry.written, tensors)]
-    same_length = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input" or not call.lengths]
-    rest = range(len(entry.outputs.plan), len(eager))
-    chosen = [*same_length, *rest]
-    scale = _PADDING_ALLOWANCE if call.lengths else 1.0
-    verdict = compared([eager[n] for n in chosen], [got[n] for n in chosen], tolerance, scale=scale)
+    # At the padded size, so that a compiled function meets no length it was not compiled for.
+    given = padded_copies(call, tensors) if call.lengths else tensors
+    args, kwargs = call.rebuilt(given)
+    result = function(*args, **kwargs)
+    leaves = entry.outputs.cut(results_of(result), lengths)
+    eager = [*leaves, *_state(entry), *_leaves("argument", entry.written, given)]
+    verdict = compared(eager, got, tolerance)
+    if call.lengths:
+        result = _cut_back(entry, leaves, tensors, given)
     entry.checks += 1
     entry.error = max(entry.error or 0.0, verdict.error)
     return result, verdict
+
+
+def _cut_back(entry: Entry, leaves: Sequence[Leaf], tensors: Sequence[Any], padded: Sequence[Any]) -> Any:
+    """The result of a padded call as the caller is to get it, written arguments included."""
+    with torch.no_grad():
+        for number in entry.written:
+            target = tensors[number]
+            target.copy_(padded[number][tuple(slice(0, size) for size in target.shape)])
+    owned = [leaf.value.clone() for leaf, (kind, _) in zip(leaves, entry.outputs.plan, strict=True) if kind == "owned"]
+    return entry.outputs.put_together(owned, tensors)
+
+
+def padded_copies(call: Call, tensors: Sequence[Any]) -> list[Any]:
+    """Copies of a call's tensors as the graph's buffers would hold them."""
+    made = []
+    for number, (tensor, spec) in enumerate(zip(tensors, call.specs, strict=True)):
+        lengths = [length for length in call.lengths if length.tensor == number]
+        buffer = PaddedBuffer(spec, lengths) if lengths else Buffer(spec)
+        with torch.no_grad():
+            buffer.take(tensor)
+        made.append(buffer.tensor.requires_grad_(tensor.requires_grad))
+    return made
 
 
 def _copied(leaves: Sequence[Leaf]) -> list[Leaf]:

@@ -106,7 +106,9 @@ class Outputs:
         return tensor
 
     def cut(self, leaves: Sequence[Leaf], lengths: Mapping[int, int]) -> list[Leaf]:
-        """The leaves of a padded result, with the padding cut off where it follows a length."""
+        """The leaves of a padded result, with the padding cut off where it follows a length; others are left alone."""
+        if len(leaves) != len(self.plan):
+            return list(leaves)
         return [
             Leaf(leaf.path, self._cut(what, leaf.value, lengths)) if kind == "owned" else leaf
             for leaf, (kind, what) in zip(leaves, self.plan, strict=True)

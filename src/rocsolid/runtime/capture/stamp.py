@@ -4,6 +4,7 @@ Looked at on every call: that each module, tensor and number is still held where
 lay, that nothing was added to a module, and each module's training flag. All of it runs in C loops over lists made once.
 """
 
+import weakref
 from operator import getitem, is_
 from typing import Any
 
@@ -14,17 +15,29 @@ from rocsolid.torchapi.fastpath import pointer_check
 _GROWING = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
 
+class _Attributes:
+    """What a module holds itself, looked up without keeping the module alive."""
+
+    def __init__(self, module: "weakref.ref[Any]") -> None:
+        self._module = module
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self._module())[name]
+
+
 class Stamp:
     """What a graph was captured with."""
 
     def __init__(self, sight: Sight, owner: dict[str, Any] | None = None) -> None:
         """`owner` is a dictionary that holds the captured function itself; holding it in turn would keep both alive for ever."""
-        slots = [slot for slot in (*sight.modules, *sight.tensors, *sight.constants) if slot.holder is not owner]
-        slots += [
+        every = [*sight.modules, *sight.tensors, *sight.constants]
+        every += [
             Slot(f"{path}.training".lstrip("."), vars(module), "training", module.training)
             for path, module in sight.training
-            if vars(module) is not owner
         ]
+        slots = [slot for slot in every if slot.holder is not owner]
+        home = next((weakref.ref(module) for _, module in sight.training if vars(module) is owner), None)
+        slots += [slot._replace(holder=_Attributes(home)) for slot in every if slot.holder is owner and home]
         self._slots = [slot for slot in slots if slot.key is not None]
         self._cells = [slot for slot in slots if slot.key is None]
         self._holders = [slot.holder for slot in self._slots]

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from rocsolid.runtime.capture.tree import token
 
 _MOST: Final = 50_000  # values looked at; a function that reaches more is not watched beyond
+_LARGE: Final = 64
 _WRAPPED: Final = ("__wrapped__", "_torchdynamo_orig_callable", "__rocsolid_function__")
 _NOT_INTO: Final = ("torch.", "numpy.", "builtins", "logging", "threading", "collections", "_thread", "_io")
 
@@ -194,7 +195,10 @@ class _Walk:
         pairs: Iterator[tuple[Any, Any]] = iter(held.items()) if isinstance(held, dict) else iter(enumerate(held))
         if not isinstance(held, tuple):
             self._sight.containers.append((path, held))
+        large = len(held) > _LARGE
         for key, value in pairs:
+            if large and token(value) is not None:
+                continue  # a table of words or numbers; watching each on every call would cost more than the call
             self._hold(Slot(f"{path}[{key!r}]", held, key, value))
 
     def _fields(self, path: str, fields: dict[str, Any]) -> None:
