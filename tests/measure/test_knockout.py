@@ -67,7 +67,7 @@ def verdicts(gain: float, repeats: int) -> Counter[Verdict]:
     for seed in range(repeats):
         machine = Machine(1000 + seed)
         lanes = {"a": Process(machine, 1.0), "b": Process(machine, 1 / (1 + gain))}
-        raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=24, drop=False, seed=seed))
+        raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=24, renew_every=6, drop=False, seed=seed))
         seen[raced.beside("a", "b").verdict] += 1
     return seen
 

@@ -73,6 +73,19 @@ def test_every_search_finds_the_best_and_tries_nothing_twice(search: str) -> Non
     assert best.choices["inductor.aggressive_fusion"] is True
 
 
+@pytest.mark.parametrize("search", ["exhaustive", "tpe"])
+def test_a_small_space_is_gone_through_whole(search: str) -> None:
+    if search == "tpe":
+        pytest.importorskip("optuna")
+    assert len(searched(search, cost)) == len(list(small_space().every())) == 17
+
+
+def test_values_are_tried_in_a_compiled_form_also_when_eager_is_faster() -> None:
+    done = searched("one-at-a-time", lambda choices: 1.0 if choices.get("form") == "eager" else 2.0)
+
+    assert "inductor.freezing=True" in [trial.name for trial in done]
+
+
 def test_a_search_goes_on_where_it_was() -> None:
     space = small_space()
     whole = searched("one-at-a-time", cost)

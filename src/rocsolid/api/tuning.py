@@ -110,7 +110,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`.
         b: likewise.
         profile: what values are put on top of.
-        rounds: how often each side is timed; a third of them in each of three processes.
+        rounds: how often each side is timed, in four processes one after the other.
         least_gain: a smaller difference counts as none.
         limits: deadlines of the phases, memory and processes of a trial.
         grad: leave gradients on.
@@ -133,7 +133,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         if start.tuned is not None:
             choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
         sides.append((text, replace(job, folder=job.folder / key), choices))
-    rules = Rules(rounds=rounds, renew_every=max(1, rounds // 3), drop=False, budget_s=3600)
+    rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
     return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
 
 

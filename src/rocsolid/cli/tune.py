@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocsolid.tune.study import Progress
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BAR = 20  # characters
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -109,8 +110,9 @@ def run(args: argparse.Namespace) -> int:
         cold=args.cold,
         file=args.study,
         fresh=args.fresh,
-        progress=progress(),
+        progress=progress(effort.budget_s),
     )
+    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
     study.best.save(args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     sys.stderr.write(f"the plan is in {args.plan}\n")
@@ -163,19 +165,29 @@ def size(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
-def progress() -> "Progress":
-    """One line that is rewritten on a terminal; elsewhere a line for each trial."""
+def progress(budget_s: float = 0.0) -> "Progress":
+    """A bar over the budget with the best so far, rewritten in place on a terminal; elsewhere a line for each trial."""
+    import shutil
+    import time
+
     from rocsolid.tune.study import Progress
 
     on_terminal = sys.stderr.isatty()
+    begun = time.monotonic()
+    best_so_far = ""
 
     def phase(text: str) -> None:
         if on_terminal:
-            sys.stderr.write(f"\r\033[K{text[:100]}")
+            spent = min(1.0, (time.monotonic() - begun) / budget_s) if budget_s else 0.0
+            bar = f"[{'#' * round(_BAR * spent):<{_BAR}}] " if budget_s else ""
+            line = f"{bar}{best_so_far}{text}"
+            sys.stderr.write(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}")
             sys.stderr.flush()
 
     def trial(record: "TrialRecord", done: "Sequence[TrialRecord]", left_s: float) -> None:
+        nonlocal best_so_far
         best = min((t for t in done if t.timing), key=lambda t: t.timing.median_ms if t.timing else 0.0, default=None)
+        best_so_far = f"best {best.timing} · " if best else ""
         came_to = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
         so_far = f"; best {best.timing} ({best.name})" if best else ""
         end = "\r\033[K" if on_terminal else ""

@@ -26,9 +26,9 @@ def study_text(study: Study, terminal: Terminal, *, verbose: bool = False) -> st
 
 def _head(study: Study, terminal: Terminal) -> Iterator[str]:
     where = ", ".join(filter(None, (study.where.get("device"), study.where.get("arch"))))
-    yield terminal.paint(f"{study.winner}: {study.why}", "bold")
+    yield terminal.paint(terminal.wrap(f"{study.winner}: {study.why}"), "bold")
     yield f"{study.workload} on {where}, torch {study.where.get('torch', '?')}, Python {study.where.get('python', '?')}"
-    yield (
+    yield terminal.wrap(
         f"{len(study.trials)} trials by {study.search} from profile {study.profile}, {study.spent_s:.0f} s; {study.ended}; "
         f"noise between equal processes {study.noise:.1%}"
     )
@@ -43,7 +43,7 @@ def _finalist(finalist: Finalist, study: Study, terminal: Terminal) -> str:
         said.append(f"{finalist.against_start} beside the start")
     if finalist.break_even_calls is not None:
         said.append(f"its set-up pays after {finalist.break_even_calls} calls")
-    said.append(f"{finalist.rounds} rounds in {finalist.processes} processes")
+    said.append(f"{finalist.rounds} rounds, {finalist.processes} fresh process{'es' * (finalist.processes != 1)}")
     return terminal.wrap(f"{finalist.name}: {'; '.join(said)}", indent="    ", first=f"{mark} ")
 
 

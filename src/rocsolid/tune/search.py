@@ -1,6 +1,8 @@
 """Which variant to try next, given what was tried: from the history alone, so that a study resumes where it was."""
 
 import itertools
+import math
+import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -13,6 +15,7 @@ from rocsolid.tune.space import FORM, GRAPH, Space, name_of
 Next = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]
 SEARCHES: Final = ("tpe", "one-at-a-time", "exhaustive")
 _WORTH: Final = 0.99  # a value counts as a help when it leaves less than this of the time
+_SMALL: Final = 2000  # points of a space that is gone through
 _ASKS: Final = 60  # of the sampler, before we believe that it has nothing new
 
 
@@ -50,7 +53,8 @@ def _one_at_a_time(space: Space, done: Sequence[TrialRecord]) -> Iterator[dict[s
     """The forms; each value by itself in the best of them; then those that helped, together and all but one."""
     yield from forms(space)
     times = {trial.name: trial.timing.median_ms for trial in done if trial.timing}
-    base = min(forms(space), key=lambda variant: times.get(name_of(variant), float("inf")))
+    compiled = [variant for variant in forms(space) if space.value(variant, FORM) != "eager"]
+    base = min(compiled or forms(space), key=lambda variant: times.get(name_of(variant), float("inf")))
     helped: list[tuple[float, str, Value]] = []
     for knob in space.knobs:
         if knob.id in (FORM, GRAPH):
@@ -65,6 +69,19 @@ def _one_at_a_time(space: Space, done: Sequence[TrialRecord]) -> Iterator[dict[s
     yield space.variant({**base, **best})
     for left_out in best:
         yield space.variant({**base, **{name: value for name, value in best.items() if name != left_out}})
+
+
+def _anywhere(space: Space, seed: int) -> Iterator[dict[str, Value]]:
+    """Variants at random; of a small space all of them."""
+    points = math.prod(len(knob.values) for knob in space.knobs)
+    if points <= _SMALL:
+        everything = list(space.every())
+        random.Random(seed).shuffle(everything)  # noqa: S311 - an order, no secret
+        yield from everything
+        return
+    order = random.Random(seed)  # noqa: S311
+    for _ in range(_SMALL):
+        yield space.variant({knob.id: order.choice(knob.values) for knob in space.knobs})
 
 
 def _tpe(space: Space, seed: int) -> Next:
@@ -105,6 +122,6 @@ def _tpe(space: Space, seed: int) -> Next:
             variant = space.variant({knob.id: knob.values[places[knob.id]] for knob in space.knobs})
             if name_of(variant) not in tried:
                 return variant
-        return _first_new(_one_at_a_time(space, done), done)
+        return _first_new(_anywhere(space, seed + len(done)), done)  # it is sure of its best, and we may look elsewhere
 
     return following
