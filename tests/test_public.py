@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, optimizing, probing, safety
+from rocsolid.api import capturing, dryrunning, explaining, optimizing, probing, safety
 
 NAMES = [
     "Bucket",
@@ -22,6 +22,7 @@ NAMES = [
     "capture",
     "check",
     "compile",
+    "dryrun",
     "every",
     "explain",
     "guard",
@@ -66,7 +67,7 @@ def test_importing_changes_nothing() -> None:
 
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
-    for module in (probing, explaining, safety, capturing, optimizing):
+    for module in (probing, explaining, safety, capturing, optimizing, dryrunning):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

@@ -12,6 +12,7 @@ from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
+    from rocsolid.api.dryrunning import dryrun as dryrun
     from rocsolid.api.explaining import explain as explain
     from rocsolid.api.optimizing import optimize as optimize
     from rocsolid.api.probing import check as check
@@ -39,6 +40,7 @@ _HOMES = {
     "capture": "rocsolid.api.capturing",
     "check": "rocsolid.api.probing",
     "compile": "rocsolid.api.safety",
+    "dryrun": "rocsolid.api.dryrunning",
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "explain": "the page of a rule, a setting, a profile or a known problem",
     "env": "the variables that must be set before a process starts",
     "run": "run a program that nobody may edit, made safe",
+    "dryrun": "compile a workload for a chip that is not here: what each kernel costs, what will not work",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.cli.records import read_probe, render
+from rocsolid.cli.records import read_record, render
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, then render as the command that wrote it would."""
-    record = read_probe(read(args.file), str(args.file))
+    record = read_record(read(args.file), str(args.file))
     write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return 0

@@ -19,9 +19,9 @@ def probe_html(record: ProbeRecord) -> str:
     """Findings, what to run, what was seen, and every setting."""
     env = record.environment
     parts = [
-        _counts(record.findings),
+        counts_html(record.findings),
         "<h2>Findings</h2>",
-        "".join(_finding(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
+        "".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
         "<h2>What to run</h2>",
         f"<pre>{escape(fix_text(record.findings))}</pre>",
         "<h2>What was seen</h2>",
@@ -33,7 +33,8 @@ def probe_html(record: ProbeRecord) -> str:
     return page("What here will hurt me?", subtitle, "\n".join(parts))
 
 
-def _counts(findings: tuple[Finding, ...]) -> str:
+def counts_html(findings: tuple[Finding, ...]) -> str:
+    """How many findings of each severity."""
     items = [
         f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
         for severity, word in _WORDS.items()
@@ -41,7 +42,8 @@ def _counts(findings: tuple[Finding, ...]) -> str:
     return f'<ul class="counts">{"".join(items)}</ul>'
 
 
-def _finding(finding: Finding) -> str:
+def finding_html(finding: Finding) -> str:
+    """One finding, folded unless it matters."""
     kind = finding.severity.name.lower()
     opened = " open" if finding.severity > Severity.INFO else ""
     rows = [("why", finding.why), ("fix", finding.cure), ("check", finding.check), ("cause", finding.cause)]

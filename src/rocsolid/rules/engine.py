@@ -35,6 +35,7 @@ _FOLDERS: Final = {
     "KNO": "machine",
     "ACT": "machine",
     "GRD": "runtime",
+    "DRY": "dryrun",
 }
 
 
