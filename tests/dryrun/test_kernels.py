@@ -1,17 +1,19 @@
 """Kernels of a file, compiled alone: four planted mistakes are found, each with its line, and a crash costs one kernel."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import run_cli
+from tests.support import in_ci, run_cli
 
 from rocsolid.api.dryrunning import dryrun_kernels
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.dryrun.signatures import parse_signature
-from rocsolid.errors import InputError, UnknownNameError, UsageError
+from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.dryrun import DryRunRecord
 from rocsolid.model.finding import Finding, Severity
 
+needs_triton = pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed")
 PLANTED = """
 import triton
 import triton.language as tl
@@ -72,7 +74,7 @@ def found(record: DryRunRecord, code: str, kernel: str) -> Finding:
     return next(f for f in record.findings if f.code == code and f.subject == f"gfx942 {kernel}")
 
 
-@pytest.mark.torch
+@needs_triton
 @pytest.mark.parametrize(
     ("code", "kernel", "severity"),
     [
@@ -92,7 +94,7 @@ def test_a_planted_mistake_is_found_with_its_line(
     assert finding.severity is severity
 
 
-@pytest.mark.torch
+@needs_triton
 def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord) -> None:
     """The kernels after the one with PTX are there all the same."""
     run = planted.runs[0]
@@ -110,7 +112,7 @@ def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord
     assert dot.lds_bytes > dot.lds_limit_bytes == 65536
 
 
-@pytest.mark.torch
+@needs_triton
 def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
     cache = str(file.parent / "cache")
     ran = run_cli("dryrun", "kernels", str(file), "--cache", cache)
@@ -118,12 +120,6 @@ def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "--kernel 'narrow(x=type, y=type, BLOCK=…)'" in ran.err
-
-
-@pytest.mark.torch
-def test_a_wrong_kernel_or_argument_is_named(file: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown kernel in .*planted\.py 'narow'; did you mean 'narrow'"):
-        dryrun_kernels(file, signatures=[KernelSignature(name="narow")], cache=file.parent / "cache")
 
 
 def test_signatures_are_read_from_one_line() -> None:

@@ -1,16 +1,21 @@
 """A model traced and compiled for chips that are not here; one trace is shared among the tests."""
 
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import in_ci
 
 import rocsolid as rs
 from rocsolid.errors import CannotRunError, InputError, TimedOutError, UnknownNameError, UsageError
 from rocsolid.model.dryrun import DryRun, DryRunRecord
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed"),
+]
 
 WORKLOADS = """
 import torch

@@ -9,7 +9,7 @@ from rocsolid.catalog.chips import chip
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.dryrun.request import KernelSignature, Request
 from rocsolid.dryrun.runs import Surroundings, default_cache, pair_note, run_request
-from rocsolid.errors import UsageError
+from rocsolid.errors import InputError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord
 from rocsolid.model.environment import Answer, Device
@@ -73,6 +73,9 @@ def dryrun(  # noqa: PLR0913 - all but two of them keywords
         msg = f"unknown mode {mode!r}; there are {', '.join(MODES)}"
         raise UsageError(msg)
     name = WorkloadName.parse(workload)
+    if not name.file.is_file():
+        msg = f"the workload's file {name.file} {'is a folder' if name.file.is_dir() else 'does not exist'}"
+        raise InputError(msg)
     note = pair_note()
     around = _around(cache, deadline_s, progress)
 

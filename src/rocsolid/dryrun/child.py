@@ -13,7 +13,7 @@ from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
-from rocsolid.torchapi.pretend import pretend
+from rocsolid.torchapi.pretend import pretend, pretend_driver
 
 
 def main(request_file: Path, answer_file: Path) -> None:
@@ -30,7 +30,6 @@ def main(request_file: Path, answer_file: Path) -> None:
 
 def _run(request: Request) -> DryRun:
     target = chip(request.target)
-    pretend(target, Path(request.guard) if request.guard else None)
     quiet_compilers()
     shared = Compiling(
         chip=target,
@@ -42,9 +41,11 @@ def _run(request: Request) -> DryRun:
     if request.file:
         from rocsolid.dryrun.user_kernels import kernels_of_file
 
+        pretend_driver(target)
         return kernels_of_file(request, shared)
     from rocsolid.dryrun.tracing import trace
 
+    pretend(target, Path(request.guard) if request.guard else None)
     return trace(request, shared)
 
 

@@ -68,7 +68,7 @@ def pair_note() -> str:
 
 def run_request(request: Request, around: Surroundings) -> DryRun:
     """Ask a child; a compiler that crashes it costs one configuration, not the run."""
-    guard = build_guard(around.cache)
+    guard = build_guard(around.cache) if request.workload else None
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         for attempt in range(_MOST_CRASHES + 1):
             journal = Path(folder) / f"journal-{attempt}"

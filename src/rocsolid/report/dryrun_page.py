@@ -59,7 +59,7 @@ def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
             cells = [f"<code>{escape(kernel.name)}</code>", *map(escape, config_cells(config))]
             used = config.resources
             if used is None:
-                cells[2] = f'<span class="critical">{escape(config.error)}</span>'
+                cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
             yield "moved" if used is None or used.spills or not used.fits else "", cells
 
 

@@ -79,7 +79,9 @@ def pretend(chip: Chip, guard: Path | None) -> Any:
     torch.version.hip, torch.version.cuda = (HIP, None) if rocm else (None, CUDA)
     _replace_device_module(torch, chip)
     _register_factories(torch)
-    _replace_driver(torch, chip)
+    pretend_driver(chip)
+    _SET_DRIVER.reach()
+    sys.modules["torch._inductor.runtime.triton_helpers"].set_driver_to_gpu = lambda: None  # type: ignore[attr-defined]
     _FAKE_MODE.reach()
     fake = sys.modules["torch._subclasses.fake_tensor"]
     fake.FakeTensorMode.avoid_device_init = property(lambda _: True)
@@ -214,7 +216,8 @@ def _register_factories(torch: Any) -> None:
     _keep.append(library)
 
 
-def _replace_driver(torch: Any, chip: Chip) -> None:
+def pretend_driver(chip: Chip) -> None:
+    """Make Triton compile for that chip; all that kernels of a file need."""
     import triton
     from triton.backends.compiler import GPUTarget
 
@@ -223,14 +226,18 @@ def _replace_driver(torch: Any, chip: Chip) -> None:
     target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront)
     driver = SimpleNamespace(
         get_current_target=lambda: target,
-        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_active_torch_device=_device,
         get_current_device=lambda: 0,
         get_current_stream=lambda *_: 0,
-        get_device_interface=lambda: torch.cuda,
+        get_device_interface=lambda: sys.modules["torch"].cuda,
     )
     triton.runtime.driver.set_active(driver)
-    _SET_DRIVER.reach()
-    sys.modules["torch._inductor.runtime.triton_helpers"].set_driver_to_gpu = lambda: None  # type: ignore[attr-defined]
+
+
+def _device() -> Any:
+    import torch
+
+    return torch.device("cuda", 0)
 
 
 def _configure() -> None:
