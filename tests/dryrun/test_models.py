@@ -192,7 +192,8 @@ def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
     with pytest.raises(CannotRunError) as error:
         dry(folder, "wrong")
 
-    assert "w.py:wrong cannot be traced: " in str(error.value)
+    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:53: RuntimeError" in str(error.value)
+    assert "same reduction dim" in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -1,12 +1,13 @@
 """Traces a workload on the pretended device, and compiles every kernel that comes of it. Runs in the child."""
 
 import functools
+import re
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.catalog.extern import library_of
 from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
@@ -39,6 +40,9 @@ from rocsolid.torchapi.lowering import (
     watch_lowering,
 )
 from rocsolid.torchapi.pretend import fake_mode, needs_values
+
+_LONGEST: Final = 400
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def trace(request: Request, shared: Compiling) -> DryRun:
@@ -97,9 +101,11 @@ def _call(request: Request) -> str:
 def _own_line(error: BaseException, workload: str) -> str:
     """Where in the workload's file it happened, for a sentence."""
     file = Path(WorkloadName.parse(workload).file)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
-    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    said = str(error).partition("from user code:")[2]  # dynamo traces the program without running its frames
+    frames = [(name, int(line)) for name, line in _FRAME.findall(said)]
+    frames = frames or [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [f"{name}:{line}" for name, line in frames if Path(name) in (file, file.resolve())]
+    return f" at {own[-1]}" if own else ""
 
 
 def _loss(out: Any) -> Any:
@@ -123,10 +129,12 @@ def _loss(out: Any) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    inner = getattr(error, "inner_exception", None)  # a compiler's error comes wrapped in dynamo's
-    error = inner if isinstance(inner, BaseException) else error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else '(no message)'}"[:400]
+    # What a compiler or an operation says comes wrapped in dynamo's errors, often more than once.
+    while isinstance(inner := getattr(error, "inner_exception", None) or error.__cause__, BaseException):
+        error = inner
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
+    got = next((line.partition(": got ")[2] for line in lines if line.startswith("Explanation:")), "")
+    return (got or f"{type(error).__name__}: {lines[0]}")[:_LONGEST]
 
 
 def _graph(graph: LoweredGraph, chip: Chip) -> DryGraph:
