@@ -56,7 +56,9 @@ def _run(run: DryRun, against: DryRun | None) -> Iterator[str]:
 def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
     for kernel in run.kernels:
         for config in kernel.configs:
-            cells = [f"<code>{escape(kernel.name)}</code>", *map(escape, config_cells(config))]
+            label, *figures = map(escape, config_cells(config))
+            cells = [f"<code>{escape(kernel.name)}</code>", label]
+            cells += [f'<span class="number">{figure}</span>' for figure in figures]
             used = config.resources
             if used is None:
                 cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
