@@ -10,7 +10,18 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, linting, observing, optimizing, probing, safety, tracing, tuning
+from rocsolid.api import (
+    capturing,
+    dryrunning,
+    explaining,
+    linting,
+    observing,
+    optimizing,
+    probing,
+    safety,
+    tracing,
+    tuning,
+)
 from rocsolid.ops import audit, patching, vendor
 
 NAMES = [
@@ -27,6 +38,7 @@ NAMES = [
     "check",
     "compare",
     "compile",
+    "dryrun",
     "every",
     "explain",
     "guard",
@@ -90,6 +102,7 @@ def test_docstring_examples_run() -> None:
         tracing,
         linting,
         tuning,
+        dryrunning,
     ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0

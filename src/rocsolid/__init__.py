@@ -12,6 +12,7 @@ from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
+    from rocsolid.api.dryrunning import dryrun as dryrun
     from rocsolid.api.explaining import explain as explain
     from rocsolid.api.linting import lint as lint
     from rocsolid.api.observing import breaks as breaks
@@ -53,6 +54,7 @@ _HOMES = {
     "check": "rocsolid.api.probing",
     "compare": "rocsolid.api.tracing",
     "compile": "rocsolid.api.safety",
+    "dryrun": "rocsolid.api.dryrunning",
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",

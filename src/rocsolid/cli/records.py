@@ -7,6 +7,7 @@ from rocsolid.errors import InputError, UsageError
 from rocsolid.model.capture import CAPTURE_SCHEMA, CaptureReport
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakReport, CompileLog
+from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.finding import Finding
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
@@ -27,9 +28,19 @@ KINDS: Mapping[str, type] = {
     LINT_SCHEMA: LintRecord,
     STUDY_SCHEMA: Study,
     DUEL_SCHEMA: Duel,
+    DRYRUN_SCHEMA: DryRunRecord,
 }
 Record = (
-    ProbeRecord | CompileLog | BreakReport | TraceRecord | CaptureReport | OptimizeReport | LintRecord | Study | Duel
+    ProbeRecord
+    | CompileLog
+    | BreakReport
+    | TraceRecord
+    | CaptureReport
+    | OptimizeReport
+    | LintRecord
+    | Study
+    | Duel
+    | DryRunRecord
 )
 
 
@@ -67,6 +78,8 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render_optimize(record, form)
     if isinstance(record, Study):
         return render_study(record, form, verbose=verbose, to_file=to_file)
+    if isinstance(record, DryRunRecord):
+        return render_dryrun(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, Duel):
         return render_duel(record, form, to_file=to_file)
     if isinstance(record, CaptureReport):
@@ -214,6 +227,27 @@ def render_duel(duel: Duel, form: str, *, to_file: bool = False) -> str:
         return duel_text(duel, _terminal(to_file=to_file))
 
     return _in_form(form, "comparisons of two", text=text, json=duel.json)
+
+
+def render_dryrun(record: DryRunRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """A dry run in one of the forms."""
+
+    def page() -> str:
+        from rocsolid.report.dryrun_page import dryrun_html
+
+        return dryrun_html(record)
+
+    def text() -> str:
+        from rocsolid.report.dryrun_text import dryrun_text
+
+        return dryrun_text(record, _terminal(to_file=to_file), verbose=verbose)
+
+    def json() -> str:
+        from rocsolid.report.dryrun_text import dryrun_json
+
+        return dryrun_json(record)
+
+    return _in_form(form, "dry runs", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
 
 
 def render_lint(record: LintRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
