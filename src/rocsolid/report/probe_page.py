@@ -33,6 +33,7 @@ def probe_html(record: ProbeRecord) -> str:
 
 
 def counts_html(findings: tuple[Finding, ...]) -> str:
+    """How many findings there are of each severity."""
     items = [
         f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
         for severity, word in _WORDS.items()
