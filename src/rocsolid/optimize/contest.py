@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.errors import first_line
 from rocsolid.measure.race import Race, race
 from rocsolid.model.optimized import Candidate, Outcome
 from rocsolid.model.timing import Verdict
@@ -77,7 +78,7 @@ def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], 
             refused = function.report().refusals
             outcome, why = Outcome.FAILED, refused[0].detail if refused else "nothing was captured"
     except Exception as failed:  # noqa: BLE001 - whatever a compiler or a library raises, the others go on
-        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {_brief(failed)}"
+        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {first_line(failed)}"
         _log.warning("%s cannot be used: %s", entrant.name, why)
     entrant.result = replace(
         entrant.result,
@@ -174,11 +175,6 @@ def _copied(value: Any) -> Any:
         return copy.copy(value)
     except TypeError:
         return value
-
-
-def _brief(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else ""
 
 
 def named(entrants: Mapping[str, Callable[[], Callable[..., Any]]]) -> list[Entrant]:

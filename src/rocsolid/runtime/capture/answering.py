@@ -98,9 +98,11 @@ class Answering:
 
     def _used_another(self, road: Road, entry: Entry) -> None:
         """Calls that change between graphs: the road taken comes first next time, and the graph is the last to be given up."""
-        self._store.touch(entry)
-        if road is not self._roads[0]:
-            self._roads = (road, *(other for other in self._roads if other is not road))
+        if not entry.closed:
+            self._store.touch(entry)
+        others = tuple(other for other in self._roads if other is not road)
+        if len(others) < len(self._roads):  # another thread may have closed the road meanwhile
+            self._roads = (road, *others)
 
     def _answer_into(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop("out", None)
