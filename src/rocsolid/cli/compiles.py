@@ -69,7 +69,7 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
 
     from rocsolid.api.observing import compiled_workload, record_compiles
     from rocsolid.cli.progress import progress
-    from rocsolid.model.workload import load_workload
+    from rocsolid.measure.loading import load_workload
     from rocsolid.torchapi.phases import all_stacks
 
     with redirect_stdout(sys.stderr):
