@@ -117,6 +117,22 @@ def kept(sight: Sight, stage: Stage) -> Iterator[None]:
         put_back(copies)
 
 
+@contextmanager
+def own_casts() -> Iterator[None]:
+    """Inside, autocast casts every weight anew, and what it has cast is used by nobody after.
+
+    It keeps the weights it casts until its outermost block ends. A graph must not read a cast from before, which would be freed
+    or grow stale, and nobody must read one that only a replay brings up to date.
+    """
+    import torch
+
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
+
+
 def _now(slot: Slot) -> Slot | None:
     try:
         return slot._replace(value=slot.now())
