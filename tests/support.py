@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Names that would change what torch does; a test that wants one plants it.
 _MOVING = ("TORCH", "PYTORCH", "TRITON", "INDUCTOR", "HIP_", "HSA_", "ROCR_", "AMD", "MIOPEN", "PYTHON", "ROCSOLID")
+_MOVING_ALONE = ("CI",)  # functorch looks at it
 
 
 def in_ci() -> bool:
@@ -35,7 +36,9 @@ def has_gpu() -> bool:
 
 def clean_environ(**planted: str) -> dict[str, str]:
     """The environment of this process without anything that would move a setting, plus what a test plants."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_MOVING)}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(_MOVING) and name not in _MOVING_ALONE
+    }
     return {**kept, "PYTHONPATH": str(SOURCE), **planted}
 
 

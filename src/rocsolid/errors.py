@@ -111,6 +111,12 @@ class CannotRunError(RocsolidError):
     """A tool, a device or a permission is missing."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its kind when it says nothing."""
+    said = str(error).strip().partition("\n")[0].strip()
+    return said or type(error).__name__
+
+
 def near_matches(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Up to three known names that resemble `name`, best first."""
     from difflib import get_close_matches  # slow to import, and only wanted on the way out

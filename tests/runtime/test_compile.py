@@ -1,6 +1,7 @@
 """`rs.compile`: the plan on the function, refusals, recompile budgets, deadlines, a trial in a child."""
 
 import logging
+import re
 import threading
 import time
 import timeit
@@ -17,7 +18,6 @@ from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.runtime.compiled import choose_options, compiled_with
 from rocsolid.runtime.signature import differences, signature_of
-from rocsolid.torchapi.scope import scoped
 
 pytestmark = pytest.mark.torch
 
@@ -98,21 +98,20 @@ def test_the_plan_reaches_a_worker_thread_with_inductor() -> None:
     plain = graph.GraphLowering.__init__
 
     def spy(self: Any, *args: Any, **kwargs: Any) -> None:
-        seen.append((config.max_autotune, config.compile_worker_wait_timeout))
+        seen.append((config.max_autotune, getattr(config, "compile_worker_wait_timeout", 900)))  # torch 2.12..
         plain(self, *args, **kwargs)
 
-    fn = compiled_with(plan(), lambda x: torch.sin(x) * 12.5, options={"max_autotune": True})
+    number = time.time() % 1  # a program that no cache on disk knows
+    fn = compiled_with(plan(), lambda x: torch.sin(x) * number, options={"max_autotune": True})
     graph.GraphLowering.__init__ = spy
     try:
-        with scoped({"inductor.force_disable_caches": True}):
-            pass
         thread = threading.Thread(target=lambda: fn(torch.ones(3)))
         thread.start()
         thread.join()
     finally:
         graph.GraphLowering.__init__ = plain
 
-    assert all(values == (False, 900) for values in seen)
+    assert seen == [(False, 900)]
     assert fn.rocsolid.findings[0].code == "GRD001"
 
 
@@ -357,7 +356,7 @@ print(rs.compile(lambda x: x).rocsolid.options["max_fusion_size"])
     ran = run_python("-c", script, env=clean_environ(ROCSOLID_INDUCTOR_MAX_FUSION_SIZE="33"))
 
     assert ran.code == 0, ran.err
-    assert ran.out.startswith("the plan was made for CPU, and this is ROCm; make one here")
+    assert re.match("the plan was made for (CPU|CUDA), and this is ROCm; make one here", ran.out)
     assert ran.out.splitlines()[-1] == "33"
 
 

@@ -1,15 +1,14 @@
 """Capture under a name for everyone."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from rocsolid.api.safety import asked
+from rocsolid.api.safety import tried_elsewhere
 from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.environment import Environment
 from rocsolid.model.problem import Problem
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.capture.call import Call
@@ -17,9 +16,7 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options, Verify, buckets_of, verify_of
-from rocsolid.runtime.child import try_in_child
 
-_log = logging.getLogger("rocsolid")
 _ROUNDS: Final = 2
 _TRIAL_DEADLINE_S: Final = 600.0
 _ENDS_THE_PROCESS: Final = ("hipblaslt-handle-in-capture", "mi350-repeated-graph-crash")
@@ -116,9 +113,4 @@ def _told(known: Problem, env: Environment) -> str:
 
 def _trial(function: Callable[..., Any], call: Call, options: Options) -> str:
     """Capture the call in a child process; nothing when that went well, or cannot be tried."""
-    answer = try_in_child(asked, _TRIAL_DEADLINE_S, function, call.args, call.kwargs, {"capture": options})
-    if answer.ending is Ending.SKIPPED:
-        _log.warning("%s; it is captured in this process", answer.detail)
-    if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
-        return ""
-    return f"capturing in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+    return tried_elsewhere("capturing", {"capture": options}, (function, call.args, call.kwargs), _TRIAL_DEADLINE_S)

@@ -8,10 +8,9 @@ from typing import Any, Final
 import torch
 
 from rocsolid.api.capturing import capture
-from rocsolid.api.safety import asked, chosen_plan
+from rocsolid.api.safety import chosen_plan, tried_elsewhere
 from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.environment import Ending
 from rocsolid.model.plan import Plan
 from rocsolid.optimize.examples import Example, examples_of
 from rocsolid.optimize.optimized import Optimized, optimized
@@ -19,7 +18,6 @@ from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.capture.tree import take_apart
-from rocsolid.runtime.child import try_in_child
 from rocsolid.runtime.compiled import choose_options, compiled_with
 
 _COMPILE_S: Final = 900.0
@@ -92,7 +90,7 @@ def _compiled_elsewhere(model: Callable[..., Any], examples: Sequence[Example], 
     """Compile every example in a child process; nothing when that went well, or cannot be tried."""
     options, _ = choose_options(plan, None, None)
     for example in examples:
-        answer = try_in_child(asked, limit_s, model, example.args, example.kwargs, {"compile": {"options": options}})
-        if answer.ending not in (Ending.ANSWERED, Ending.SKIPPED):
-            return f"compiling in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+        call = (model, example.args, example.kwargs)
+        if why := tried_elsewhere("compiling", {"compile": {"options": options}}, call, limit_s):
+            return why
     return ""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError
-from rocsolid.model.workload import Workload, load_workload
+from rocsolid.measure.loading import load_workload
+from rocsolid.model.workload import Workload
 
 _ROCPROF: Final = "rocprofv3"
 _OUTPUTS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")

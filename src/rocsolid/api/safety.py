@@ -181,16 +181,24 @@ def asked(command: Sequence[str], deadline_s: float) -> Answer:
     return ask(Question(name="in a child", command=tuple(command), deadline_s=deadline_s)).answer
 
 
+def tried_elsewhere(
+    doing: str,
+    what: Mapping[str, Any],
+    call: tuple[Any, Sequence[Any], Mapping[str, Any]],
+    deadline_s: float,
+) -> str:
+    """Do something with a call in a child process first; nothing when that went well, or cannot be tried."""
+    answer = try_in_child(asked, deadline_s, *call, what)
+    if answer.ending is Ending.SKIPPED:
+        _log.warning("%s; it is done in this process", answer.detail)
+    if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
+        return ""
+    return f"{doing} in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+
+
 def _trial(deadline_s: float) -> Any:
     def trial(model: Any, given: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        answer = try_in_child(asked, deadline_s, model, args, kwargs, {"compile": dict(given)})
-        if answer.ending is Ending.SKIPPED:
-            _log.warning("%s; it is compiled in this process", answer.detail)
-        if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
-            return ""
-        return (
-            f"compiling in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail}); "
-            "the function runs eagerly"
-        )
+        why = tried_elsewhere("compiling", {"compile": dict(given)}, (model, args, kwargs), deadline_s)
+        return f"{why}; the function runs eagerly" if why else ""
 
     return trial

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> "BreakReport":
     from rocsolid.cli.compiles import called
-    from rocsolid.model.workload import load_workload
+    from rocsolid.measure.loading import load_workload
     from rocsolid.observe.breaks import find_breaks
 
     with redirect_stdout(sys.stderr):

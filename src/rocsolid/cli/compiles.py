@@ -69,7 +69,7 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
 
     from rocsolid.api.observing import compiled_workload, record_compiles
     from rocsolid.cli.progress import progress
-    from rocsolid.model.workload import load_workload
+    from rocsolid.measure.loading import load_workload
     from rocsolid.torchapi.phases import all_stacks
 
     with redirect_stdout(sys.stderr):
@@ -88,7 +88,7 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
 
 def called(call: Callable[[], Any], name: str, *, backward: bool = False) -> None:
     """One call, and backward if asked; what the workload raises becomes one line, what it prints stays out of our output."""
-    from rocsolid.errors import CannotRunError, RocsolidError
+    from rocsolid.errors import CannotRunError, RocsolidError, first_line
 
     try:
         with redirect_stdout(sys.stderr):
@@ -98,16 +98,15 @@ def called(call: Callable[[], Any], name: str, *, backward: bool = False) -> Non
     except RocsolidError:
         raise
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        msg = f"the workload {name} failed when called: {type(error).__name__}: {said}"
+        msg = f"the workload {name} failed when called: {type(error).__name__}: {first_line(error)}"
         raise CannotRunError(msg) from error
 
 
 def total(result: Any) -> Any:  # noqa: ANN401 - whatever the workload returns
     """The sum of every tensor in the result that wants gradients."""
-    from torch.utils import _pytree
+    from rocsolid.torchapi.pytree import leaves
 
-    found = [leaf for leaf in _pytree.tree_leaves(result) if getattr(leaf, "requires_grad", False)]
+    found = [leaf for leaf in leaves(result) if getattr(leaf, "requires_grad", False)]
     if not found:
         msg = "nothing in the workload's result wants gradients, so that --backward has nothing to do"
         raise UsageError(msg)

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from rocsolid.api.optimizing import optimize
-    from rocsolid.model.workload import load_workload
+    from rocsolid.measure.loading import load_workload
 
     with redirect_stdout(sys.stderr), torch.set_grad_enabled(args.grad):
         workload = load_workload(args.workload)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from rocsolid.errors import InputError
-from rocsolid.model.workload import Workload, load_workload
+from rocsolid.measure.loading import load_workload
+from rocsolid.model.workload import Workload
 
 _DEEPEST = 3
 

@@ -1,1 +1,1 @@
-"""Timing done right: device events, interleaving, intervals, verdicts."""
+"""Loads what is to be measured, and times it right: device events, interleaving, intervals, verdicts."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.errors import first_line
 from rocsolid.measure.race import Race, race
 from rocsolid.model.optimized import Candidate, Outcome
 from rocsolid.model.timing import Verdict
@@ -71,7 +72,7 @@ def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], 
             refused = function.report().refusals
             outcome, why = Outcome.FAILED, refused[0].detail if refused else "nothing was captured"
     except Exception as failed:  # noqa: BLE001 - whatever a compiler or a library raises, the others go on
-        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {_brief(failed)}"
+        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {first_line(failed)}"
         _log.warning("%s cannot be used: %s", entrant.name, why)
     entrant.result = replace(
         entrant.result,
@@ -120,11 +121,6 @@ def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:
     gained = winner.result.against_eager
     speed = f"{gained.speedup:.2f} times as fast as eager" if gained else "the fastest"
     return winner, f"it is {speed}, and its answer was checked"
-
-
-def _brief(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else ""
 
 
 def named(entrants: Mapping[str, Callable[[], Callable[..., Any]]]) -> list[Entrant]:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from rocsolid.model.environment import Answer, Ending
 _GRACE_S = 1.0
 _MOST_OUTPUT_BYTES = 4_000_000
 _asked: "set[subprocess.Popen[bytes]]" = set()  # those whose answer is still out
+_starting = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +53,10 @@ def ask(question: Question) -> Reply:
     started = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
-            child = subprocess.Popen(  # noqa: S603 - commands are our own, never a shell
-                question.command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                env=None if question.env is None else dict(question.env),
-            )
+            child = _start(question, out, err)
         except OSError as refused:
             answer = Answer(name=question.name, ending=Ending.FAILED, detail=str(refused))
             return Reply(answer=answer, output="", errors="")
-        _asked.add(child)
         try:
             code = child.wait(question.deadline_s)
             ending, detail = _ending(code)
@@ -79,6 +73,20 @@ def ask(question: Question) -> Reply:
         seconds=round(time.monotonic() - started, 3),
     )
     return Reply(answer=answer, output=texts[0], errors=texts[1])
+
+
+def _start(question: Question, out: IO[bytes], err: IO[bytes]) -> "subprocess.Popen[bytes]":
+    with _starting:
+        child = subprocess.Popen(  # noqa: S603 - commands are our own, never a shell
+            question.command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            env=None if question.env is None else dict(question.env),
+        )
+        _asked.add(child)
+    return child
 
 
 def ask_all(questions: Sequence[Question]) -> list[Reply]:
@@ -110,8 +118,10 @@ def _end_session(child: "subprocess.Popen[bytes]") -> None:
 @atexit.register
 def _end_all() -> None:
     """A program that ends while a thread of its own still waits for an answer leaves nobody behind."""
-    for child in tuple(_asked):
-        _end_session(child)
+    # A child that is just being born is waited for: otherwise the program could end between its birth and its being known.
+    if _starting.acquire(timeout=_GRACE_S):
+        for child in tuple(_asked):
+            _end_session(child)
 
 
 def _text(file: IO[bytes]) -> str:

@@ -29,11 +29,8 @@ def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
 
     With `if_any`, a process in which nothing was ever compiled is spared loading the compiler.
     """
-    if if_any and "torch._dynamo" not in sys.modules:
-        yield
-        return
     try:
-        with refusing_stance():
+        with refusing_stance(if_any=if_any):
             yield
     except RuntimeError as error:
         if is_refused_compile(error):
@@ -41,12 +38,9 @@ def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
         raise
 
 
-def refusing_stance() -> AbstractContextManager[object]:
-    """The stance in which torch refuses to compile; where nothing was ever compiled it need not be loaded."""
-    import torch
-
-    stance: AbstractContextManager[object] = torch.compiler.set_stance("fail_on_recompile")
-    return stance
+def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
+    """The stance in which torch refuses to compile, in torch's own words."""
+    return nullcontext() if if_any and not _anything_compiled() else _stance("fail_on_recompile")
 
 
 def is_refused_compile(error: BaseException) -> bool:
@@ -61,11 +55,18 @@ def refused_compile() -> str:
 
 def uncompiled() -> AbstractContextManager[object]:
     """Inside the block compiled functions run as they were written. Where nothing was ever compiled there is nothing to do."""
-    if "torch._dynamo" not in sys.modules:
-        return nullcontext()
+    return _stance("force_eager") if _anything_compiled() else nullcontext()
+
+
+def _anything_compiled() -> bool:
+    """Whether this process may have compiled something: the compiler is loaded."""
+    return "torch._dynamo" in sys.modules
+
+
+def _stance(name: str) -> AbstractContextManager[object]:
     import torch
 
-    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    stance: AbstractContextManager[object] = torch.compiler.set_stance(name)
     return stance
 
 

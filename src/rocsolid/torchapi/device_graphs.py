@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -27,7 +28,8 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
     """
     import torch
 
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nothing was captured
         graph.capture_end()
         graph.reset()
         return

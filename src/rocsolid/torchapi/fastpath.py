@@ -12,6 +12,7 @@ from rocsolid.torchapi.doors import door
 _TENSORS = door("torch._C._dynamo.guards", "TensorGuards", "2.4..")
 _STATE = door("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
 _POINTERS = door("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
+_COPIES = door("torch", "_foreach_copy_", "2.1..")
 _RAW_STREAM = door("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
 
 
@@ -60,6 +61,12 @@ def pointer_check(tensors: Sequence[Any]) -> Callable[[], bool]:
         equal, every = _POINTERS.reach(), list(range(len(held)))
         return lambda: bool(equal(held, pointers, every))
     return lambda: list(map(pointer, held)) == pointers
+
+
+def grouped_copy() -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """A function that copies many tensors into as many others with few launches."""
+    copies: Callable[[Sequence[Any], Sequence[Any]], Any] = _COPIES.reach()
+    return copies
 
 
 def current_stream_number() -> Callable[[int], int]:

@@ -15,9 +15,10 @@ import torch
 
 from rocsolid.errors import CannotRunError, CaptureError
 from rocsolid.measure.clock import Clock, calls_per_sample, clock_here
+from rocsolid.measure.loading import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
-from rocsolid.model.workload import Workload, load_workload
+from rocsolid.model.workload import Workload
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.choosing import backend_for

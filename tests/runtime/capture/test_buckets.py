@@ -52,11 +52,9 @@ def test_results_that_follow_the_length_are_cut_and_no_others(place: Any) -> Non
 
 
 def test_nothing_is_left_of_a_longer_call(place: Any) -> None:
-    g = place.capture(lambda x: x.cumsum(0).flip(0), buckets={"x": rs.Bucket(dim=0, sizes=[8], pad=0)}, verify="off")
     running = place.capture(
         lambda x: (x * 2, x.sum() * 0 + x.abs().max()), buckets={"x": rs.Bucket(0, [8])}, verify="off"
     )
-    del g
     for length in (3, 8, 2, 5, 1):
         x = place.randn(length)
         doubled, largest = running(x)
@@ -84,7 +82,7 @@ def test_beyond_the_largest_bucket_and_of_no_length(place: Any) -> None:
         assert torch.equal(grows(x), x * 2)
     assert len(eager.report().graphs) == 1
     assert eager.report().eager_calls["bucket"] == 5
-    assert sorted(graph.key["argument 'x'"][:11] for graph in grows.report().graphs) == [
+    assert sorted(graph.key["argument 'x'"].split()[0] for graph in grows.report().graphs) == [
         "float32[16]",
         "float32[24]",
         "float32[8]",

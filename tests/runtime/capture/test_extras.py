@@ -50,7 +50,7 @@ def test_empty_tensors_and_single_numbers(place: Any) -> None:
 
 
 def test_a_call_without_tensors_and_one_without_work_run_eagerly(place: Any) -> None:
-    g = place.capture(lambda n: n + 1)
+    g = rs.capture(lambda n: n + 1)
     assert [g(1), g(1), g(2)] == [2, 2, 3]
     g = place.capture(lambda x: x)
     x = place.randn(3)

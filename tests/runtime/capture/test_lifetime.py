@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import rocsolid as rs
 from rocsolid.errors import CaptureError
 
 pytest.importorskip("torch")
@@ -27,6 +28,16 @@ def test_the_least_recently_used_goes_first(place: Any) -> None:
     # a b (a) c evicts b, (a) (a), b evicts c
     assert (report.captures, report.evictions, report.replays) == (4, 2, 3)
     assert sorted(graph.key["argument 'x'"][:10] for graph in report.graphs) == ["float32[2]", "float32[3]"]
+
+
+def test_the_least_recently_used_size_of_a_bucket_goes_first(place: Any) -> None:
+    """All sizes of one argument share a road; a hit on it must still count for the graph it leads to."""
+    g = place.capture(double, max_graphs=2, buckets={"x": rs.Bucket(dim=0, sizes=[4, 8, 16])})
+    for length in (3, 7, 3, 2, 15, 3):
+        x = place.randn(length)
+        assert torch.equal(g(x), x * 2)
+    report = g.report()
+    assert (report.captures, report.evictions, report.replays) == (3, 1, 3)
 
 
 def test_buffers_of_a_graph_that_goes_are_freed(place: Any) -> None:
@@ -112,7 +123,7 @@ def test_a_module_that_holds_its_own_capture_is_watched_itself(place: Any) -> No
     module = Scaled().eval()
     module.scale = 5.0
     module.forward = place.capture(module.forward)
-    x = place.randn(3)
+    x = torch.ones(3, device=place.device)
     for _ in range(3):
         assert torch.equal(module(x), x * 15)
     module.train()

@@ -56,6 +56,30 @@ def test_each_mode_has_its_graph(place: Any, model: Any) -> None:
     assert torch.equal(g(x), model(x))
 
 
+def test_a_graph_reads_no_cast_that_autocast_keeps(place: Any, model: Any) -> None:
+    g, x = place.capture(model), place.randn(2, 4)
+    with torch.autocast(place.device, dtype=torch.bfloat16):
+        model(x)  # from here on the casts of the weights are kept
+        g(x)
+    for parameter in model.parameters():
+        parameter.mul_(2)
+    with torch.autocast(place.device, dtype=torch.bfloat16):
+        assert torch.equal(g(x), model(x))
+    assert g.report().replays == 1
+
+
+def test_hooks_of_a_parameter_are_for_the_callers_backward(place: Any) -> None:
+    model, heard = place.module(torch.nn.Linear(4, 4)), []
+    model.weight.register_hook(lambda gradient: heard.append(float(gradient.sum())))
+    g, x = place.capture(model, backward=True), place.randn(2, 4)
+    with torch.enable_grad():
+        held = [g(x).sum() for _ in range(3)]
+        assert heard == []
+        held[-1].backward()
+    assert heard == [pytest.approx(float(x.sum()) * 4, rel=1e-3, abs=1e-3)]
+    assert g.report().replays == 2
+
+
 def test_training_steps_replay(place: Any) -> None:
     model = place.module(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)))
     twin = place.module(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)))

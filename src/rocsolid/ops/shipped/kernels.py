@@ -85,7 +85,7 @@ def attention_kernel(
         columns = start + tl.arange(0, BLOCK_N)
         there = columns < last
         key = tl.load(keys_at + columns[None, :] * k_token + wide[:, None], mask=there[None, :], other=0.0)
-        scores = tl.dot(query, key, input_precision=PRECISION) * scale
+        scores = tl.dot(query, key, input_precision=PRECISION) * tl.cast(scale, tl.float32)
         seen = there[None, :]
         if CAUSAL:
             seen = seen & (columns[None, :] <= rows[:, None])

@@ -91,11 +91,18 @@ class Answering:
             result = found[0].run(tensors, found[1], filled=filled)
             if result is STALE or result is DUE or result is INSIDE or result is FAILED:
                 return self._answer_otherwise(args, kwargs, found[0], result)
-            if road is not self._roads[0]:
-                self._roads = (road, *(other for other in self._roads if other is not road))
-                self._store.touch(found[0])
+            if found[0] is not self._store.newest:
+                self._used_another(road, found[0])
             return result
         return self._answer_slowly(args, kwargs)
+
+    def _used_another(self, road: Road, entry: Entry) -> None:
+        """Calls that change between graphs: the road taken comes first next time, and the graph is the last to be given up."""
+        if not entry.closed:
+            self._store.touch(entry)
+        others = tuple(other for other in self._roads if other is not road)
+        if len(others) < len(self._roads):  # another thread may have closed the road meanwhile
+            self._roads = (road, *others)
 
     def _answer_into(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop("out", None)

@@ -5,7 +5,6 @@ them on first use. Memory comes from one pool for all graphs, or from a pool per
 """
 
 import gc
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -97,8 +96,7 @@ class DeviceSession:
         torch.cuda.synchronize(self._device)
         self._free = torch.cuda.mem_get_info(self._device)[0]
         self._scope.enter_context(rng_state_frozen())
-        if "torch._dynamo" in sys.modules:
-            self._scope.enter_context(refusing_stance())
+        self._scope.enter_context(refusing_stance(if_any=True))
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocsolid.catalog.capture_errors import meaning_of
+from rocsolid.errors import first_line
 from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.backend import Backend
 from rocsolid.runtime.capture.call import CannotCapture
@@ -28,8 +29,8 @@ def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> Ca
     if suspect is not None:
         return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.cure}", place)
     if meaning is not None:
-        return CannotCapture(meaning.cause, f"{meaning.says}{where}; {meaning.cure} ({_brief(first)})", place)
-    return CannotCapture(Reason.ERROR, f"the capture failed{where}: {type(first).__name__}: {_brief(first)}", place)
+        return CannotCapture(meaning.cause, f"{meaning.says}{where}; {meaning.cure} ({first_line(first)})", place)
+    return CannotCapture(Reason.ERROR, f"the capture failed{where}: {type(first).__name__}: {first_line(first)}", place)
 
 
 def _first(error: BaseException) -> BaseException:
@@ -41,8 +42,3 @@ def _first(error: BaseException) -> BaseException:
             return error
         seen.add(id(inner))
         error = inner
-
-
-def _brief(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from rocsolid.runtime.capture.call import Call, Length, Spec
+from rocsolid.torchapi.fastpath import grouped_copy
+from rocsolid.torchapi.memory import reach
 
 Fill = Callable[[Sequence[Any]], None]
 
@@ -30,11 +32,12 @@ class Buffer:
 
     def __init__(self, spec: Spec) -> None:
         pinned = spec.device.type == "cpu" and torch.cuda.is_available()
-        span = 1 + sum(step * (size - 1) for step, size in zip(spec.stride, spec.shape, strict=True) if size)
         self._flat = 0 not in spec.shape and overlaps_itself(spec.shape, spec.stride)
         with torch.inference_mode(mode=False):
             if self._flat:
-                self.memory = torch.empty(span, dtype=spec.dtype, device=spec.device, pin_memory=pinned)
+                self.memory = torch.empty(
+                    reach(spec.shape, spec.stride), dtype=spec.dtype, device=spec.device, pin_memory=pinned
+                )
                 self.tensor = self.memory.as_strided(spec.shape, spec.stride)
             else:
                 self.memory = torch.empty_strided(
@@ -134,7 +137,7 @@ def _one(static: Any) -> Fill:
 
 
 def _many(statics: list[Any]) -> Fill:
-    copy = torch._foreach_copy_
+    copy = grouped_copy()
 
     def fill(tensors: Sequence[Any]) -> None:
         if not any(map(is_, tensors, statics)):

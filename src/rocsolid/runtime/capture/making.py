@@ -24,7 +24,7 @@ from rocsolid.runtime.capture.outputs import Outputs
 from rocsolid.runtime.capture.padding import followed
 from rocsolid.runtime.capture.pieces import captured_in_pieces
 from rocsolid.runtime.capture.stamp import Stamp
-from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, Versions, kept, worth_keeping
+from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, Versions, kept, own_casts, worth_keeping
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.runtime.capture.training import carrying, make_training
 from rocsolid.runtime.capture.verify import results_of
@@ -139,7 +139,8 @@ def _capture(
         raise CannotCapture(Reason.MEMORY, missing)
     session = backend.session((*options.generators, *first.sight.generators))
     try:
-        graph, result = captured_in_pieces(session, body, function, options.pieces)
+        with own_casts():
+            graph, result = captured_in_pieces(session, body, function, options.pieces)
     except CannotCapture:
         session.abort()
         raise

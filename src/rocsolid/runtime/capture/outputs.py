@@ -16,7 +16,8 @@ from rocsolid.errors import StaleOutputError, UsageError
 from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.tree import Leaf, Tree, opened, take_apart, token
-from rocsolid.torchapi.memory import storage_number
+from rocsolid.torchapi.fastpath import grouped_copy
+from rocsolid.torchapi.memory import reach, storage_number
 
 Give = Callable[[Sequence[Any], Mapping[int, int]], Any]
 _STALE: Final = (
@@ -164,7 +165,7 @@ def _clones(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
         return lambda lengths: [tensor.clone() for tensor in outputs.current(lengths)]
     if max(Counter(map(storage_number, owned)).values()) > 1:
         return lambda _: _clones_that_share(owned)
-    copy = torch._foreach_copy_
+    copy = grouped_copy()
 
     def clones(_: Mapping[int, int]) -> Sequence[Any]:
         made = [torch.empty_like(tensor) for tensor in owned]
@@ -185,7 +186,7 @@ def _clones_that_share(owned: Sequence[Any]) -> list[Any]:
         if len(group) == 1 or len(kinds) > 1:
             continue
         first = min(tensor.storage_offset() for tensor in group)
-        last = max(tensor.storage_offset() + _reach(tensor) for tensor in group)
+        last = max(tensor.storage_offset() + reach(tensor.shape, tensor.stride()) for tensor in group)
         bases[storage] = group[0].as_strided((last - first,), (1,), first).clone(), first
     made = []
     for tensor in owned:
@@ -195,10 +196,6 @@ def _clones_that_share(owned: Sequence[Any]) -> list[Any]:
         else:
             made.append(base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - first))
     return made
-
-
-def _reach(tensor: Any) -> int:
-    return 1 + int(sum(step * (size - 1) for step, size in zip(tensor.stride(), tensor.shape, strict=True)))
 
 
 def _aliases(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.runtime.capture.surroundings import Sight, Slot, put_back
+from rocsolid.torchapi.memory import writes_so_far
 
 _SMALL_BYTES: Final = (
     256 * 2**20
@@ -16,15 +17,13 @@ class Versions:
     """Which of some tensors are written to in place. A tensor of inference mode has no counter and counts as written to."""
 
     def __init__(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        self._before = [(path, tensor, _version(tensor)) for path, tensor in tensors]
+        self._before = [(path, tensor, writes_so_far(tensor)) for path, tensor in tensors]
 
     def written(self) -> list[tuple[str, Any]]:
         """Those that have been written to since."""
-        return [(path, tensor) for path, tensor, before in self._before if before is None or _version(tensor) != before]
-
-
-def _version(tensor: Any) -> int | None:
-    return None if tensor.is_inference() else int(tensor._version)  # noqa: SLF001 - torch documents it under this name
+        return [
+            (path, tensor) for path, tensor, before in self._before if before is None or writes_so_far(tensor) != before
+        ]
 
 
 class TensorState:
@@ -116,6 +115,22 @@ def kept(sight: Sight, stage: Stage) -> Iterator[None]:
             if slot is not None and _is_elsewhere(slot):
                 slot.put_back()
         put_back(copies)
+
+
+@contextmanager
+def own_casts() -> Iterator[None]:
+    """Inside, autocast casts every weight anew, and what it has cast is used by nobody after.
+
+    It keeps the weights it casts until its outermost block ends. A graph must not read a cast from before, which would be freed
+    or grow stale, and nobody must read one that only a replay brings up to date.
+    """
+    import torch
+
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 def _now(slot: Slot) -> Slot | None:

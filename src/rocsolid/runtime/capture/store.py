@@ -16,6 +16,7 @@ class Store:
         self._budget = budget_bytes
         self._entries: dict[Hashable, Entry] = {}
         self._clock = 0
+        self.newest: Entry | None = None  # the one used last
         self.evictions = 0
 
     def __iter__(self) -> Iterator[Entry]:
@@ -35,6 +36,7 @@ class Store:
         """Mark as used now."""
         self._clock += 1
         entry.used = self._clock
+        self.newest = entry
 
     @property
     def bytes(self) -> int:
@@ -67,13 +69,13 @@ class Store:
         """Take one out; whether it was there."""
         if self._entries.get(entry.key) is not entry:
             return False
-        del self._entries[entry.key]
+        self._remove(entry)
         return True
 
     def clear(self) -> list[Entry]:
         """Take all out."""
         gone = list(self._entries.values())
-        self._entries = {}
+        self._entries, self.newest = {}, None
         return gone
 
     def _over(self, wanted: int) -> bool:
@@ -81,9 +83,14 @@ class Store:
 
     def _drop_oldest(self) -> Entry:
         oldest = min(self._entries.values(), key=lambda entry: entry.used)
-        del self._entries[oldest.key]
+        self._remove(oldest)
         self.evictions += 1
         return oldest
+
+    def _remove(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        if self.newest is entry:
+            self.newest = None
 
     def _too_much(self, wanted: int) -> str:
         budget: Any = self._budget

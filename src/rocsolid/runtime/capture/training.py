@@ -5,8 +5,8 @@ of the same kind; one that comes too late is told so.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from rocsolid.runtime.capture.inputs import Buffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
 from rocsolid.runtime.capture.stamp import Stamp
-from rocsolid.runtime.capture.state import Stage
+from rocsolid.runtime.capture.state import Stage, own_casts
 from rocsolid.runtime.capture.surroundings import Sight
 from rocsolid.runtime.capture.tree import Leaf, take_apart
 from rocsolid.runtime.capture.verify import compared, fresh_like, noise_between, results_of
@@ -44,6 +44,9 @@ class Pass:
             for buffer, leaf in zip(buffers, call.tensors, strict=True)
         ]
         self.parameters = trained(sight)
+        self.twins = [_twin(p) for p in self.parameters]
+        instead = {id(p): twin for p, twin in zip(self.parameters, self.twins, strict=True)}
+        self._places = [(slot, instead[id(slot.value)]) for slot in sight.tensors if id(slot.value) in instead]
         args, kwargs = call.rebuilt(self.inputs)
         self._forward: Callable[[], Any] = lambda: function(*args, **kwargs)
         self.given: list[Any] = []  # gradients of the results
@@ -52,12 +55,28 @@ class Pass:
 
     def forward(self) -> list[Any]:
         """Run the function; the results that carry a gradient."""
-        self.result = self._forward()
+        with self.on_twins():
+            self.result = self._forward()
         return carrying(self.result)
+
+    @contextmanager
+    def on_twins(self) -> Iterator[None]:
+        """Let the function find a twin of each parameter, of the same memory.
+
+        A parameter that anybody still holds a gradient's graph of is tied to the stream that graph was made on, and a backward
+        that is captured would drag that stream into the capture. It may have hooks, too, which are for the caller's backward.
+        """
+        try:
+            for slot, twin in self._places:
+                slot._replace(value=twin).put_back()
+            yield
+        finally:
+            for slot, _ in self._places:
+                slot.put_back()
 
     def backward(self, results: Sequence[Any]) -> None:
         """Gradients of every input and parameter that wants one."""
-        wanted = [tensor for tensor in (*self.inputs, *self.parameters) if tensor.requires_grad]
+        wanted = [tensor for tensor in (*self.inputs, *self.twins) if tensor.requires_grad]
         self.made = list(torch.autograd.grad(results, wanted, self.given, allow_unused=True))
 
     def both(self) -> None:
@@ -66,6 +85,12 @@ class Pass:
         if len(self.given) != len(results):
             self.given = [torch.ones_like(result) for result in results]
         self.backward(results)
+
+
+def _twin(parameter: Any) -> Any:
+    twin = torch.nn.Parameter(parameter.detach())
+    vars(twin).update(vars(parameter))
+    return twin
 
 
 def trained(sight: Sight) -> list[Any]:
@@ -89,6 +114,7 @@ class TrainingEntry(Entry):
         self.steps = steps
         self.numbers = list(numbers)
         self.generation = 0
+        self.trained = steps.twins  # while it is being checked
         self._wanting = [n for n, tensor in enumerate((*steps.inputs, *steps.parameters)) if tensor.requires_grad]
 
     def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:  # noqa: ARG002
@@ -97,7 +123,7 @@ class TrainingEntry(Entry):
             return STALE
         if not self.ordering.before():
             return INSIDE
-        owned = _Step.apply(self, len(tensors), *tensors, *self.steps.parameters)
+        owned = _Step.apply(self, len(tensors), *tensors, *self.trained)
         self.hits += 1
         return self.outputs.put_together(owned, tensors)
 
@@ -187,6 +213,7 @@ def make_training(
     except BaseException:
         entry.close()
         raise
+    entry.trained = steps.parameters
     entry.capture_ms = (time.perf_counter() - started) * 1e3
     return entry
 
@@ -202,9 +229,10 @@ def _capture(steps: Pass, stage: Stage, options: Options, backend: Backend) -> t
     stage.reset()
     session = backend.session(options.generators)
     try:
-        session.begin()
-        results = steps.forward()
-        forward = session.end()
+        with own_casts():
+            session.begin()
+            results = steps.forward()
+            forward = session.end()
         steps.given = [torch.ones_like(result) for result in results]
         session.begin()
         steps.backward(results)
@@ -224,8 +252,7 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
     args, kwargs = call.rebuilt(inputs)
 
     def gradients(result: Any) -> list[Leaf]:
-        parameters = entry.steps.parameters
-        wanted = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
+        wanted = [tensor for tensor in (*inputs, *entry.steps.twins) if tensor.requires_grad]
         results = carrying(result)
         made = torch.autograd.grad(results, wanted, [torch.ones_like(r) for r in results], allow_unused=True)
         answers = [
@@ -235,7 +262,9 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
 
     def eager() -> list[Leaf]:
         stage.reset()
-        return gradients(function(*args, **kwargs))
+        with entry.steps.on_twins():
+            result = function(*args, **kwargs)
+        return gradients(result)
 
     truth = eager()
     stage.reset()

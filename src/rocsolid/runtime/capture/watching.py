@@ -1,5 +1,6 @@
 """Runs a function without capturing, and names the first operation that no capture on a device allows."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,8 +64,11 @@ def first_suspect(body: Callable[[], Any]) -> Suspect | None:
 @contextmanager
 def _waiting_is_an_error() -> Iterator[None]:
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        # The first switch warns that the mode is a prototype, and has been done when a filter makes an error of that.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)

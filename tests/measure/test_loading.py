@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rocsolid.errors import InputError, RocsolidError, UnknownNameError, UsageError
-from rocsolid.model.workload import WorkloadName, load_workload
+from rocsolid.measure.loading import load_workload
+from rocsolid.model.workload import WorkloadName
 
 
 def write(folder: Path, text: str) -> Path:
