@@ -1,15 +1,13 @@
 """A model traced and compiled for chips that are not here; one trace is shared among the tests."""
 
-import contextlib
 import struct
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import in_ci
+from tests.support import in_ci, running
 
 import rocsolid as rs
 from rocsolid.errors import CannotRunError, InputError, TimedOutError, UnknownNameError, UsageError
@@ -204,7 +202,7 @@ def test_a_deadline_ends_the_child_and_leaves_nothing_running(
     with pytest.raises(TimedOutError, match=r"was not done after 0\.5 s while tracing"):
         dry(folder, "net", deadline_s=0.5)
 
-    assert not [command for command in commands_running() if str(tmp_path).encode() in command]
+    assert not running(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -217,12 +215,6 @@ def test_wrong_names_are_said_before_anything_starts(folder: Path) -> None:
         rs.dryrun("w.py")
     with pytest.raises(InputError, match=r"the workload's file no\.py does not exist"):
         rs.dryrun("no.py:build", cache=folder / "cache")
-
-
-def commands_running() -> Iterator[bytes]:
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it may have ended since
-            yield file.read_bytes()
 
 
 def assert_all_compiled(run: DryRun) -> None:

@@ -124,6 +124,12 @@ def forks_without_end(reporter: Reporter) -> Any:
         time.sleep(0.002)
 
 
+def ends_its_worker(_: Reporter) -> Any:
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    worker.terminate()
+    return worker.wait(10)
+
+
 def floods(_: Reporter, megabytes: int) -> Any:
     line = b"x" * 1023 + b"\n"
     for _number in range(megabytes):

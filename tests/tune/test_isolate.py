@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ
+from tests.support import clean_environ, running, until
 
 from rocsolid.model.ending import (
     Answered,
@@ -189,6 +189,22 @@ def test_a_fork_bomb_is_defused(tmp_path: Path) -> None:
     assert "and 40 are allowed" in ending.reason
 
 
+def test_a_trial_can_end_its_own_workers_politely(tmp_path: Path) -> None:
+    """What the nanny ignores must not be ignored below it: pools of workers are ended by SIGTERM and waited for."""
+    ending = ended(tmp_path, "ends_its_worker")
+
+    assert isinstance(ending, Answered), ending.reason
+    assert ending.value == -signal.SIGTERM
+
+
+def test_the_last_words_of_an_earlier_trial_are_not_those_of_this_one(tmp_path: Path) -> None:
+    assert isinstance(ended(tmp_path, "faults_on_the_device"), DeviceLost)
+    ending = ended(tmp_path, "exits", code=3)
+
+    assert isinstance(ending, Crashed)
+    assert ending.account.log_tail == ""
+
+
 def test_a_flood_of_output_blocks_nobody_and_fills_no_disk(tmp_path: Path) -> None:
     ending = ended(tmp_path, "floods", {"log_bytes": 4 * MB}, megabytes=100)
 
@@ -260,7 +276,7 @@ def bereaved(tmp_path: Path) -> tuple[subprocess.Popen[str], str]:
     tuner = subprocess.Popen([sys.executable, "-c", code], env=clean_environ(), stdout=subprocess.PIPE, text=True)
     assert tuner.stdout is not None
     token = tuner.stdout.readline().strip()
-    _until(lambda: len(carriers(token)) >= 4)
+    until(lambda: len(carriers(token)) >= 4)
     return tuner, token
 
 
@@ -269,7 +285,22 @@ def test_nothing_is_left_when_the_tuner_is_killed(tmp_path: Path) -> None:
     tuner.kill()
     tuner.communicate()
 
-    _until(lambda: carriers(token) == [])
+    until(lambda: carriers(token) == [])
+
+
+@pytest.mark.parametrize("alive_s", [0.0, 0.003, 0.03, 0.1])
+def test_nothing_is_left_when_the_program_ends_while_it_starts_a_trial(tmp_path: Path, alive_s: float) -> None:
+    """By a thread that nobody waits for: whatever was born by then sees its tuner's end of the pipe close."""
+    code = (
+        "import pathlib, threading, time\n"
+        "from rocsolid.tune.isolate.trial import Errand, Trial\n"
+        f"errand = Errand(target={HOSTILE + ':breeds'!r}, params={{'outlive': False}})\n"
+        f"start = lambda: Trial(errand, pathlib.Path({str(tmp_path)!r})).wait()\n"
+        f"threading.Thread(target=start, daemon=True).start(); time.sleep({alive_s})\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=clean_environ(), check=True)
+
+    until(lambda: not running(str(tmp_path)))
 
 
 def test_nothing_is_left_when_the_nanny_is_killed(tmp_path: Path) -> None:
@@ -295,10 +326,3 @@ def _timed(act: Any) -> float:
     begun = time.perf_counter()
     act()
     return time.perf_counter() - begun
-
-
-def _until(holds: Any, patience_s: float = 20.0) -> None:
-    give_up = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from rocsolid.tune.isolate.judging import judge
 from rocsolid.tune.isolate.tree import (
+    POLITE,
     TOKEN,
     become_subreaper,
     descendants,
@@ -260,7 +261,7 @@ def tell(message: dict[str, Any]) -> None:
 def main() -> None:
     """Look after the trial whose folder is given."""
     become_subreaper()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the tuner tells us; its terminal does not
+    for number in POLITE:  # the tuner tells us; its terminal does not
         signal.signal(number, signal.SIG_IGN)
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     tell(Nanny(spec).watch())

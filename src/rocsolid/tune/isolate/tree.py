@@ -18,6 +18,7 @@ TOKEN: Final = "ROCSOLID_TRIAL"  # noqa: S105 - a mark in the environment of eve
 _PDEATHSIG, _SUBREAPER = 1, 36
 _KB, _SHORT_PAUSE_S = 1024, 0.02
 _DEAD: Final = ("Z", "X")
+POLITE: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what a terminal or a user sends
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def become_subreaper() -> None:
 def die_with_parent() -> Callable[[], None]:
     """What a child runs between fork and exec.
 
-    It ends with its parent, leaves no core file, and is the first to go when the host runs out of memory.
+    It ends with its parent, leaves no core file, and is the first to go when the host runs out of memory. Signals that the
+    parent ignores mean again what they mean: a program that ends its workers with one would wait for them for ever.
     """
     import resource
 
@@ -45,6 +47,8 @@ def die_with_parent() -> Callable[[], None]:
 
     def prepare() -> None:
         libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in POLITE:
+            signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

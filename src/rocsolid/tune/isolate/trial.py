@@ -24,6 +24,7 @@ _KINDS: Final = {
     kind.kind: kind for kind in vars(endings).values() if isinstance(kind, type) and issubclass(kind, Ending)
 }
 _SOURCE: Final = str(Path(endings.__file__).parents[2])
+_LEFT_BEHIND: Final = ("log.txt", "stacks.txt", "answer.json")
 _MB: Final = 1 << 20
 
 
@@ -73,6 +74,8 @@ class Trial:
         self._ending: Ending | None = None
         self._serves = False
         folder.mkdir(parents=True, exist_ok=True)
+        for name in _LEFT_BEHIND:  # by a trial that had this folder before: its last words are not ours
+            (folder / name).unlink(missing_ok=True)
         spec = {**asdict(errand), "unset": list(errand.unset), "folder": str(folder), "token": self.token}
         file = folder / "spec.json"
         file.write_text(json.dumps({**spec, "source": _SOURCE}), encoding="utf-8")
