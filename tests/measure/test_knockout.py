@@ -38,6 +38,9 @@ class Process:
         self.renewed += 1
         self.offset = self.machine.rng.gauss(0, OFFSET)
 
+    def ready(self) -> bool:
+        return self.lives > 0
+
     def sample(self) -> float | None:
         self.lives -= 1
         rng = self.machine.rng
@@ -102,8 +105,43 @@ def test_a_lane_that_ends_is_out_and_the_others_go_on() -> None:
     assert len(raced.samples_ms["a"]) == 8  # then nobody is left to race against
 
 
+def test_a_comparison_of_two_ends_with_one_of_them() -> None:
+    machine = Machine(2)
+    lanes = {"a": Process(machine, 1.0), "b": Process(machine, 0.5, lives=3)}
+    raced = knockout(lanes, rules=Rules(rounds=12, drop=False))
+
+    assert [len(taken) for taken in raced.samples_ms.values()] == [4, 3]
+
+
 def test_when_all_have_ended_there_is_no_leader() -> None:
     machine = Machine(3)
     raced = knockout({"a": Process(machine, 1.0, lives=2)}, rules=Rules(rounds=12))
 
     assert raced.leader == ""
+
+
+def test_the_others_are_compared_also_when_the_baseline_never_ran() -> None:
+    machine = Machine(4)
+    lanes = {"start": Process(machine, 1.0, lives=0), "a": Process(machine, 1.0), "b": Process(machine, 0.5)}
+    raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=12))
+
+    assert raced.noise == 0
+    assert raced.beside("a", "b").verdict is Verdict.FASTER
+
+
+def test_nobody_is_timed_while_another_is_still_set_up() -> None:
+    heard: list[str] = []
+
+    class Slow(Process):
+        def ready(self) -> bool:
+            heard.append("ready")
+            return True
+
+        def sample(self) -> float | None:
+            heard.append("sample")
+            return super().sample()
+
+    machine = Machine(5)
+    knockout({"a": Slow(machine, 1.0), "b": Slow(machine, 1.1)}, rules=Rules(rounds=4, renew_every=2))
+
+    assert heard == ["ready", "ready", *["sample"] * 4] * 2

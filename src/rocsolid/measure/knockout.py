@@ -23,6 +23,10 @@ _ALIKE: Final = 0.005  # lanes this close to the leader are not worth more round
 class Lane(Protocol):
     """Something that can be timed again and again."""
 
+    def ready(self) -> bool:
+        """Wait until it can be timed; False when it has ended."""
+        ...
+
     def sample(self) -> float | None:
         """Milliseconds; None when it has ended."""
         ...
@@ -56,7 +60,7 @@ class Knockout:
     @property
     def noise(self) -> float:
         """How far the baseline seemed to be from itself, as a ratio: 0.02 is two per cent."""
-        own = self.samples_ms[self.baseline]
+        own = self.samples_ms.get(self.baseline, ())
         rounds = min(len(own), len(self.control_ms))
         if not rounds:
             return 0.0
@@ -95,9 +99,8 @@ def knockout(
     for number in range(rules.rounds):
         if number >= _LOOK_FROM and time.monotonic() - begun > rules.budget_s:
             break
-        if number and number % rules.renew_every == 0:
-            for lane in [lanes[name] for name in running] + ([control] if control and baseline in running else []):
-                lane.renew()
+        if number % rules.renew_every == 0:
+            _set_up([lanes[name] for name in running] + ([control] if control and baseline in running else []), number)
         told(number, running)
         entrants = [*running, *([""] if control and baseline in running else [])]
         order.shuffle(entrants)
@@ -106,7 +109,9 @@ def knockout(
         running = [name for name in running if len(samples[name]) == number + 1]  # the others have ended
         if len(control_ms) <= number:
             control = None
-        if not running:
+        if not running or (
+            not rules.drop and len(running) < len(lanes)
+        ):  # of two, one alone has nothing to be held against
             break
         if rules.drop and number + 1 >= _LOOK_FROM and (number + 1) % _LOOK_EVERY == 0:
             running, settled = _kept(running, samples)
@@ -120,6 +125,15 @@ def knockout(
         leader=_leader(running, samples) if running else "",
         life=rules.renew_every,
     )
+
+
+def _set_up(lanes: Sequence[Lane], number: int) -> None:
+    """All of them, before any is timed: what is still being compiled disturbs its neighbours."""
+    if number:
+        for lane in lanes:
+            lane.renew()
+    for lane in lanes:
+        lane.ready()
 
 
 def _take(taken: list[float], lane: Lane | None) -> None:

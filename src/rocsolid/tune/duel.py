@@ -1,6 +1,6 @@
 """Two sides of one workload, straight against each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocsolid.errors import CannotRunError
 from rocsolid.measure.knockout import Rules, knockout
@@ -8,9 +8,11 @@ from rocsolid.model.study import Duel
 from rocsolid.tune.space import Choices
 from rocsolid.tune.trials import Job, Resident
 
+Side = tuple[str, Job, Choices]
+
 
 def run_duel(
-    sides: tuple[tuple[str, Job, Choices], tuple[str, Job, Choices]],
+    sides: tuple[Side, Side],
     rules: Rules,
     least_gain: float,
     told: Callable[[str], None],
@@ -21,6 +23,7 @@ def run_duel(
         for key, (_, job, choices) in zip("ab", sides, strict=True):
             lanes[key] = Resident(job, choices, key, told)
         lanes["control"] = Resident(sides[0][1], sides[0][2], "control", told)
+        _both_stand(sides, lanes)  # before a race is run for nothing
         raced = knockout(
             {key: lanes[key] for key in "ab"},
             lanes["control"],
@@ -28,10 +31,7 @@ def run_duel(
             lambda number, _: told(f"round {number + 1} of {rules.rounds}"),
         )
         where = {key: lanes[key].finish() for key in "ab"}
-        for key, (name, _, _) in zip("ab", sides, strict=True):
-            if lanes[key].out or key not in raced.samples_ms:
-                msg = f"{key} ({name}) cannot be measured: {lanes[key].out}"
-                raise CannotRunError(msg)
+        _both_stand(sides, lanes)
     finally:
         for lane in lanes.values():
             lane.cancel()
@@ -46,3 +46,11 @@ def run_duel(
         processes=lanes["a"].processes,
         where=where["a"],
     )
+
+
+def _both_stand(sides: tuple[Side, Side], lanes: Mapping[str, Resident]) -> None:
+    for key, (name, _, _) in zip("ab", sides, strict=True):
+        lanes[key].ready()
+        if lanes[key].out:
+            msg = f"{key} ({name}) cannot be measured: {lanes[key].out}"
+            raise CannotRunError(msg)

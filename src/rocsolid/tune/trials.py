@@ -99,17 +99,20 @@ class Resident:
         folder = self._job.folder / "finals" / f"{self._name}-{self.processes}"
         self._trial = Trial(self._job.errand(self._choices, stay=True), folder)
 
+    def ready(self) -> bool:
+        """Wait until it can be timed; False when the process has ended instead, and `out` says how."""
+        if self._trial is not None and not self._trial.ready():
+            self._ended(self._trial)
+        return self._trial is not None
+
     def sample(self) -> float | None:
         """Milliseconds of one sample; None when the process has ended."""
-        if self._trial is None:
+        if self._trial is None or not self.ready():
             return None
-        if self._trial.ready():
-            reply = self._trial.ask()
-            if isinstance(reply, float):
-                return reply
-        ending = self._trial.wait()
-        self.out = f"{ending.kind}: {ending.reason}"
-        self._trial = None
+        reply = self._trial.ask()
+        if isinstance(reply, float):
+            return reply
+        self._ended(self._trial)
         return None
 
     def finish(self) -> dict[str, str]:
@@ -122,6 +125,11 @@ class Resident:
             return {name: ending.value[name] for name in WHERE}
         self.out = f"{ending.kind}: {ending.reason}"
         return {}
+
+    def _ended(self, trial: Trial) -> None:
+        ending = trial.wait()
+        self.out = f"{ending.kind}: {ending.reason}"
+        self._trial = None
 
     def cancel(self) -> None:
         """End the process at once."""
