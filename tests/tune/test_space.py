@@ -98,6 +98,15 @@ def test_every_variant_comes_once() -> None:
     assert len(names) == len(set(names)) == 2 * 2 * 2 + 2  # eager knows no freezing
 
 
+def test_a_narrower_space_knows_what_is_no_longer_part_of_it() -> None:
+    narrow = space(vary={"inductor.freezing": [], "form": ["compiled", "eager"]})
+
+    assert narrow.holds({})
+    assert narrow.holds({"inductor.freezing": True, "form": "eager"})
+    assert not narrow.holds({"form": "regional"})
+    assert not narrow.holds({"inductor.aggressive_fusion": True})
+
+
 def test_the_plan_of_a_variant() -> None:
     found = space()
     plan = found.plan({"inductor.freezing": True, "form": "eager", "process.TRITON_DEFAULT_FP_FUSION": "1"})
@@ -121,8 +130,16 @@ def test_wrong_names_and_values_are_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[vray]\n")
     with pytest.raises(UnknownNameError, match="did you mean 'vary'"):
         read_narrowing(tmp_path / "space.toml")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"cannot read .*/none\.toml: No such file or directory$"):
         read_narrowing(tmp_path / "none.toml")
+    for text, said in (
+        ("no = 'graph'", "no is a list of names, and 'graph' is none"),
+        ("set = 3", "set is a table, and 3 is none"),
+        ("vary.inductor.freezing = true", r"under vary, inductor\.freezing takes a list of values, and True is none"),
+    ):
+        (tmp_path / "space.toml").write_text(text)
+        with pytest.raises(InputError, match=said):
+            read_narrowing(tmp_path / "space.toml")
 
 
 def test_a_space_in_a_file(tmp_path: Path) -> None:

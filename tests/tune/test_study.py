@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ, make_env, run_cli
+from tests.support import clean_environ, make_env, run_cli, running, until
 
+from rocsolid.api.tuning import _job
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import InputError, MissingExtraError, UnknownNameError
 from rocsolid.measure.knockout import Knockout
@@ -95,6 +97,31 @@ def test_a_search_goes_on_where_it_was() -> None:
     assert name_of(again) == whole[4].name
 
 
+def test_what_was_tried_in_a_wider_space_teaches_the_narrower_one() -> None:
+    pytest.importorskip("optuna")
+    env = make_env(platform=Platform.CPU)
+    vary = {"form": ("compiled",), "inductor.max_fusion_size": ("16", "32")}
+    narrow = space_of(resolve("fast", env), env, Narrowing(vary=vary))
+    done = [trial for trial in searched("exhaustive", cost) if narrow.holds(trial.choices)]
+    following = search_of("tpe", narrow)
+    names = set()
+    while (choices := following(done)) is not None:
+        names.add(name_of(choices))
+        done.append(a_trial(len(done), choices, 5.0))
+
+    assert names == {"inductor.max_fusion_size=16", "inductor.max_fusion_size=32"}
+
+
+def test_what_start_means_is_part_of_the_study(tmp_path: Path) -> None:
+    env = make_env(platform=Platform.CPU)
+    keys = {
+        _job(WORKLOAD, resolve("fast", env), env, Narrowing(fixed=fixed), tmp_path / "tune.db", None)[1]
+        for fixed in ({}, {"form": "eager"}, {"form": "compiled"}, {"inductor.freezing": "1"})
+    }
+
+    assert len(keys) == 3  # compiled is where a study starts by itself
+
+
 def test_a_missing_extra_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'rocsolid\[tune\]'"):
@@ -165,20 +192,27 @@ def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> No
     store.give_up(2)
     assert store.claim("a=1") == 2
 
-    other = Store(file, "another", "w.py:build")
-    assert other.done() == []
-    again = Store(file, "key", "w.py:build")
-    assert again.done() == [a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0))]
-    again.forget()
-    assert again.done() == []
+    with closing(Store(file, "another", "w.py:build")) as other:
+        assert other.done() == []
+    with closing(Store(file, "key", "w.py:build")) as again:
+        assert again.done() == [a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0))]
+        assert again.claim("a=1") is None  # the first one lives
+        store.close()
+        assert again.claim("a=1") == 2
+        again.forget()
+        assert again.done() == []
+    assert [kept.name for kept in file.parent.iterdir()] == [file.name]
 
 
 def test_a_trial_of_a_tuner_that_was_killed_is_free_again(tmp_path: Path) -> None:
     file = tmp_path / "tune.db"
-    code = f"from rocsolid.tune.store import Store\nfrom pathlib import Path\nStore(Path({str(file)!r}), 'k', 'w').claim('start')"
-    subprocess.run([sys.executable, "-c", code], env=clean_environ(), check=True)
+    code = f"from rocsolid.tune.store import Store\nfrom pathlib import Path\ns = Store(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
+    subprocess.run([sys.executable, "-c", f"{code}\nimport os; os._exit(0)"], env=clean_environ(), check=True)
 
-    assert Store(file, "k", "w").claim("start") == 1
+    assert len(list(tmp_path.glob("*.alive"))) == 1
+    with closing(Store(file, "k", "w")) as store:
+        assert store.claim("start") == 1
+    assert not list(tmp_path.glob("*.alive"))
 
 
 def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
@@ -201,12 +235,20 @@ def test_a_study_survives_a_kill_and_names_what_hangs_crashes_and_lies(tmp_path:
     study, plan, saved = tmp_path / "tune.db", tmp_path / "plan.toml", tmp_path / "study.json"
     given = ["tune", WORKLOAD, "--vary", f"{FUSION}=hang,fast,wrong,crash", *OPTIONS, "--study", str(study)]
     command = [sys.executable, "-m", "rocsolid", *given]
-    tuner = subprocess.Popen(command, env=clean_environ(), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert tuner.stderr is not None
-    assert tuner.stderr.readline().startswith("1: start: 4.")
-    time.sleep(0.5)
-    tuner.send_signal(signal.SIGKILL)  # while the second hangs
-    tuner.communicate()
+    for end, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):  # while the second hangs
+        tuner = subprocess.Popen(command, env=clean_environ(), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert tuner.stderr is not None
+        if end is signal.SIGINT:
+            assert tuner.stderr.readline().startswith("1: start: 4.")
+        until(lambda: running(f"{study.parent}/tune/"))
+        time.sleep(0.5)
+        tuner.send_signal(end)
+        _, said = tuner.communicate(timeout=30)
+        assert tuner.returncode == code
+        until(lambda: not running(str(tmp_path)))
+        assert "1: start" not in said  # it was kept
+        if end is signal.SIGINT:
+            assert said == "what was tried is kept; the same command goes on from there\nrocsolid: interrupted\n"
 
     ran = run_cli(*given, "--plan", str(plan), "--output", "json", "--out", str(saved), env=clean_environ())
     assert ran.code == 0, ran.err
@@ -253,6 +295,15 @@ def test_ab_finds_a_planted_difference(tmp_path: Path) -> None:
     [
         (["tune", "nothing.py:build"], "the workload's file nothing.py does not exist"),
         (["tune", "nothing.py"], "a workload is file.py:function"),
+        (
+            ["tune", f"{WORKLOAD}y"],
+            "the workload fails before anything is varied: UnknownNameError: unknown function in",
+        ),
+        (["tune", WORKLOAD, "--rounds", "3"], "3 rounds are too few to be sure of anything; give at least 6"),
+        (["tune", WORKLOAD, "--trials", "0"], "0 trials find nothing; give at least 1"),
+        (["tune", WORKLOAD, "--budget", "0"], "a budget of 0 s is none"),
+        (["tune", WORKLOAD, "--plan", "/proc"], "cannot write /proc: it is a folder"),
+        (["ab", WORKLOAD, "--a", "fast", "--b", "safe", "--least-gain", "2"], "the least gain is a ratio such as 0.02"),
         (["tune", WORKLOAD, "--vary", "inductor.freezin"], "did you mean 'inductor.freezing'"),
         (["tune", WORKLOAD, "--budget", "soon"], "'soon' is no time; write 90s, 10m or 2h"),
         (["tune", WORKLOAD, "--memory", "much"], "'much' is no size; write 500M or 64G"),

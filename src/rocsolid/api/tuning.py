@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final
 
 from rocsolid.api.safety import chosen_plan
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.errors import InputError, UsageError
+from rocsolid.errors import CannotRunError, InputError, UsageError
 from rocsolid.measure.knockout import Rules
 from rocsolid.model.codec import encode
 from rocsolid.model.environment import Environment
@@ -25,6 +26,7 @@ from rocsolid.tune.store import Store
 from rocsolid.tune.study import Effort, Progress, run_study
 from rocsolid.tune.trials import Job
 
+_FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -76,6 +78,8 @@ def tune(  # noqa: PLR0913 - all of them keywords
         rocsolid.errors.InputError: the workload's file nowhere.py does not exist
 
     """
+    spending = effort or Effort()
+    _sane(spending.rounds, spending.least_gain, spending.trials, spending.budget_s)
     env = surroundings()
     start = chosen_plan(profile, plan, env)
     said = _narrowing(settings, vary, without, space)
@@ -86,7 +90,10 @@ def tune(  # noqa: PLR0913 - all of them keywords
     try:
         if fresh:
             store.forget()
-        return run_study(job, method, following, store, effort or Effort(), progress or Progress())
+        return run_study(job, method, following, store, spending, progress or Progress())
+    except sqlite3.Error as broken:
+        msg = f"the study in {file} cannot be read or written any more: {broken}"
+        raise CannotRunError(msg) from broken
     finally:
         store.close()
 
@@ -124,6 +131,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         rocsolid.errors.InputError: the workload's file nowhere.py does not exist
 
     """
+    _sane(rounds, least_gain)
     env = surroundings()
     sides = []
     for key, text in (("a", a), ("b", b)):
@@ -135,6 +143,20 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         sides.append((text, replace(job, folder=job.folder / key), choices))
     rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
     return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+
+
+def _sane(rounds: int, least_gain: float, trials: int = 1, budget_s: float = 1.0) -> None:
+    said = ""
+    if rounds < _FEWEST_ROUNDS:
+        said = f"{rounds} rounds are too few to be sure of anything; give at least {_FEWEST_ROUNDS}"
+    elif not 0 <= least_gain < 1:
+        said = f"the least gain is a ratio such as 0.02 for two per cent, and {least_gain:g} is none"
+    elif trials < 1:
+        said = f"{trials} trials find nothing; give at least 1"
+    elif not budget_s > 0:
+        said = f"a budget of {budget_s:g} s is none; give some minutes"
+    if said:
+        raise UsageError(said)
 
 
 def _narrowing(
@@ -172,6 +194,7 @@ def _job(
     space = space_of(start, env, said)
     asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
     asked += [encode(space.start), [device.arch for device in env.devices]]
+    asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     folder = (file.parent / "tune" / key[:12]).resolve()
     return Job(workload=where, space=space, folder=folder, limits=limits or Limits(), grad=grad, cold=cold), key

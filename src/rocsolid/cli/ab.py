@@ -11,7 +11,7 @@ Examples:
 import argparse
 
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.tune import add_limits, limits_of, progress
+from rocsolid.cli.tune import add_limits, clean_line, limits_of, progress
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,17 +37,18 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.cli.records import render_duel
     from rocsolid.model.timing import Verdict
 
-    duel = ab(
-        args.workload,
-        args.a,
-        args.b,
-        profile=args.profile,
-        rounds=args.rounds,
-        least_gain=args.least_gain,
-        limits=limits_of(args),
-        grad=args.grad,
-        progress=progress(),
-    )
+    with clean_line():
+        duel = ab(
+            args.workload,
+            args.a,
+            args.b,
+            profile=args.profile,
+            rounds=args.rounds,
+            least_gain=args.least_gain,
+            limits=limits_of(args),
+            grad=args.grad,
+            progress=progress(),
+        )
     write(render_duel(duel, args.output, to_file=args.out is not None), args.out)
     verdict = duel.b_against_a.verdict
     failed = {"faster": verdict is not Verdict.FASTER, "not-slower": verdict is Verdict.SLOWER}

@@ -14,14 +14,16 @@ Interrupted, the same command goes on where it was. Then: rs.optimize(model, x, 
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, write
-from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.cli.output import add_output, writable, write
+from rocsolid.errors import InputError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
+    from rocsolid.model.plan import Plan
     from rocsolid.model.study import TrialRecord
     from rocsolid.tune.isolate.trial import Limits
     from rocsolid.tune.study import Progress
@@ -86,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.cli.records import render_study
     from rocsolid.tune.study import Effort
 
+    for file in filter(None, (args.plan, args.out)):
+        writable(file)  # said before ten minutes are spent, not after
     effort = Effort(
         budget_s=seconds(args.budget),
         trials=args.trials,
@@ -95,28 +99,55 @@ def run(args: argparse.Namespace) -> int:
         device_bytes=size(args.max_device_memory),
         setup_s=seconds(args.max_setup),
     )
-    study = tune(
-        args.workload,
-        profile=args.profile,
-        plan=args.from_plan,
-        settings=pairs(args.set, "--set"),
-        vary={name: split(text) for name, text in (v.partition("=")[::2] for v in args.vary)},
-        without=args.no,
-        space=args.space,
-        search=args.search,
-        effort=effort,
-        limits=limits_of(args),
-        grad=args.grad,
-        cold=args.cold,
-        file=args.study,
-        fresh=args.fresh,
-        progress=progress(effort.budget_s),
-    )
-    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
-    study.best.save(args.plan)
+    with clean_line("what was tried is kept; the same command goes on from there\n"):
+        study = tune(
+            args.workload,
+            profile=args.profile,
+            plan=args.from_plan,
+            settings=pairs(args.set, "--set"),
+            vary={name: split(text) for name, text in (v.partition("=")[::2] for v in args.vary)},
+            without=args.no,
+            space=args.space,
+            search=args.search,
+            effort=effort,
+            limits=limits_of(args),
+            grad=args.grad,
+            cold=args.cold,
+            file=args.study,
+            fresh=args.fresh,
+            progress=progress(effort.budget_s),
+        )
+    _save(study.best, args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     sys.stderr.write(f"the plan is in {args.plan}\n")
     return 0
+
+
+def _save(plan: "Plan", file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        plan.save(file)
+    except OSError as refused:
+        msg = f"cannot write {file}: {refused.strerror}"
+        raise InputError(msg) from refused
+
+
+@contextmanager
+def clean_line(when_interrupted: str = "") -> Iterator[None]:
+    """Leave no progress on the terminal, however the block ends; an interrupt has a word of its own."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _clear_line()
+        sys.stderr.write(when_interrupted)
+        raise
+    finally:
+        _clear_line()
+
+
+def _clear_line() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
 
 
 def limits_of(args: argparse.Namespace) -> "Limits":
@@ -190,7 +221,7 @@ def progress(budget_s: float = 0.0) -> "Progress":
         best_so_far = f"best {best.timing} · " if best else ""
         came_to = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
         so_far = f"; best {best.timing} ({best.name})" if best else ""
-        end = "\r\033[K" if on_terminal else ""
-        sys.stderr.write(f"{end}{record.number}: {record.name}: {came_to}{so_far}; {left_s:.0f} s left for trials\n")
+        _clear_line()
+        sys.stderr.write(f"{record.number}: {record.name}: {came_to}{so_far}; {left_s:.0f} s left for trials\n")
 
     return Progress(phase=phase, trial=trial)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rocsolid.errors import MissingExtraError, UnknownNameError
 from rocsolid.model.setting import Value
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.space import FORM, GRAPH, Space, name_of
+from rocsolid.tune.space import FORM, GRAPH, Knob, Space, name_of
 
 Next = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]
 SEARCHES: Final = ("tpe", "one-at-a-time", "exhaustive")
@@ -84,6 +84,10 @@ def _anywhere(space: Space, seed: int) -> Iterator[dict[str, Value]]:
         yield space.variant({knob.id: order.choice(knob.values) for knob in space.knobs})
 
 
+def _place(knob: Knob, value: Value) -> int:
+    return [str(known) for known in knob.values].index(str(value))
+
+
 def _tpe(space: Space, seed: int) -> Next:
     try:
         import optuna
@@ -103,7 +107,7 @@ def _tpe(space: Space, seed: int) -> Next:
         told.add(trial.name)
         if trial.timing is None:  # a failure teaches nothing about speed, and no number stands for it
             return
-        params = {k.id: str(k.values.index(space.value(trial.choices, k.id))) for k in space.knobs}
+        params = {k.id: str(_place(k, space.value(trial.choices, k.id))) for k in space.knobs}
         kinds: Any = {name: optuna.distributions.CategoricalDistribution(places) for name, places in choices.items()}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, value=trial.timing.median_ms))
 

@@ -91,6 +91,11 @@ class Space:
             return searches or str(self.value(choices, "compile.mode")).startswith("max-autotune")
         return True
 
+    def holds(self, choices: Choices) -> bool:
+        """Whether a variant that was tried before belongs to this space, which may be narrower than it was then."""
+        values = {knob.id: {str(value) for value in knob.values} for knob in self.knobs}
+        return all(str(value) in values.get(name, ()) for name, value in choices.items())
+
     def every(self) -> Iterator[dict[str, Value]]:
         """Every variant once, the start first."""
         seen = set()
@@ -220,15 +225,24 @@ def read_narrowing(file: Path) -> Narrowing:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as broken:
-        msg = f"cannot read {file}: {broken}"
+        msg = f"cannot read {file}: {getattr(broken, 'strerror', None) or broken}"
         raise InputError(msg) from broken
     unknown = set(data) - {"set", "vary", "no"}
     if unknown:
         raise UnknownNameError(kind=f"table in {file}", name=min(unknown), known=["set", "vary", "no"])
+    for name, kind in (("set", dict), ("vary", dict), ("no", list)):
+        if not isinstance(data.get(name, kind()), kind):
+            msg = f"{file}: {name} is a {'table' if kind is dict else 'list of names'}, and {data[name]!r} is none"
+            raise InputError(msg)
+    vary = dict(_flat(data.get("vary", {})))
+    for name, values in vary.items():
+        if not isinstance(values, list):
+            msg = f"{file}: under vary, {name} takes a list of values, and {values!r} is none"
+            raise InputError(msg)
     return Narrowing(
         fixed={name: str(value) for name, value in _flat(data.get("set", {}))},
-        vary={name: [str(v) for v in values] for name, values in _flat(data.get("vary", {}))},
-        without=data.get("no", []),
+        vary={name: [str(value) for value in values] for name, values in vary.items()},
+        without=[str(name) for name in data.get("no", [])],
     )
 
 

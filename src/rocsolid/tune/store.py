@@ -1,11 +1,16 @@
-"""Studies on disk: SQLite, one row a trial, written as soon as it ends. A kill loses the running trial and nothing else."""
+"""Studies on disk: SQLite, one row a trial, written as soon as it ends. A kill loses the running trial and nothing else.
 
+Each tuner holds a lock on a file of its own beside the study for as long as it lives, and signs its trials with that file's name.
+The kernel lets go of the lock when the tuner dies, however it dies. A number of a process would not do: in the next container it
+belongs to somebody else.
+"""
+
+import fcntl
 import json
-import os
-import socket
+import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,27 +32,45 @@ class Store:
 
     def __init__(self, file: Path, key: str, workload: str) -> None:
         self.file = file
+        self._me = secrets.token_hex(8)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(file, timeout=30, isolation_level=None)
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if version != _VERSION and tables:
-                msg = f"{file} is a database, but no study of rocsolid's; it is left as it is"
-                raise InputError(msg)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version={_VERSION}")
-            self._db.execute("INSERT OR IGNORE INTO studies (key, workload) VALUES (?, ?)", (key, workload))
-            (self._study,) = self._db.execute("SELECT id FROM studies WHERE key = ?", (key,)).fetchone()
         except (sqlite3.Error, OSError) as broken:
             msg = f"cannot keep the study in {file}: {broken}"
             raise InputError(msg) from broken
+        try:
+            self._study = self._opened(key, workload)
+            self._sign = self._sign_of(self._me).open("w")
+            with suppress(OSError):  # a file system without locks: nobody's death is noticed then
+                fcntl.flock(self._sign, fcntl.LOCK_EX)
+        except (sqlite3.Error, OSError) as broken:
+            self._db.close()
+            msg = f"cannot keep the study in {file}: {broken}"
+            raise InputError(msg) from broken
+        except InputError:
+            self._db.close()
+            raise
+
+    def _opened(self, key: str, workload: str) -> int:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version != _VERSION and tables:
+            msg = f"{self.file} is a database, but no study of rocsolid's; it is left as it is"
+            raise InputError(msg)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version={_VERSION}")
+        self._db.execute("INSERT OR IGNORE INTO studies (key, workload) VALUES (?, ?)", (key, workload))
+        (study,) = self._db.execute("SELECT id FROM studies WHERE key = ?", (key,)).fetchone()
+        return int(study)
 
     def close(self) -> None:
         """Give the file back."""
         self._db.close()
+        self._sign_of(self._me).unlink(missing_ok=True)
+        self._sign.close()
 
     def done(self) -> list[TrialRecord]:
         """Trials that have ended, in order."""
@@ -65,7 +88,7 @@ class Store:
             ).fetchone()
             made = self._db.execute(
                 "INSERT OR IGNORE INTO trials (study, number, name, owner) VALUES (?, ?, ?, ?)",
-                (self._study, number, name, _me()),
+                (self._study, number, name, self._me),
             )
             return int(number) if made.rowcount else None
 
@@ -85,14 +108,17 @@ class Store:
         self._db.execute("DELETE FROM trials WHERE study = ?", (self._study,))
 
     def _forget_the_dead(self) -> None:
-        """Trials whose tuner was killed on this machine are free again."""
+        """Trials whose tuner was killed are free again."""
         running = self._db.execute(
             "SELECT number, owner FROM trials WHERE study = ? AND record IS NULL", (self._study,)
         ).fetchall()
         for number, owner in running:
-            host, _, pid = str(owner).rpartition(":")
-            if host == socket.gethostname() and not Path(f"/proc/{pid}").exists():
+            if owner != self._me and not _held(self._sign_of(owner)):
                 self.give_up(number)
+                self._sign_of(owner).unlink(missing_ok=True)
+
+    def _sign_of(self, owner: str) -> Path:
+        return self.file.with_name(f"{self.file.name}-{owner}.alive")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -105,5 +131,13 @@ class Store:
         self._db.execute("COMMIT")
 
 
-def _me() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+def _held(sign: Path) -> bool:
+    """Whether somebody still holds the lock on this file; also when that cannot be asked here."""
+    try:
+        with sign.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

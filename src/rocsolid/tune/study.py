@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from rocsolid.errors import CannotRunError
+from rocsolid.errors import CannotRunError, InputError
 from rocsolid.measure.knockout import Rules
-from rocsolid.model.ending import Cancelled, DeviceLost, Ending, Unkillable
+from rocsolid.model.ending import Cancelled, DeviceLost, Ending, Refused, Unkillable
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
@@ -23,6 +23,8 @@ from rocsolid.tune.trials import Job, record_of
 
 _FOR_TRIALS: Final = 0.7  # of the budget; the rest is for the race
 _SHORTEST_S: Final = 30.0  # what a trial is given even when the budget is nearly spent
+_LOOK_AGAIN_S: Final = 0.2
+_BEFORE_THE_VARIANT: Final = ("import", "build")  # phases in which only the workload's own code runs
 _LOST: Final = 2  # devices lost in a row, after which a study does not go on
 
 
@@ -53,7 +55,7 @@ def run_study(job: Job, search: str, following: Next, store: Store, effort: Effo
     """Until the budget is spent, the trials are, or nothing is left to try; then the finals."""
     begun = time.monotonic()
     ended = _screen(job, following, store, effort, progress, begun)
-    trials = store.done()
+    trials = _done(job, store)
     allowed = [trial for trial in trials if _affordable(trial, effort)]
     entrants = finalists_of(allowed, effort.finalists)
     if not entrants:
@@ -86,7 +88,7 @@ def _screen(job: Job, following: Next, store: Store, effort: Effort, progress: P
     """Try variants; returns why there were no more."""
     lost = 0
     while True:
-        done = store.done()
+        done = _done(job, store)
         left = _FOR_TRIALS * effort.budget_s - (time.monotonic() - begun)
         if len(done) >= effort.trials:
             return f"{effort.trials} trials were allowed"
@@ -96,19 +98,34 @@ def _screen(job: Job, following: Next, store: Store, effort: Effort, progress: P
         if choices is None:
             return "nothing was left to try"
         number = store.claim(name_of(choices))
-        if number is None:  # another tuner has it; it will be among those done soon
-            time.sleep(0.2)
+        if number is None:  # it will be among those done soon, or free again
+            progress.phase(f"waiting for another tuner, which tries {name_of(choices)}")
+            time.sleep(_LOOK_AGAIN_S)
             continue
         progress.phase(f"trial {number}: {name_of(choices)}")
         within = max(_SHORTEST_S, effort.budget_s - (time.monotonic() - begun))
         bounded = replace(job, limits=replace(job.limits, total_s=min(job.limits.total_s, within)))
         ending = _try(bounded, store, number, choices, progress)
+        if not done and _of_the_workload(ending):
+            store.give_up(number)
+            msg = f"the workload fails before anything is varied: {ending.says} (its output is in {ending.account.log})"
+            raise InputError(msg)
         store.keep(record := record_of(number, choices, ending))
-        progress.trial(record, store.done(), max(0.0, left - record.seconds))
+        progress.trial(record, _done(job, store), max(0.0, left - record.seconds))
         lost = lost + 1 if isinstance(ending, DeviceLost) else 0
         if isinstance(ending, Unkillable) or lost >= _LOST:
             msg = f"the device cannot be relied on any more ({ending.reason}); the study so far is kept, and resumes once it is well"
             raise CannotRunError(msg)
+
+
+def _done(job: Job, store: Store) -> list[TrialRecord]:
+    """What this study has tried of the space as it is now."""
+    return [trial for trial in store.done() if job.space.holds(trial.choices)]
+
+
+def _of_the_workload(ending: Ending) -> bool:
+    """Whether the workload failed by itself: it will in every variant, and is not worth the budget."""
+    return isinstance(ending, Refused) and ending.phase in _BEFORE_THE_VARIANT
 
 
 def _try(job: Job, store: Store, number: int, choices: Choices, progress: Progress) -> Ending:
