@@ -1,12 +1,15 @@
 """Kernels of a file, compiled alone: four planted mistakes are found, each with its line, and a crash costs one kernel."""
 
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import in_ci, run_cli
+from tests.support import clean_environ, in_ci, run_cli, running, until
 
-from rocsolid.api.dryrunning import dryrun_kernels
+from rocsolid.api.dryrunning import _chips, dryrun_kernels
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.dryrun.signatures import parse_signature
 from rocsolid.errors import UnknownNameError, UsageError
@@ -115,11 +118,77 @@ def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord
 @needs_triton
 def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
     cache = str(file.parent / "cache")
-    ran = run_cli("dryrun", "kernels", str(file), "--cache", cache)
+    env = clean_environ(TRITON_INTERPRET="1")  # which would leave nothing to compile
+    ran = run_cli("dryrun", "kernels", str(file), "--cache", cache, env=env)
 
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "--kernel 'narrow(x=type, y=type, BLOCK=…)'" in ran.err
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (PLANTED, "unknown argument of narrow 'BLOK'; did you mean 'BLOCK'?"),
+        ("import sys; sys.exit(4)", "broken.py ended its process by sys.exit(4) while it was loaded"),
+        ("x = 1", "broken.py holds no @triton.jit kernel"),
+        ("x = 1 / 0", "broken.py failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_file_gets_wrong_is_one_line(file: Path, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "broken.py").write_text(content)
+    signature = "narrow(x=*fp32, y=*fp32, BLOK=32, BLOCK=32)"
+    cache = ["--cache", str(file.parent / "cache")]
+    ran = run_cli("dryrun", "kernels", str(tmp_path / "broken.py"), "--kernel", signature, *cache)
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["kernels", "{file}", "--train"], 2, "a file of kernels takes no --train"),
+        (["{file}:narrow", "--kernel", "narrow()"], 2, "leave out --kernel"),
+        (["{file}:narrow", "--most-choices", "-1"], 2, "-1 kernels of a search cannot be compiled"),
+        (["kernels", "{file}", "--deadline", "0"], 2, "a deadline of 0 s is none"),
+        (["kernels", "{file}", "--out", "{file}/x"], 2, "planted.py is a file"),
+        (["kernels", "{file}", "--cache", "{file}"], 3, "cannot keep compiled kernels in {file}: File exists"),
+        (["kernels", "{file}", "--save", "{file}"], 3, "cannot keep what --save writes in {file}: File exists"),
+    ],
+)
+def test_wrong_usage_is_one_line(file: Path, args: list[str], code: int, said: str) -> None:
+    given = [arg.format(file=file) for arg in args]
+    ran = run_cli("dryrun", *given, env=clean_environ(XDG_CACHE_HOME=str(file.parent)))
+
+    assert ran.code == code, ran.err
+    assert said.format(file=file) in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@needs_triton
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_is_left_when_the_command_is_ended(tmp_path: Path, number: int, code: int) -> None:
+    file = tmp_path / "sleepy.py"
+    file.write_text(f"import time\nopen({str(tmp_path / 'loaded')!r}, 'w').close()\ntime.sleep(1000)\n")
+    command = [sys.executable, "-m", "rocsolid", "dryrun", "kernels", str(file), "--cache", str(tmp_path / "cache")]
+    env = clean_environ(TMPDIR=str(tmp_path))  # names the child's files, and so the child
+    asker = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    until((tmp_path / "loaded").exists)
+    asker.send_signal(number)
+    asker.communicate(timeout=30)
+
+    assert asker.returncode == code
+    until(lambda: not running(str(tmp_path)))
+
+
+def test_a_chip_that_is_named_twice_is_compiled_for_once() -> None:
+    assert [chip.arch for chip in _chips(["gfx942", "gfx950", "gfx942"])] == ["gfx942", "gfx950"]
+    with pytest.raises(UsageError, match="name at least one chip to compile for: gfx90a, gfx942"):
+        _chips([])
 
 
 def test_signatures_are_read_from_one_line() -> None:

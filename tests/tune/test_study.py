@@ -28,7 +28,7 @@ from rocsolid.tune.study import effects_of
 
 WORKLOAD = f"{Path(__file__).with_name('workloads.py')}:moody"
 FUSION = "process.TRITON_DEFAULT_FP_FUSION"
-OPTIONS = ["--set", "form=eager", "--search", "exhaustive", "--deadline", "build=8", "--rounds", "8", "--budget", "4m"]
+OPTIONS = ["--set", "form=eager", "--search", "exhaustive", "--deadline", "build=5", "--rounds", "8", "--budget", "4m"]
 
 
 def small_space() -> Space:
@@ -270,7 +270,7 @@ def test_a_study_survives_a_kill_and_names_what_hangs_crashes_and_lies(tmp_path:
     assert (tuned.form, tuned.graph, tuned.verdict) == ("eager", False, "faster")
 
     text = run_cli("report", str(saved))
-    assert "timed out, phase build took longer than 8 s" in text.out
+    assert "timed out, phase build took longer than 5 s" in text.out
     html = run_cli("report", str(saved), "--output", "html", "--out", str(tmp_path / "study.html"))
     assert html.code == 0, html.err
     assert run_cli("report", str(saved), "--output", "sarif").code == 2
@@ -281,7 +281,7 @@ def test_ab_finds_a_planted_difference(tmp_path: Path) -> None:
     saved = tmp_path / "ab.json"
     sides = ["--a", "form=eager", "--b", f"form=eager,{FUSION}=fast"]
     env = clean_environ()
-    ran = run_cli("ab", WORKLOAD, *sides, "--rounds", "9", "--output", "json", "--out", str(saved), env=env)
+    ran = run_cli("ab", WORKLOAD, *sides, "--rounds", "8", "--output", "json", "--out", str(saved), env=env)
 
     assert ran.code == 0, ran.err
     found = json.loads(saved.read_text())

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rocsolid.catalog.chips import chip
+from rocsolid.catalog.chips import CHIPS, chip
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.dryrun.request import KernelSignature, Request
-from rocsolid.dryrun.runs import Surroundings, default_cache, pair_note, run_request
+from rocsolid.dryrun.runs import Surroundings, check_folder, default_cache, pair_note, run_request
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord
@@ -67,17 +67,19 @@ def dryrun(  # noqa: PLR0913 - all but two of them keywords
         rocsolid.errors.UnknownNameError: unknown target 'gfx941'; did you mean 'gfx942' or 'gfx950' or 'gfx90a'?
 
     """
-    chips = [chip(name) for name in ([target] if isinstance(target, str) else target)]
-    other = _other(against)
+    chips, other = _chips(target), _other(against)
     if mode not in MODES:
         msg = f"unknown mode {mode!r}; there are {', '.join(MODES)}"
+        raise UsageError(msg)
+    if most_choices < 0:
+        msg = f"{most_choices} kernels of a search cannot be compiled; give 0 to count them only"
         raise UsageError(msg)
     name = WorkloadName.parse(workload)
     if not name.file.is_file():
         msg = f"the workload's file {name.file} {'is a folder' if name.file.is_dir() else 'does not exist'}"
         raise InputError(msg)
     note = pair_note()
-    around = _around(cache, deadline_s, progress)
+    around = _around(cache, save, deadline_s, progress)
 
     def run(on: Chip) -> DryRun:
         folder = str(Path(save).resolve() / on.arch) if save else ""
@@ -111,10 +113,9 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two of them keywords
     progress: Callable[[str], None] = lambda _: None,
 ) -> DryRunRecord:
     """Compile the Triton kernels of one file with the signatures given, as `dryrun` does for a model."""
-    chips = [chip(name) for name in ([target] if isinstance(target, str) else target)]
-    other = _other(against)
+    chips, other = _chips(target), _other(against)
     note = pair_note()
-    around = _around(cache, deadline_s, progress)
+    around = _around(cache, save, deadline_s, progress)
 
     def run(on: Chip) -> DryRun:
         folder = str(Path(save).resolve() / on.arch) if save else ""
@@ -137,8 +138,24 @@ def _other(against: str) -> Chip | None:
     return chip(_AGAINST[against]) if against else None
 
 
-def _around(cache: str | Path | None, deadline_s: float, progress: Callable[[str], None]) -> Surroundings:
+def _chips(target: str | Sequence[str]) -> list[Chip]:
+    names = [target] if isinstance(target, str) else list(dict.fromkeys(target))
+    if not names:
+        msg = f"name at least one chip to compile for: {', '.join(known.arch for known in CHIPS)}"
+        raise UsageError(msg)
+    return [chip(name) for name in names]
+
+
+def _around(
+    cache: str | Path | None, save: str | Path | None, deadline_s: float, progress: Callable[[str], None]
+) -> Surroundings:
+    if not deadline_s > 0:
+        msg = f"a deadline of {deadline_s:g} s is none; give some minutes"
+        raise UsageError(msg)
     folder = Path(cache).resolve() if cache else default_cache()
+    check_folder(folder, "compiled kernels")
+    if save:
+        check_folder(Path(save).resolve(), "what --save writes")
     return Surroundings(ask=_asked, cache=folder, deadline_s=deadline_s, progress=progress)
 
 

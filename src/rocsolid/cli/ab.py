@@ -6,11 +6,13 @@ Examples:
   rocsolid ab model.py:build --a form=eager --b inductor.freezing=true,form=compiled
   rocsolid ab model.py:build --a fast --b plan.toml --require faster      exit code 1 unless it is
 
+The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too restless to tell. Both must answer as eager does.
+
 """
 
 import argparse
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, writable, write
 from rocsolid.cli.tune import add_limits, clean_line, limits_of, progress
 
 
@@ -37,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.cli.records import render_duel
     from rocsolid.model.timing import Verdict
 
+    if args.out:
+        writable(args.out)
     with clean_line():
         duel = ab(
             args.workload,

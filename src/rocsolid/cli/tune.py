@@ -7,7 +7,11 @@ Examples:
   rocsolid tune model.py:build --set inductor.shape_padding=false --no graph
   rocsolid tune model.py:build --deadline compile=120 --memory 64G
   rocsolid tune model.py:build --output html --out study.html
-Interrupted, the same command goes on where it was. Then: rs.optimize(model, x, plan="plan.toml").
+
+What is varied: `form` (compiled, regional, eager), `graph` (whether the whole call is captured), and settings by their id, as
+`rocsolid settings` lists them. Each variant must answer as eager does before it is timed. The best are raced in turns beside a
+control; a gain below its noise is no gain. Interrupted, the same command goes on where it was.
+Then: rs.optimize(model, x, plan="plan.toml"), or rocsolid run --plan plan.toml serve.py.
 
 """
 
@@ -39,7 +43,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="fast", help="where the search begins (default: fast)")
     parser.add_argument("--from-plan", metavar="FILE", help="begin with a saved plan in place of the profile")
     add_narrowing(parser)
-    parser.add_argument("--search", choices=("tpe", "one-at-a-time", "exhaustive"), help="default: tpe with Optuna")
+    parser.add_argument(
+        "--search", choices=("tpe", "one-at-a-time", "exhaustive"), help="default: tpe, or one-at-a-time without Optuna"
+    )
     parser.add_argument("--budget", default="10m", metavar="TIME", help="for all of it: 90s, 10m, 2h (default: 10m)")
     parser.add_argument("--trials", type=int, default=40, metavar="N", help="at most so many (default: 40)")
     parser.add_argument("--finalists", type=int, default=4, metavar="N", help="in the race at the end (default: 4)")
@@ -50,10 +56,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_limits(parser)
     parser.add_argument("--cold", action="store_true", help="empty the device's caches before every call")
     parser.add_argument(
-        "--study", type=Path, default=Path(".rocsolid/tune.db"), metavar="FILE", help="where it is kept"
+        "--study",
+        type=Path,
+        default=Path(".rocsolid/tune.db"),
+        metavar="FILE",
+        help="where it is kept, and found again by the same command (default: .rocsolid/tune.db)",
     )
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run of this study found")
-    parser.add_argument("--plan", type=Path, default=Path("plan.toml"), metavar="FILE", help="write the plan here")
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        default=Path("plan.toml"),
+        metavar="FILE",
+        help="write the winner here (default: plan.toml)",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show all trials")
     add_output(parser, ("text", "json", "html"))
 
@@ -76,10 +92,12 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PHASE=TIME",
-        help="of import, build, compile, capture, verify or measure (repeatable)",
+        help="of import, build, compile (10m), capture, verify or measure; what takes longer is ended (repeatable)",
     )
-    parser.add_argument("--memory", default="0", metavar="SIZE", help="host memory of a trial and all its processes")
-    parser.add_argument("--grad", action="store_true", help="leave gradients on")
+    parser.add_argument(
+        "--memory", default="0", metavar="SIZE", help="host memory of a trial and all its processes: 64G"
+    )
+    parser.add_argument("--grad", action="store_true", help="leave gradients on, as for training")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -37,6 +37,7 @@ class Request:
     save: str = ""
     crashed: Mapping[str, str] = field(default_factory=dict)  # configurations that ended an earlier child, and how
     journal: str = ""
+    asker: int = 0  # the process that waits for the answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,17 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocsolid" / "dryrun"
 
 
+def check_folder(folder: Path, what: str) -> None:
+    """Make it, and see that it can be written into; raises CannotRunError, before anything is compiled for nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as refused:
+        msg = f"cannot keep {what} in {folder}: {refused.strerror}; name another folder"
+        raise CannotRunError(msg) from refused
+
+
 def pair_note() -> str:
     """A word on this pair of torch and Triton where it is untried; raises CannotRunError for one that does not fit."""
     torch, triton = _version("torch", "version.py"), _version("triton", "__init__.py")
@@ -72,7 +83,7 @@ def run_request(request: Request, around: Surroundings) -> DryRun:
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         for attempt in range(_MOST_CRASHES + 1):
             journal = Path(folder) / f"journal-{attempt}"
-            asked = replace(request, guard=str(guard or ""), journal=str(journal))
+            asked = replace(request, guard=str(guard or ""), journal=str(journal), asker=os.getpid())
             answer, ended, errors = _ask_once(asked, Path(folder), around)
             if answer is not None:
                 return _run_of(answer)
@@ -94,6 +105,7 @@ def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[Chi
     environ = {
         "TRITON_DEFAULT_FP_FUSION": "1",
         **os.environ,
+        "TRITON_INTERPRET": "0",  # an interpreter has nothing to compile
         "TRITON_CACHE_DIR": str(around.cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(around.cache / "inductor"),
     }
@@ -114,7 +126,7 @@ def _run_of(answer: ChildAnswer) -> DryRun:
 
 def _failure(request: Request, ended: Answer, errors: str, key: str, deadline_s: float) -> Exception:
     what = request.workload or request.file
-    at = f" while compiling {key}" if key else " while tracing"
+    at = f" while compiling {key}" if key else " while loading it" if request.file else " while tracing"
     if ended.ending is Ending.HUNG:
         return TimedOutError(f"the dry run of {what} for {request.target} was not done after {deadline_s:g} s{at}")
     lines = [line for line in errors.splitlines() if line.strip()]

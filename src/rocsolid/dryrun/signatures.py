@@ -11,7 +11,7 @@ _LINE: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
 _TYPE: Final = re.compile(
     r"\*?(?:k?\*)?(?:fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)$"
 )
-_OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "maxnreg")
+OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "maxnreg")
 
 
 def parse_signature(text: str) -> KernelSignature:
@@ -30,7 +30,7 @@ def parse_signature(text: str) -> KernelSignature:
             raise UsageError(msg)
         if _TYPE.match(value):
             types[name] = value
-        elif name in _OPTIONS and value.isdigit():
+        elif name in OPTIONS and value.isdigit():
             options[name] = int(value)
         else:
             constants[name] = _constant(value, part, text)

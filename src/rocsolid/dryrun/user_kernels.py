@@ -12,6 +12,7 @@ from typing import Any
 from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
 from rocsolid.dryrun.reading import foreign_code, fp8_formats
 from rocsolid.dryrun.request import KernelSignature, Request
+from rocsolid.dryrun.signatures import OPTIONS
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, Kernel, KernelConfig
@@ -97,6 +98,10 @@ def _kernel(signature: KernelSignature, kernel: Any, shared: Compiling) -> Kerne
     missing = [
         n for n in function.arg_names if n not in {*signature.types, *signature.constants} and not _tuned(kernel, n)
     ]
+    for name in (*signature.types, *signature.constants):
+        if name not in function.arg_names and name not in OPTIONS:
+            known = [*function.arg_names, *OPTIONS]
+            raise UnknownNameError(kind=f"argument of {signature.name}", name=name, known=known)
     if missing:
         msg = f"the signature of {signature.name} leaves out {', '.join(missing)}: {_hint(signature.name, kernel)}"
         raise InputError(msg)

@@ -7,6 +7,7 @@ their value, when it folds constants, live on the CPU.
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def build_guard(folder: Path) -> Path | None:
         msg = "a dry run with a CPU build of torch needs a C++ compiler, and there is none: install g++"
         raise CannotRunError(msg)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = library.with_suffix(f".{hashlib.sha256(str(id(library)).encode()).hexdigest()[:8]}.part")
+    temporary = library.with_suffix(f".{os.getpid()}.part")
     command = [compiler, "-O1", "-shared", "-fPIC", "-std=c++20", "-I", f"{torch}/include", str(_SOURCE)]
     command += ["-o", str(temporary), f"-L{torch}/lib", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch}/lib"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
