@@ -148,7 +148,7 @@ def crashes_after_the_answer(reporter: Reporter) -> Any:
 
 
 def compiles_then_hangs(reporter: Reporter) -> Any:
-    """Inductor's own pool of workers, and then nothing more."""
+    """Inductor's own pool of workers, up and ready, and then nothing more."""
     import torch
     import torch._inductor.config
     from torch._inductor.async_compile import AsyncCompile
@@ -157,7 +157,6 @@ def compiles_then_hangs(reporter: Reporter) -> Any:
     torch._inductor.config.compile_threads = 2
     AsyncCompile.warm_pool()
     AsyncCompile.wait_pool_ready()
-    assert float(torch.compile(lambda x: x.sin().sum())(torch.arange(1000.0)))
     reporter.phase("capture")
     while True:
         time.sleep(1)
