@@ -50,7 +50,7 @@ def test_small_tensors_take_one_launch_of_our_own() -> None:
     given = [torch.randn(n + 1, device="cuda") for n in range(100)]
     statics = statics_for(given)
     copy = copying.copies_into(statics)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as seen:
         copy(given)
         torch.cuda.synchronize()
     names = [event.name for event in seen.events() if "opy" in event.name]

@@ -39,7 +39,7 @@ def copy_kernel(device: int) -> ctypes.c_void_p | None:
     import torch
 
     load, find = call_named("ModuleLoadData"), call_named("ModuleGetFunction")
-    if torch.version.hip is not None or load is None or find is None:
+    if torch.version.hip is not None or None in (load, find, call_named("LaunchKernelEx")):
         return None
     text = resources.files("rocsolid.torchapi").joinpath("copy_many.ptx").read_bytes()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -50,17 +50,35 @@ def copy_kernel(device: int) -> ctypes.c_void_p | None:
     return function
 
 
+class _Launch(ctypes.Structure):
+    """Where and how a kernel is launched, as CUDA's driver is told it."""
+
+    _fields_: Final = [
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
 def launcher(function: ctypes.c_void_p, grid: tuple[int, int], threads: int, packed: Any) -> Callable[[int], int]:
-    """A function that launches a kernel on a stream, its arguments being what the buffer holds then; 0 when it went well."""
+    """A function that launches a kernel on a stream, its arguments being what the buffer holds then; 0 when it went well.
+
+    Everything but the stream is made ready here: what is left costs the host little more than the launch itself.
+    """
     size = ctypes.c_size_t(ctypes.sizeof(packed))
     begin, length, end = 1, 2, 0  # how CUDA tells apart what follows
     extra = (ctypes.c_void_p * 5)(begin, ctypes.addressof(packed), length, ctypes.addressof(size), end)
-    launch = call_named("LaunchKernel")
-    sizes = [ctypes.c_uint(number) for number in (*grid, 1, threads, 1, 1, 0)]
-    stream_type, nothing = ctypes.c_void_p, ctypes.c_void_p(None)
+    plan = _Launch(grid_x=grid[0], grid_y=grid[1], grid_z=1, block_x=threads, block_y=1, block_z=1)
+    launch, nothing = call_named("LaunchKernelEx"), ctypes.c_void_p(None)
+    where = ctypes.byref(plan)
+    current = 0
 
     def go(stream: int, _alive: Any = (packed, size)) -> int:
-        failed: int = launch(function, *sizes, stream_type(stream), nothing, extra)
+        nonlocal current
+        if stream != current:
+            plan.stream = current = stream
+        failed: int = launch(where, function, nothing, extra)
         return failed
 
     return go
