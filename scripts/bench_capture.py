@@ -9,6 +9,7 @@ Host cost is the time of the call itself with the device idle before it; times o
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import time
@@ -23,9 +24,10 @@ from torch import nn
 import rocsolid as rs
 
 _COUNTS = (1, 8, 32, 128)
+_ROUNDS = 7
 
 
-def host_us(call: Callable[[], Any], times: int = 400) -> float:
+def host_us(call: Callable[[], Any], times: int = 100) -> float:
     """The median time the host spends in a call, the device being idle when it begins."""
     for _ in range(20):
         call()
@@ -78,9 +80,22 @@ def host_cost() -> dict[str, dict[str, float]]:
     table: dict[str, dict[str, float]] = {}
     for count in _COUNTS:
         torch._dynamo.reset()
-        for name, call in ways_to_call([torch.randn(16, device="cuda") for _ in range(count)]).items():
-            table.setdefault(name, {})[str(count)] = round(host_us(call), 2)
+        ways = ways_to_call([torch.randn(16, device="cuda") for _ in range(count)])
+        rounds: dict[str, list[float]] = {}
+        for _ in range(_ROUNDS):  # in turns, so that a slow moment of the host hits all alike
+            for name, call in ways.items():
+                rounds.setdefault(name, []).append(host_us(call))
+        for name, found in rounds.items():
+            table.setdefault(name, {})[str(count)] = round(statistics.median(found), 2)
+        print(f"{count} inputs measured", flush=True)
+    table["ratio of alias to foreach copy + replay"] = ratio(table, "rs.capture alias", "foreach copy + replay")
+    table["ratio of reduce-overhead to alias"] = ratio(table, "reduce-overhead", "rs.capture alias")
     return table
+
+
+def ratio(table: dict[str, dict[str, float]], one: str, other: str) -> dict[str, float]:
+    """For each number of inputs."""
+    return {count: round(value / table[other][count], 2) for count, value in table[one].items()}
 
 
 def ways_to_call(given: list[Any]) -> dict[str, Callable[[], Any]]:
@@ -163,6 +178,7 @@ class Expert(nn.Module):  # type: ignore[misc]
 def denoiser() -> dict[str, float]:
     """Milliseconds for ten steps, and how close to the kernels' own time."""
     torch.manual_seed(0)
+    kernel_ms(lambda: torch.ones(1, device="cuda") + 1)  # the profiler must be there before the first capture
     expert = Expert().cuda().bfloat16().eval()
     prefix = [torch.randn(18, 1, 8, 800, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
     noise = torch.randn(1, 50, 1024, device="cuda", dtype=torch.bfloat16)
@@ -179,7 +195,8 @@ def denoiser() -> dict[str, float]:
     compiled = torch.compile(expert)
     plain, whole = loop(expert), loop(compiled)
     whole(noise, *prefix)
-    hand, _ = by_hand(whole, [noise.clone(), *(p.clone() for p in prefix)])
+    statics = [noise.clone(), *(p.clone() for p in prefix)]
+    hand, _ = by_hand(whole, statics)
     begun = time.perf_counter()
     ours = rs.capture(whole, outputs="alias")
     ours(noise, *prefix)
@@ -203,6 +220,7 @@ def denoiser() -> dict[str, float]:
         for name, call in candidates.items():
             rounds.setdefault(name, []).append(device_ms(call, 15))
     table = {name: round(min(times), 4) for name, times in rounds.items()}
+    print(json.dumps(table), flush=True)
     table["kernels of one replay"] = round(kernel_ms(hand.replay), 4)
     table["set-up of rs.capture, s"] = round(setup, 2)
     table["graph nodes"] = ours.report().graphs[0].nodes or 0
@@ -219,6 +237,7 @@ def kernel_ms(call: Callable[[], Any]) -> float:
     """The sum of the kernels' own times in one call."""
     from torch.profiler import ProfilerActivity, profile
 
+    os.environ["TEARDOWN_CUPTI"] = "0"  # a second start of the profiler, with graphs about, ended the process
     call()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:

@@ -309,6 +309,7 @@ def test_a_program_with_triton_kernels_is_read() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # torch's own, when it makes its memory pool
 def test_on_the_gpu_triton_kernels_and_device_graphs_are_seen() -> None:
     number = fresh_number()
 

@@ -4,10 +4,10 @@ import contextlib
 import ctypes
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.driver import call_named
 
 _REPLAY = door("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
 _END_POOL = door("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
@@ -51,10 +51,9 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
 
 def nodes_being_captured(stream: Any) -> int | None:
     """How many operations the capture on a stream has recorded so far; None where the runtime does not tell."""
-    calls = _runtime_calls()
-    if calls is None:
+    info, nodes = call_named("StreamGetCaptureInfo_v2"), call_named("GraphGetNodes")
+    if info is None or nodes is None:
         return None
-    info, nodes = calls
     status, identity, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
     dependencies, count = ctypes.c_void_p(), ctypes.c_size_t()
     parts = (ctypes.byref(part) for part in (status, identity, graph, dependencies, count))
@@ -63,17 +62,3 @@ def nodes_being_captured(stream: Any) -> int | None:
     if nodes(graph, None, ctypes.byref(count)):
         return None
     return int(count.value)
-
-
-@cache
-def _runtime_calls() -> tuple[Any, Any] | None:
-    import torch
-
-    hip = torch.version.hip is not None
-    names = ("libamdhip64.so",) if hip else ("libcuda.so.1", "libcuda.so")
-    prefix = "hip" if hip else "cu"
-    for name in names:
-        with contextlib.suppress(OSError, AttributeError):
-            library = ctypes.CDLL(name)
-            return library[f"{prefix}StreamGetCaptureInfo_v2"], library[f"{prefix}GraphGetNodes"]
-    return None

@@ -1,11 +1,12 @@
 """Finds the user's own line in a stack that is mostly torch's."""
 
+import linecache
 import sys
 import sysconfig
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
@@ -42,3 +43,22 @@ def user_place_of(stack: Iterable[tuple[FrameType, int]]) -> str:
         if is_users_file(frame.f_code.co_filename):
             found = f"{frame.f_code.co_filename}:{line}"
     return found
+
+
+def user_expression(trace: TracebackType | None) -> str:
+    """What the user wrote that failed: the expression, or before Python 3.11 its whole line; nothing when it cannot be told."""
+    found = None
+    while trace is not None:
+        if is_users_file(trace.tb_frame.f_code.co_filename):
+            found = trace
+        trace = trace.tb_next
+    if found is None:
+        return ""
+    code = found.tb_frame.f_code
+    line = linecache.getline(code.co_filename, found.tb_lineno).rstrip()
+    if not hasattr(code, "co_positions"):
+        return line.strip()
+    first, last, start, end = list(code.co_positions())[found.tb_lasti // 2]
+    if first != last or first != found.tb_lineno or start is None or end is None:
+        return line.strip()
+    return line.encode()[start:end].decode(errors="replace")

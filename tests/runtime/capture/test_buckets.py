@@ -1,5 +1,6 @@
 """Lengths that change: padded to a few sizes, cut back where results follow, and nowhere else."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -186,3 +187,23 @@ def test_a_compiled_function_is_not_compiled_for_every_length(place: Any) -> Non
         x = place.randn(length)
         assert torch.allclose(g(x), x * 2 + 1)
     assert seen == [8, 16]
+
+
+def test_a_compiled_module_is_called_by_its_own_names(place: Any) -> None:
+    class Doubled(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, ids: Any, times: int = 2) -> Any:
+            return ids * times
+
+    compiled = torch.compile(Doubled(), backend="eager", dynamic=False)
+    g = place.capture(compiled, buckets={"ids": rs.Bucket(dim=0, sizes=[8])})
+    for length in (3, 5):
+        assert torch.equal(g(x := place.randn(length)), x * 2)
+    assert g.report().replays == 1
+    assert list(inspect.signature(g).parameters) == ["ids", "times"]
+
+
+def test_buckets_for_a_name_that_the_call_does_not_have_are_told(place: Any) -> None:
+    g = place.capture(lambda ids: ids * 2, buckets={"tokens": rs.Bucket(dim=0, sizes=[8])})
+    g(place.randn(3))
+    (refusal,) = g.report().refusals
+    assert refusal.detail == "buckets are given for 'tokens', and the call has no such tensor; it has 'ids'"

@@ -16,7 +16,7 @@ def rms_norm_kernel(x, weight, out, row_stride, columns, eps, BLOCK: tl.constexp
     inside = at < columns
     value = tl.load(x + row * row_stride + at, mask=inside, other=0.0).to(tl.float32)
     scale = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    spread = tl.rsqrt(tl.sum(value * value, 0) / columns + eps)
+    spread = tl.rsqrt(tl.sum(value * value, 0) / columns + tl.cast(eps, tl.float32))
     tl.store(out + row * columns + at, (value * spread * scale).to(out.dtype.element_ty), mask=inside)
 
 
@@ -32,7 +32,7 @@ def add_rms_norm_kernel(x, residual, weight, out, total, x_stride, residual_stri
     both = (left + right).to(total.dtype.element_ty)
     tl.store(total + row * columns + at, both, mask=inside)
     value = both.to(tl.float32)
-    spread = tl.rsqrt(tl.sum(value * value, 0) / columns + eps)
+    spread = tl.rsqrt(tl.sum(value * value, 0) / columns + tl.cast(eps, tl.float32))
     tl.store(out + row * columns + at, (value * spread * scale).to(out.dtype.element_ty), mask=inside)
 
 

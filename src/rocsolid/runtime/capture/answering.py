@@ -16,7 +16,7 @@ from rocsolid.errors import CaptureError
 from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.backend import Backend, capture_lock
 from rocsolid.runtime.capture.books import Books
-from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, take_call
+from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, signature_of, take_call
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.checking import recheck, wrong_answer
 from rocsolid.runtime.capture.entry import DUE, FAILED, INSIDE, STALE, Entry
@@ -24,18 +24,26 @@ from rocsolid.runtime.capture.making import FirstRun, make
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into
 from rocsolid.runtime.capture.pieces import named_pieces
-from rocsolid.runtime.capture.road import Road
+from rocsolid.runtime.capture.road import NO_LENGTHS, Road
 from rocsolid.runtime.capture.situation import situation
 from rocsolid.runtime.capture.store import Store
 from rocsolid.runtime.capture.surroundings import look_around
 
 _log = logging.getLogger("rocsolid")
 _inference: Final = torch.is_inference_mode_enabled
-_busy: Final = threading.local()  # this thread is inside a capture: functions in it take part as themselves
 _FEW: Final = 4
 
 Function = Callable[..., Any]
 Backends = Callable[[Call, Options, dict[object, Backend]], Backend | None]
+
+
+class _Busy(threading.local):
+    """Whether this thread is inside a capture: functions in it take part as themselves."""
+
+    inside = False
+
+
+_busy: Final = _Busy()
 
 
 class Answering:
@@ -58,7 +66,7 @@ class Answering:
         self._options = options
         self._backends = backends
         self._made: dict[object, Backend] = {}
-        self._parameters = Parameters.of(getattr(function, "forward", function))
+        self._parameters = Parameters.of(function)
         self._roads: tuple[Road, ...] = ()
         self._store = Store(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
@@ -85,14 +93,18 @@ class Answering:
             filled = all(map(is_, tensors, road.buffers))
             if not (filled or road.fits(*tensors)) or not road.in_state() or _inference() is not road.inference:
                 continue
-            found = road.find(tensors)
-            if found is None or getattr(_busy, "inside", False):
+            if _busy.inside:
                 break
-            result = found[0].run(tensors, found[1], filled=filled)
+            entry, lengths = road.entry, NO_LENGTHS
+            if entry is None:
+                entry, lengths = road.by_length(tensors)
+                if entry is None:
+                    break
+            result = entry.run(tensors, lengths, filled=filled)
             if result is STALE or result is DUE or result is INSIDE or result is FAILED:
-                return self._answer_otherwise(args, kwargs, found[0], result)
-            if found[0] is not self._store.newest:
-                self._used_another(road, found[0])
+                return self._answer_otherwise(args, kwargs, entry, result)
+            if entry is not self._store.newest:
+                self._used_another(road, entry)
             return result
         return self._answer_slowly(args, kwargs)
 
@@ -115,7 +127,7 @@ class Answering:
     def _answer_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The general way: find the graph by its key, or make one, or run eagerly."""
         function = self._function()
-        if getattr(_busy, "inside", False) or _in_a_capture():
+        if _busy.inside or _in_a_capture():
             return function(*args, **kwargs)
         if self._closed:
             return self._eager(function, args, kwargs, Reason.CLOSED)
@@ -293,7 +305,7 @@ class Answering:
 @contextmanager
 def _inside() -> Iterator[None]:
     """Captured functions that are called in here take part as themselves, without a graph of their own."""
-    before = getattr(_busy, "inside", False)
+    before = _busy.inside
     _busy.inside = True
     try:
         yield
@@ -310,6 +322,6 @@ def _dress_as(captured: Answering, function: Function) -> None:
     captured.__qualname__ = getattr(function, "__qualname__", captured.__name__)
     captured.__doc__ = function.__doc__
     try:
-        captured.__signature__ = inspect.signature(getattr(function, "forward", function))
+        captured.__signature__ = signature_of(function)
     except (TypeError, ValueError):
         return

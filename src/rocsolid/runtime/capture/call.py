@@ -64,6 +64,15 @@ class Length(NamedTuple):
     group: int  # lengths that were equal in this call share a number
 
 
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """How a function or module is called; of a compiled module, how the module itself is, for its wrapper takes anything.
+
+    Raises TypeError or ValueError where a function does not tell.
+    """
+    plain = getattr(function, "_orig_mod", function)
+    return inspect.signature(getattr(plain, "forward", plain))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """How a function's arguments are called."""
@@ -77,7 +86,7 @@ class Parameters:
     def of(cls, function: Callable[..., Any]) -> "Parameters":
         """As far as the function tells them."""
         try:
-            parameters = inspect.signature(function).parameters.values()
+            parameters = signature_of(function).parameters.values()
         except (TypeError, ValueError):
             return cls()
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
@@ -226,6 +235,7 @@ def take_call(
         parts.append((argument.name, (argument.tree.form, tuple(tokens))))
     given = {argument.name for argument in arguments}
     parts += [(name, ("*", (known,))) for name, known in parameters.defaults.items() if name not in given]
+    _know_some([leaf.path for leaf in tensors], buckets or {})
     lengths, specs = _bucketed(tensors, buckets or {})
     shared = tuple((length.tensor, length.dim, length.group) for length in lengths)
     return Call(
@@ -286,6 +296,14 @@ def fit_for_capture(leaf: Leaf) -> None:
     raise CannotCapture(
         Reason.ARGUMENT, f"argument {leaf.path!r} is {why}, which a graph's fixed buffers cannot stand in for"
     )
+
+
+def _know_some(paths: Sequence[str], buckets: Mapping[str, Sequence[Bucket]]) -> None:
+    """A name that is written wrongly would leave every length without its bucket."""
+    if buckets and not any(path in buckets for path in paths):
+        named = ", ".join(map(repr, buckets))
+        detail = f"buckets are given for {named}, and the call has no such tensor; it has {', '.join(map(repr, paths))}"
+        raise CannotCapture(Reason.BUCKET, detail)
 
 
 def _bucketed(

@@ -10,7 +10,7 @@ from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.backend import Backend
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.capturing import is_refused_compile, refused_compile
-from rocsolid.torchapi.places import user_place_of
+from rocsolid.torchapi.places import user_expression, user_place_of
 
 
 def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
@@ -28,9 +28,12 @@ def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> Ca
     where = f" at {place}" if place else ""
     if suspect is not None:
         return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.cure}", place)
+    written = user_expression(first.__traceback__)
+    what = f"{written}{where}: " if written else ""
     if meaning is not None:
-        return CannotCapture(meaning.cause, f"{meaning.says}{where}; {meaning.cure} ({first_line(first)})", place)
-    return CannotCapture(Reason.ERROR, f"the capture failed{where}: {type(first).__name__}: {first_line(first)}", place)
+        where = "" if what else where
+        return CannotCapture(meaning.cause, f"{what}{meaning.says}{where}; {meaning.cure} ({first_line(first)})", place)
+    return CannotCapture(Reason.ERROR, f"{what}the capture failed: {type(first).__name__}: {first_line(first)}", place)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -5,13 +5,12 @@ buffer itself, handed out by `inputs()`.
 """
 
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import Any
 
 import torch
 
 from rocsolid.runtime.capture.call import Call, Length, Spec
-from rocsolid.torchapi.fastpath import grouped_copy
+from rocsolid.torchapi.copying import copies_into
 from rocsolid.torchapi.memory import reach
 
 Fill = Callable[[Sequence[Any]], None]
@@ -115,39 +114,13 @@ def filler(buffers: Sequence[Buffer]) -> Fill:
     statics = [buffer.tensor for buffer in buffers]
     if not buffers:
         return _nothing
-    if len(buffers) == 1 and buffers[0].plain:
-        return _one(statics[0])
     if all(buffer.plain for buffer in buffers):
-        return _many(statics)
+        return copies_into(statics)
     return _mixed(buffers)
 
 
 def _nothing(_: Sequence[Any]) -> None:
     pass
-
-
-def _one(static: Any) -> Fill:
-    copy = static.copy_
-
-    def fill(tensors: Sequence[Any]) -> None:
-        if tensors[0] is not static:
-            copy(tensors[0])
-
-    return fill
-
-
-def _many(statics: list[Any]) -> Fill:
-    copy = grouped_copy()
-
-    def fill(tensors: Sequence[Any]) -> None:
-        if not any(map(is_, tensors, statics)):
-            copy(statics, tensors)
-            return
-        pairs = [(static, given) for static, given in zip(statics, tensors, strict=True) if static is not given]
-        if pairs:
-            copy([static for static, _ in pairs], [given for _, given in pairs])
-
-    return fill
 
 
 def _mixed(buffers: Sequence[Buffer]) -> Fill:

@@ -12,7 +12,6 @@ from rocsolid.runtime.capture.reading import reader
 from rocsolid.torchapi.fastpath import state_check, tensor_check
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
-Found = tuple[Entry, Mapping[int, int]]
 
 
 class Road:
@@ -39,10 +38,6 @@ class Road:
             self._dims = [(x.tensor, x.dim, bucket) for x, bucket in zip(call.lengths, dims, strict=True)]
             self.lead_to(call, entry)
 
-    def find(self, tensors: Sequence[Any]) -> Found | None:
-        """The entry for these tensors, which fit, and how long their bucketed dimensions are."""
-        return (self.entry, NO_LENGTHS) if self.entry is not None else self._by_length(tensors)
-
     def lead_to(self, call: Call, entry: Entry) -> None:
         """Let calls of these lengths be answered by this entry."""
         self._family[_pattern([length.size for length in call.lengths], [length.length for length in call.lengths])] = (
@@ -60,14 +55,15 @@ class Road:
         self._family = {sizes: other for sizes, other in self._family.items() if other is not entry}
         return bool(self._family)
 
-    def _by_length(self, tensors: Sequence[Any]) -> Found | None:
+    def by_length(self, tensors: Sequence[Any]) -> tuple[Entry | None, Mapping[int, int]]:
+        """The entry for these tensors, which fit, and how long their bucketed dimensions are."""
         lengths = [tensors[number].shape[dim] for number, dim, _ in self._dims]
         sizes = [bucket.fit(length) for length, (_, _, bucket) in zip(lengths, self._dims, strict=True)]
         if None in sizes:
-            return None
+            return None, NO_LENGTHS
         entry = self._family.get(_pattern(sizes, lengths))
         if entry is None:
-            return None
+            return None, NO_LENGTHS
         groups: dict[int, int] = {}
         for length in lengths:
             groups.setdefault(length, len(groups))

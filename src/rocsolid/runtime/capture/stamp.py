@@ -34,6 +34,7 @@ class Stamp:
         every += [
             Slot(f"{path}.training".lstrip("."), vars(module), "training", module.training)
             for path, module in sight.training
+            if "training" in vars(module)  # a compiled module asks the one inside, which is watched itself
         ]
         slots = [slot for slot in every if slot.holder is not owner]
         home = next((weakref.ref(module) for _, module in sight.training if vars(module) is owner), None)

@@ -44,9 +44,9 @@ class Pass:
             for buffer, leaf in zip(buffers, call.tensors, strict=True)
         ]
         self.parameters = trained(sight)
-        self.twins = [_twin(p) for p in self.parameters]
-        instead = {id(p): twin for p, twin in zip(self.parameters, self.twins, strict=True)}
-        self._places = [(slot, instead[id(slot.value)]) for slot in sight.tensors if id(slot.value) in instead]
+        self.twins = self.new_twins()
+        rank = {id(p): number for number, p in enumerate(self.parameters)}
+        self._places = [(slot, rank[id(slot.value)]) for slot in sight.tensors if id(slot.value) in rank]
         args, kwargs = call.rebuilt(self.inputs)
         self._forward: Callable[[], Any] = lambda: function(*args, **kwargs)
         self.given: list[Any] = []  # gradients of the results
@@ -55,20 +55,24 @@ class Pass:
 
     def forward(self) -> list[Any]:
         """Run the function; the results that carry a gradient."""
-        with self.on_twins():
+        with self.on_twins(self.twins):
             self.result = self._forward()
         return carrying(self.result)
 
+    def new_twins(self) -> list[Any]:
+        """Parameters of the same memory that nobody else knows."""
+        return [_twin(parameter) for parameter in self.parameters]
+
     @contextmanager
-    def on_twins(self) -> Iterator[None]:
-        """Let the function find a twin of each parameter, of the same memory.
+    def on_twins(self, twins: Sequence[Any]) -> Iterator[None]:
+        """Let the function find a twin of each parameter.
 
         A parameter that anybody still holds a gradient's graph of is tied to the stream that graph was made on, and a backward
         that is captured would drag that stream into the capture. It may have hooks, too, which are for the caller's backward.
         """
         try:
-            for slot, twin in self._places:
-                slot._replace(value=twin).put_back()
+            for slot, number in self._places:
+                slot._replace(value=twins[number]).put_back()
             yield
         finally:
             for slot, _ in self._places:
@@ -114,7 +118,7 @@ class TrainingEntry(Entry):
         self.steps = steps
         self.numbers = list(numbers)
         self.generation = 0
-        self.trained = steps.twins  # while it is being checked
+        self.trained = steps.parameters
         self._wanting = [n for n, tensor in enumerate((*steps.inputs, *steps.parameters)) if tensor.requires_grad]
 
     def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:  # noqa: ARG002
@@ -213,7 +217,6 @@ def make_training(
     except BaseException:
         entry.close()
         raise
-    entry.trained = steps.parameters
     entry.capture_ms = (time.perf_counter() - started) * 1e3
     return entry
 
@@ -250,9 +253,10 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
     random = torch.Generator(device=call.device).manual_seed(entry.checks + 0x5EED)
     inputs = [fresh_like(leaf.value, random) for leaf in call.tensors]
     args, kwargs = call.rebuilt(inputs)
+    twins = entry.steps.new_twins()
 
     def gradients(result: Any) -> list[Leaf]:
-        wanted = [tensor for tensor in (*inputs, *entry.steps.twins) if tensor.requires_grad]
+        wanted = [tensor for tensor in (*inputs, *twins) if tensor.requires_grad]
         results = carrying(result)
         made = torch.autograd.grad(results, wanted, [torch.ones_like(r) for r in results], allow_unused=True)
         answers = [
@@ -262,13 +266,15 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
 
     def eager() -> list[Leaf]:
         stage.reset()
-        with entry.steps.on_twins():
+        with entry.steps.on_twins(twins):
             result = function(*args, **kwargs)
         return gradients(result)
 
     truth = eager()
     stage.reset()
+    entry.trained = twins
     got = gradients(entry.run(inputs, {}))
+    entry.trained = entry.steps.parameters
     verdict = compared(truth, got, options.tolerance)
     if not verdict.right:
         verdict = compared(truth, got, options.tolerance, noise_between(truth, eager()))
