@@ -1,13 +1,10 @@
 // Copies many small tensors with one launch. Row y of the grid copies tensor y; its blocks stride over it together.
 // Where the copies go and how long they are stays the same from call to call and lies in device memory; where they come
-// from changes with every call and travels with the launch.
+// from changes with every call and travels with the launch, so there is a kernel for few and one for many.
 struct Target { char* to; unsigned long long bytes; };
-constexpr int MOST = 256;
-struct Sources { const char* from[MOST]; };
+template <int MOST> struct Sources { const char* from[MOST]; };
 
-extern "C" __global__ void rocsolid_copy_many(const Target* targets, const __grid_constant__ Sources sources) {
-  const Target target = targets[blockIdx.y];
-  const char* from = sources.from[blockIdx.y];
+__device__ __forceinline__ void copy(const Target target, const char* from) {
   const unsigned long long first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned long long step = gridDim.x * blockDim.x;
   unsigned long long done = 0;
@@ -18,4 +15,12 @@ extern "C" __global__ void rocsolid_copy_many(const Target* targets, const __gri
     done = wide * 16;
   }
   for (unsigned long long at = done + first; at < target.bytes; at += step) target.to[at] = from[at];
+}
+
+extern "C" __global__ void rocsolid_copy_16(const Target* targets, const __grid_constant__ Sources<16> sources) {
+  copy(targets[blockIdx.y], sources.from[blockIdx.y]);
+}
+
+extern "C" __global__ void rocsolid_copy_256(const Target* targets, const __grid_constant__ Sources<256> sources) {
+  copy(targets[blockIdx.y], sources.from[blockIdx.y]);
 }

@@ -16,7 +16,7 @@ from rocsolid.torchapi.fastpath import current_stream_number, grouped_copy
 from rocsolid.torchapi.memory import byte_count, reach
 
 Copy = Callable[[Sequence[Any]], None]
-MOST: Final = 256  # sources that fit into one launch; the kernel knows this number too
+FEW, MOST = 16, 256  # sources that fit into one launch of either kernel
 _LARGEST: Final = 2**20  # bytes; for more the device's own time counts, and torch's copies are as good
 _THREADS, _WIDTH, _WIDEST = 256, 16, 64  # a thread copies 16 bytes at a time
 
@@ -72,12 +72,13 @@ def _together(statics: Sequence[Any]) -> Copy | None:
     import torch
 
     device = statics[0].device
-    kernel = copy_kernel(device.index)
+    room = FEW if len(statics) <= FEW else MOST
+    kernel = copy_kernel(device.index, room)
     if kernel is None:
         return None
     rows = [(static.data_ptr(), byte_count(static)) for static in statics]
     targets = torch.tensor(rows, dtype=torch.int64).to(device)
-    packed = (ctypes.c_uint64 * (1 + MOST))(targets.data_ptr())
+    packed = (ctypes.c_uint64 * (1 + room))(targets.data_ptr())
     most = max(size for _, size in rows)
     grid = (min(_WIDEST, max(1, -(-most // (_THREADS * _WIDTH)))), len(statics))
     launch = launcher(kernel, grid, _THREADS, packed)

@@ -8,9 +8,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
-from typing import Any, Final
-
-_COPY_MANY: Final = "rocsolid_copy_many"
+from typing import Any
 
 
 @cache
@@ -33,9 +31,29 @@ def call_named(name: str) -> Any:
     return getattr(library(), prefix + name, None)
 
 
+def new_stream(device: int) -> Any:
+    """A stream that no other has to do with: torch's own are thirty-two in number and are handed out again after that."""
+    import torch
+
+    create, made = call_named("StreamCreate"), ctypes.c_void_p()
+    with torch.cuda.device(device):
+        _make_current()
+        beside_the_default = 1
+        if torch.version.hip is not None or create is None or create(ctypes.byref(made), beside_the_default):
+            return torch.cuda.Stream()
+        return torch.cuda.ExternalStream(made.value)
+
+
+def _make_current() -> None:
+    """Let the thread's device be the one that the library works on: torch does so when it first needs it."""
+    import torch
+
+    torch.cuda.current_stream().synchronize()
+
+
 @cache
-def copy_kernel(device: int) -> ctypes.c_void_p | None:
-    """The kernel that copies many tensors at once, loaded on a CUDA device; None where it cannot be."""
+def copy_kernel(device: int, most: int) -> ctypes.c_void_p | None:
+    """The kernel that copies up to so many tensors at once, loaded on a CUDA device; None where it cannot be."""
     import torch
 
     load, find = call_named("ModuleLoadData"), call_named("ModuleGetFunction")
@@ -44,8 +62,9 @@ def copy_kernel(device: int) -> ctypes.c_void_p | None:
     text = resources.files("rocsolid.torchapi").joinpath("copy_many.ptx").read_bytes()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
-        torch.cuda.current_stream().synchronize()  # which makes the device's context the current one
-        if load(ctypes.byref(module), text + b"\0") or find(ctypes.byref(function), module, _COPY_MANY.encode()):
+        _make_current()
+        failed = load(ctypes.byref(module), text + b"\0")
+        if failed or find(ctypes.byref(function), module, f"rocsolid_copy_{most}".encode()):
             return None
     return function
 
@@ -53,7 +72,7 @@ def copy_kernel(device: int) -> ctypes.c_void_p | None:
 class _Launch(ctypes.Structure):
     """Where and how a kernel is launched, as CUDA's driver is told it."""
 
-    _fields_: Final = [
+    _fields_ = [
         *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
         ("stream", ctypes.c_void_p),
         ("attributes", ctypes.c_void_p),

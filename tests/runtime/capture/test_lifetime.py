@@ -175,3 +175,38 @@ def test_inputs_of_a_call_that_runs_eagerly_are_refused(place: Any) -> None:
     g = place.capture(lambda x: x * x.sum().item())
     with pytest.raises(CaptureError, match="there is no graph for this call"):
         g.inputs(place.randn(3))
+
+
+@pytest.mark.gpu
+def test_a_graph_keeps_its_workspace_when_all_are_freed() -> None:
+    """As torch's own graphs do whenever they capture."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8))).cuda().bfloat16()
+    g, x = rs.capture(model), torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    g(x)
+    want = g(x)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    others = [torch.full((2**22,), 7.0, device="cuda") for _ in range(16)]  # whoever gets the memory now
+    for _ in range(3):
+        assert torch.equal(g(x), want)
+    torch.cuda.synchronize()
+    assert all(bool((other == 7).all()) for other in others)
+    other, y = rs.capture(model), torch.randn(32, 256, device="cuda", dtype=torch.bfloat16)
+    assert torch.equal(other(y), model(y))
+    assert torch.equal(other(y), model(y))
+    assert torch.equal(g(x), want)
+
+
+@pytest.mark.gpu
+def test_two_captured_functions_share_no_stream_and_streams_are_used_again() -> None:
+    from rocsolid.runtime.capture.lanes import lane_for
+
+    class User:
+        pass
+
+    users = [User() for _ in range(40)]
+    lanes = [lane_for(user, 0) for user in users]
+    assert len({lane.stream.cuda_stream for lane in lanes}) == len(lanes)
+    users.clear()
+    last = User()
+    assert lane_for(last, 0) in lanes

@@ -80,9 +80,7 @@ class Answering:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call as the function would."""
-        if self._takes_out:
-            return self._answer_into(args, kwargs)
-        return self._answer(args, kwargs)
+        return self._answer_into(args, kwargs) if self._takes_out else self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The short way, for a call that looks like one before."""

@@ -98,7 +98,7 @@ class Backend(Protocol):
         ...
 
     def ordering(self) -> Ordering:
-        """For a new graph: one of its own, or that of the graphs whose memory it shares."""
+        """For a new graph: that of all graphs whose memory it shares."""
         ...
 
     def room_for(self, wanted_bytes: int) -> str:

@@ -1,7 +1,6 @@
 """Graphs on a device: CUDA graphs or, on ROCm, HIP graphs.
 
-Warm-up and capture share one stream per device, because vendor libraries keep handles and workspaces per stream and create
-them on first use. Memory comes from one pool for all graphs, or from a pool per graph where sharing was seen to corrupt.
+Memory comes from one pool for all graphs of a function, or from a pool per graph where sharing was seen to corrupt.
 """
 
 import gc
@@ -13,20 +12,13 @@ from typing import Any, Final
 import torch
 
 from rocsolid.runtime.capture.backend import Suspect
+from rocsolid.runtime.capture.lanes import Lane, lane_for
 from rocsolid.runtime.capture.watching import first_suspect
 from rocsolid.torchapi.capturing import refusing_stance, rng_state_frozen
 from rocsolid.torchapi.device_graphs import leave_failed_capture, nodes_being_captured, replay_of
 from rocsolid.torchapi.fastpath import current_stream_number
 
-_streams: Final[dict[int, Any]] = {}
 _SPARE_BYTES: Final = 256 * 2**20
-
-
-def capture_stream(device: int) -> Any:
-    """The one stream of a device on which everything is warmed up and captured."""
-    if device not in _streams:
-        _streams[device] = torch.cuda.Stream(device)
-    return _streams[device]
 
 
 class Pool:
@@ -126,7 +118,8 @@ class DeviceSession:
 class StreamOrdering:
     """Lets calls from several streams follow each other on the device, without ever waiting on the host.
 
-    Graphs of one pool use each other's memory, so they share one ordering: two that replay at once would corrupt each other.
+    Graphs of one function use each other's memory, the library's workspace at least, so they share one ordering: two that replay
+    at once would corrupt each other.
     """
 
     def __init__(self, device: int) -> None:
@@ -174,6 +167,7 @@ class DeviceBackend:
     def __init__(self, device: Any, *, shared: bool) -> None:
         self._device: int = device.index if device.index is not None else torch.cuda.current_device()
         self._shared = Pool() if shared else None
+        self._lane: Lane | None = None
         self._together: StreamOrdering | None = None
 
     @contextmanager
@@ -181,11 +175,13 @@ class DeviceBackend:
         """On the capture stream, with the garbage collector off: it could destroy a graph or unload a kernel mid-capture."""
         collecting = gc.isenabled()
         with torch.cuda.device(self._device):
-            caller, stream = torch.cuda.current_stream(), capture_stream(self._device)
+            self._lane = self._lane or lane_for(self, self._device)
+            caller, stream = torch.cuda.current_stream(), self._lane.stream
             stream.wait_stream(caller)
             gc.disable()
             try:
                 with torch.cuda.stream(stream):
+                    self._lane.make_ready()
                     yield
             finally:
                 if collecting:
@@ -197,9 +193,7 @@ class DeviceBackend:
         return DeviceSession(self._device, self._shared or Pool(), generators)
 
     def ordering(self) -> StreamOrdering:
-        """One for all graphs of a shared pool, or one for each."""
-        if self._shared is None:
-            return StreamOrdering(self._device)
+        """One for all graphs of the function."""
         self._together = self._together or StreamOrdering(self._device)
         return self._together
 

@@ -1,0 +1,44 @@
+"""Streams to warm up and capture on, each with the workspace that the matrix library will use in its graphs.
+
+cuBLAS and hipBLASLt keep handles and a workspace per stream, and a graph goes on using the workspace of the stream it was captured
+on. So warm-up and capture share a stream; each captured function has one of its own, for two that replay at once would write into
+the same workspace; and the workspace lies in memory set aside for it, because whoever frees all workspaces would otherwise hand it
+to somebody else under the graph. `mode="reduce-overhead"` frees them whenever it captures (seen on torch 2.11: a graph made by hand
+before ended in an illegal memory access).
+"""
+
+import threading
+import weakref
+from typing import Final
+
+import torch
+
+from rocsolid.torchapi.driver import new_stream
+
+
+class Lane:
+    """A stream and the memory of its workspace."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.stream = new_stream(device)
+        self._memory = torch.cuda.MemPool()
+
+    def make_ready(self) -> None:
+        """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it."""
+        with torch.no_grad(), torch.cuda.use_mem_pool(self._memory):
+            few = torch.zeros(8, 8, device=torch.device("cuda", self.device), dtype=torch.bfloat16)
+            torch.addmm(few[0], few @ few, few)  # with and without a bias, which go to different libraries
+
+
+_free: Final[dict[int, list[Lane]]] = {}
+_lock: Final = threading.Lock()
+
+
+def lane_for(user: object, device: int) -> Lane:
+    """A lane that is the user's until it dies. There are as many as were ever in use at once."""
+    with _lock:
+        waiting = _free.setdefault(device, [])
+        lane = waiting.pop() if waiting else Lane(device)
+    weakref.finalize(user, waiting.append, lane).atexit = False
+    return lane
