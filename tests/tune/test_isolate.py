@@ -24,6 +24,7 @@ from rocsolid.model.ending import (
     TooManyProcesses,
     WrongAnswer,
 )
+from rocsolid.tune.isolate.nanny import START
 from rocsolid.tune.isolate.tree import carriers, descendants
 from rocsolid.tune.isolate.trial import Errand, Limits, Trial
 
@@ -86,6 +87,21 @@ def test_an_endless_loop_costs_its_deadline_and_shows_where(tmp_path: Path) -> N
     assert not ending.silent
     assert "hangs_in_python" in ending.account.stacks
     assert 1.0 <= ending.account.phases["compile"] < 6.0
+
+
+def test_a_deadline_holds_also_when_nobody_can_look_into_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As beside a driver that keeps the locks of a process's memory: whoever asks what it holds waits for ever."""
+    blind = "import time; from rocsolid.tune.isolate import nanny; nanny.memory_bytes = lambda _: time.sleep(1000)"
+    monkeypatch.setattr(
+        sys.modules[Trial.__module__], "START", START.replace("from rocsolid", f"{blind}; from rocsolid")
+    )
+    ending = ended(tmp_path, "hangs_in_python", {"phases": {"compile": 0.5}})
+
+    assert isinstance(ending, TimedOut)
+    assert ending.account.peak_bytes == 0
+    assert ending.account.seconds < 10
 
 
 def test_a_held_interpreter_lock_is_told_from_a_slow_phase(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ def measure(
     with nullcontext() if grad else torch.no_grad():
         work = load_workload(workload)
         checker = Checker(work)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # what the references took is not the variant's
         begun = time.perf_counter()
         reporter.phase("compile")
         function = _made(decode(Plan, dict(plan), "plan"), work, form)

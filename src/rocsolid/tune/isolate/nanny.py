@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -82,12 +83,13 @@ class Nanny:
         self._phases: dict[str, float] = {}
         self._answer: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
-        self._peak_bytes, self._most, self._dropped, self._weigh_at = 0, 1, 0, 0.0
+        self._held_bytes, self._peak_bytes, self._most, self._dropped, self._look_at = 0, 0, 1, 0, 0.0
         self._kills = kernel_kills()
         self._parent = os.getppid()
         self._log = os.open(self._folder / "log.txt", os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
         self._start()
         self._requests = Lines(sys.stdin.fileno())
+        threading.Thread(target=self._weigh_on, daemon=True).start()
 
     def _start(self) -> None:
         reports, reporting = os.pipe()
@@ -106,7 +108,7 @@ class Nanny:
             env=variables,
             start_new_session=True,
             pass_fds=(reporting, hearing),
-            preexec_fn=die_with_parent(),  # noqa: PLW1509 - this process has one thread
+            preexec_fn=die_with_parent(),  # noqa: PLW1509 - this process has one thread so far
         )
         os.close(reporting)
         os.close(hearing)
@@ -119,7 +121,7 @@ class Nanny:
             sources = [lines.fd for lines in (self._reports, self._requests) if lines.open]
             select.select(sources, [], [], _TICK_S)
             self._hear()
-            cause = self._pass_on() or self._overdue() or self._weigh()
+            cause = self._pass_on() or self._overdue() or self._overgrown()
         if cause is not None and cause["kind"] != "cancelled":
             self._dump_stacks()
         return self._close(cause)
@@ -166,17 +168,23 @@ class Nanny:
             return {"kind": "timed out", "limit_s": self._limits["heartbeat_s"], "silent": True}
         return None
 
-    def _weigh(self) -> dict[str, Any] | None:
+    def _weigh_on(self) -> None:
+        """In a thread, since asking what a process holds waits for locks that a driver may never let go of."""
+        while True:
+            begun = time.monotonic()
+            self._held_bytes = sum(memory_bytes(pid) for pid in descendants(os.getpid()))
+            self._peak_bytes = max(self._peak_bytes, self._held_bytes)
+            # Looking at a process with a large address space is slow; never spend more than a tenth of the time on it.
+            time.sleep(max(_WEIGH_S, 10 * (time.monotonic() - begun)))
+
+    def _overgrown(self) -> dict[str, Any] | None:
         """Memory, number of processes, length of the log."""
-        begun = time.monotonic()
-        if begun < self._weigh_at:
+        if time.monotonic() < self._look_at:
             return None
-        members = descendants(os.getpid())
-        held = sum(memory_bytes(pid) for pid in members)
-        self._peak_bytes, self._most = max(self._peak_bytes, held), max(self._most, len(members))
+        self._look_at = time.monotonic() + _WEIGH_S
+        members, held = descendants(os.getpid()), self._held_bytes
+        self._most = max(self._most, len(members))
         self._shorten_log()
-        # Looking at a process with a large address space is slow; never spend more than a tenth of the time on it.
-        self._weigh_at = time.monotonic() + max(_WEIGH_S, 10 * (time.monotonic() - begun))
         most_bytes, most = self._limits["memory_bytes"], self._limits["processes"]
         if most_bytes and held > most_bytes:
             says = f"{held >> 20} MB in {len(members)} processes, and {most_bytes >> 20} MB are allowed"
