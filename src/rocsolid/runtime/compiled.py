@@ -118,12 +118,15 @@ def compiled_with(
     import torch
 
     given: dict[str, Any] = dict(kwargs)
-    if mode is None and options is None:  # a tuned plan may carry a mode; what the caller says comes first
+    to_inductor = kwargs.get("backend", "inductor") == "inductor"
+    if (
+        to_inductor and mode is None and options is None
+    ):  # a tuned plan may carry a mode; what the caller says comes first
         mode = _argument(plan, "compile.mode", given)
     if (dynamic := _argument(plan, "compile.dynamic", given)) is not None:
         given["dynamic"] = dynamic
     refused: Sequence[Intervention] = ()
-    if kwargs.get("backend", "inductor") == "inductor":
+    if to_inductor:
         given["options"], refused = choose_options(plan, mode, options, dynamic=given.get("dynamic"))
     else:  # another backend takes other options; the plan has nothing to say to it
         given["mode"], given["options"] = mode, dict(options) if options else None
