@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support import clean_environ, make_env, run_cli, running, until
 
-from rocsolid.api.tuning import _job
+from rocsolid.api.tuning import _job, keep_out_of_git
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import InputError, MissingExtraError, UnknownNameError
 from rocsolid.measure.knockout import Knockout
@@ -213,6 +213,15 @@ def test_a_trial_of_a_tuner_that_was_killed_is_free_again(tmp_path: Path) -> Non
     with closing(Store(file, "k", "w")) as store:
         assert store.claim("start") == 1
     assert not list(tmp_path.glob("*.alive"))
+
+
+def test_our_own_folder_stays_out_of_the_users_repository(tmp_path: Path) -> None:
+    keep_out_of_git(tmp_path / ".rocsolid")
+    keep_out_of_git(tmp_path / "studies")
+
+    assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*") if file.is_file()] == [
+        ".rocsolid/.gitignore"
+    ]
 
 
 def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -86,6 +87,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     job, key = _job(workload, start, env, said, Path(file), limits, grad=grad, cold=cold)
     method = search or ("tpe" if has_optuna() else "one-at-a-time")
     following = search_of(method, job.space)
+    keep_out_of_git(Path(file).parent)
     store = Store(Path(file), key, workload)
     try:
         if fresh:
@@ -141,8 +143,18 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         if start.tuned is not None:
             choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
         sides.append((text, replace(job, folder=job.folder / key), choices))
+    keep_out_of_git(DEFAULT_FILE.parent)
     rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
     return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+
+
+def keep_out_of_git(folder: Path) -> None:
+    """Studies and logs are nobody's source; a folder that the user chose is the user's to look after."""
+    if folder.name == DEFAULT_FILE.parent.name:
+        with suppress(OSError):  # whoever writes the study says what is wrong with the folder
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / ".gitignore").exists():
+                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _sane(rounds: int, least_gain: float, trials: int = 1, budget_s: float = 1.0) -> None:
