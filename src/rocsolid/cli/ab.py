@@ -13,7 +13,7 @@ The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too rest
 import argparse
 
 from rocsolid.cli.output import add_output, writable, write
-from rocsolid.cli.tune import add_limits, clean_line, limits_of, progress
+from rocsolid.cli.tune import add_limits, limits_of, progress
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out:
         writable(args.out)
-    with clean_line():
+    with progress() as heard:
         duel = ab(
             args.workload,
             args.a,
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             least_gain=args.least_gain,
             limits=limits_of(args),
             grad=args.grad,
-            progress=progress(),
+            progress=heard,
         )
     write(render_duel(duel, args.output, to_file=args.out is not None), args.out)
     verdict = duel.b_against_a.verdict

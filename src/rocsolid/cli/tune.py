@@ -18,8 +18,9 @@ Then: rs.optimize(model, x, plan="plan.toml"), or rocsolid run --plan plan.toml 
 import argparse
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,8 @@ def run(args: argparse.Namespace) -> int:
         device_bytes=size(args.max_device_memory),
         setup_s=seconds(args.max_setup),
     )
-    with clean_line("what was tried is kept; the same command goes on from there\n"):
+    resumes = "what was tried is kept; the same command goes on from there\n"
+    with progress(effort.budget_s, when_interrupted=resumes) as heard:
         study = tune(
             args.workload,
             profile=args.profile,
@@ -133,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
             cold=args.cold,
             file=args.study,
             fresh=args.fresh,
-            progress=progress(effort.budget_s),
+            progress=heard,
         )
     _save(study.best, args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
@@ -148,24 +150,6 @@ def _save(plan: "Plan", file: Path) -> None:
     except OSError as refused:
         msg = f"cannot write {file}: {refused.strerror}"
         raise InputError(msg) from refused
-
-
-@contextmanager
-def clean_line(when_interrupted: str = "") -> Iterator[None]:
-    """Leave no progress on the terminal, however the block ends; an interrupt has a word of its own."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        _clear_line()
-        sys.stderr.write(when_interrupted)
-        raise
-    finally:
-        _clear_line()
-
-
-def _clear_line() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
 
 
 def limits_of(args: argparse.Namespace) -> "Limits":
@@ -214,24 +198,25 @@ def size(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
-def progress(budget_s: float = 0.0) -> "Progress":
+@contextmanager
+def progress(budget_s: float = 0.0, when_interrupted: str = "") -> "Iterator[Progress]":
     """A bar over the budget with the best so far, rewritten in place on a terminal; elsewhere a line for each trial."""
-    import shutil
-    import time
-
+    from rocsolid.cli.progress import progress as shown
     from rocsolid.tune.study import Progress
 
     on_terminal = sys.stderr.isatty()
+    clear = "\r\033[K" if on_terminal else ""
     begun = time.monotonic()
-    best_so_far = ""
+    best_so_far = at = ""
+
+    def doing() -> str:
+        spent = min(1.0, (time.monotonic() - begun) / budget_s) if budget_s else 0.0
+        bar = f"[{'#' * round(_BAR * spent):<{_BAR}}] " if budget_s else ""
+        return f"{bar}{best_so_far}{at}"
 
     def phase(text: str) -> None:
-        if on_terminal:
-            spent = min(1.0, (time.monotonic() - begun) / budget_s) if budget_s else 0.0
-            bar = f"[{'#' * round(_BAR * spent):<{_BAR}}] " if budget_s else ""
-            line = f"{bar}{best_so_far}{text}"
-            sys.stderr.write(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}")
-            sys.stderr.flush()
+        nonlocal at
+        at = text
 
     def trial(record: "TrialRecord", done: "Sequence[TrialRecord]", left_s: float) -> None:
         nonlocal best_so_far
@@ -239,7 +224,12 @@ def progress(budget_s: float = 0.0) -> "Progress":
         best_so_far = f"best {best.timing} · " if best else ""
         came_to = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
         so_far = f"; best {best.timing} ({best.name})" if best else ""
-        _clear_line()
-        sys.stderr.write(f"{record.number}: {record.name}: {came_to}{so_far}; {left_s:.0f} s left for trials\n")
+        line = f"{record.number}: {record.name}: {came_to}{so_far}; {left_s:.0f} s left for trials"
+        sys.stderr.write(f"{clear}{line}\n")
 
-    return Progress(phase=phase, trial=trial)
+    try:
+        with shown(doing) if on_terminal else nullcontext():
+            yield Progress(phase=phase, trial=trial)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{clear}{when_interrupted}")
+        raise
