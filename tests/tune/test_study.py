@@ -178,8 +178,15 @@ def test_a_tie_goes_to_the_simpler_and_the_start_is_the_simplest() -> None:
     assert (winner.name, verdict) == ("x=1", Verdict.FASTER)
     assert why.startswith("1.25 times as fast as the start")
 
-    _, _, why = judged({"start": 1.0, "x": 0.5}, control=1.3)
+    _, verdict, why = judged({"start": 1.0, "x": 0.5}, control=1.3)
+    assert verdict is Verdict.FASTER
     assert "measure again on a quieter machine" in why
+
+    winner, verdict, why = judged({"start": 1.0, "x": 9.0}, control=1.3)
+    assert (winner.name, verdict) == ("start", Verdict.UNSURE)
+    assert why == (
+        "nothing else was surely faster, but equal processes differed by 30%, so measure again on a quieter machine"
+    )
 
 
 def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> None:

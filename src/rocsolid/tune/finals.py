@@ -59,7 +59,10 @@ def judge(
     for trial in standing[1:]:
         if raced.beside(winner.name, trial.name, least_gain).verdict is Verdict.FASTER:
             winner = trial
+    restless = f"equal processes differed by {raced.noise:.0%}, so measure again on a quieter machine"
     if winner is start:
+        if raced.noise > _RESTLESS:
+            return winner, Verdict.UNSURE, f"nothing else was surely faster, but {restless}"
         others = [raced.beside(start.name, t.name, least_gain).verdict for t in standing if t is not start]
         if Verdict.UNSURE in others:
             return winner, Verdict.UNSURE, f"the noise of {raced.noise:.1%} hides whether another is faster"
@@ -69,7 +72,7 @@ def judge(
     gained = raced.beside(start.name, winner.name, least_gain)
     said = f"{gained.speedup:.2f} times as fast as the start [{gained.low:.2f}, {gained.high:.2f}], and its answer was checked"
     if raced.noise > _RESTLESS:
-        said += f"; equal processes differed by {raced.noise:.0%}, so measure again on a quieter machine"
+        said += f"; {restless}"
     return winner, gained.verdict, said
 
 

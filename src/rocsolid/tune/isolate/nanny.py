@@ -31,6 +31,8 @@ from rocsolid.tune.isolate.tree import (
 
 _TICK_S: Final = 0.05
 _WEIGH_S: Final = 0.1
+_CALM_S: Final = 1.0
+_TIMED: Final = ("measure", "idle")  # phases in which whoever looks disturbs
 _TAIL_BYTES: Final = 64 * 1024
 _DUMP_S: Final = 2.0  # how long the stacks may take to be written
 _CHUNK: Final = 1 << 16
@@ -83,7 +85,7 @@ class Nanny:
         self._phases: dict[str, float] = {}
         self._answer: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
-        self._held_bytes, self._peak_bytes, self._most, self._dropped, self._look_at = 0, 0, 1, 0, 0.0
+        self._held_bytes, self._peak_bytes, self._members, self._most, self._dropped = 0, 0, 1, 1, 0
         self._kills = kernel_kills()
         self._parent = os.getppid()
         self._log = os.open(self._folder / "log.txt", os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
@@ -172,25 +174,25 @@ class Nanny:
         """In a thread, since asking what a process holds waits for locks that a driver may never let go of."""
         while True:
             begun = time.monotonic()
-            self._held_bytes = sum(memory_bytes(pid) for pid in descendants(os.getpid()))
+            members = descendants(os.getpid())
+            self._members, self._most = len(members), max(self._most, len(members))
+            self._held_bytes = sum(memory_bytes(pid) for pid in members)
             self._peak_bytes = max(self._peak_bytes, self._held_bytes)
-            # Looking at a process with a large address space is slow; never spend more than a tenth of the time on it.
-            time.sleep(max(_WEIGH_S, 10 * (time.monotonic() - begun)))
+            # Looking at a process with a large address space is slow; never spend more than a tenth of the time on it, and
+            # hardly any while it is timed, or while others are.
+            pause = _CALM_S if self._phase in _TIMED else _WEIGH_S
+            time.sleep(max(pause, 10 * (time.monotonic() - begun)))
 
     def _overgrown(self) -> dict[str, Any] | None:
         """Memory, number of processes, length of the log."""
-        if time.monotonic() < self._look_at:
-            return None
-        self._look_at = time.monotonic() + _WEIGH_S
-        members, held = descendants(os.getpid()), self._held_bytes
-        self._most = max(self._most, len(members))
         self._shorten_log()
+        held, members = self._held_bytes, self._members
         most_bytes, most = self._limits["memory_bytes"], self._limits["processes"]
         if most_bytes and held > most_bytes:
-            says = f"{held >> 20} MB in {len(members)} processes, and {most_bytes >> 20} MB are allowed"
+            says = f"{held >> 20} MB in {members} processes, and {most_bytes >> 20} MB are allowed"
             return {"kind": "out of memory", "memory": "host", "says": says}
-        if len(members) > most:
-            return {"kind": "too many processes", "says": f"{len(members)} processes, and {most} are allowed"}
+        if members > most:
+            return {"kind": "too many processes", "says": f"{members} processes, and {most} are allowed"}
         return None
 
     def _shorten_log(self) -> None:
