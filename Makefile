@@ -36,8 +36,8 @@ $(VENV)/.test: $(VENV)/.demo
 	@touch $@
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests scripts
-	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts benchmarks
+	$(BIN)/ruff check src tests scripts benchmarks
 
 types: $(VENV)/.test
 	$(BIN)/mypy

@@ -111,6 +111,23 @@ def test_a_layer_of_them_is_one_graph_with_sizes_that_change() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"), [("silu_mul", False), ("add_rms_norm", False), ("gelu_mul", True), ("rms_norm", True)]
+)
+def test_what_inductor_does_better_is_left_to_it_in_a_compiled_graph(name: str, kept: bool) -> None:  # noqa: FBT001
+    seen: list[str] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    args = tuple(a for a in arguments(name) if isinstance(a, torch.Tensor))
+    made = torch.compile(getattr(shipped, name), backend=backend, fullgraph=True)(*args)
+    torch.testing.assert_close(made, getattr(shipped, name)(*args))
+    assert any("rocsolid" in target for target in seen) is kept
+    torch._dynamo.reset()
+
+
 def test_without_an_amd_gpu_amds_kernels_are_not_asked() -> None:
     assert not amd.takes(torch.ones(2, dtype=torch.bfloat16))
     assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)

@@ -23,9 +23,8 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(2)]).eval()
 with torch.no_grad():
     fast = rs.optimize(model, torch.randn(4, 64), artefacts=sys.argv[1])
-found = {c.name: c for c in fast.report().candidates}
 counters = torch._dynamo.utils.counters["inductor"]
-print(json.dumps({"s": found["compiled"].setup_s, "hit": counters["fxgraph_cache_hit"], "miss": counters["fxgraph_cache_miss"]}))
+print(json.dumps({"hit": counters["fxgraph_cache_hit"], "miss": counters["fxgraph_cache_miss"]}))
 """
 
 
@@ -40,7 +39,6 @@ def test_the_second_process_finds_what_the_first_compiled(tmp_path: Path) -> Non
     assert told[0]["miss"] > 0
     assert told[1]["miss"] == 0, "another cache folder, and still nothing was compiled anew"
     assert told[1]["hit"] > 0
-    assert told[1]["s"] < told[0]["s"]
     (file,) = kept.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
 

@@ -10,6 +10,7 @@ import torch
 
 from rocsolid.errors import first_line
 from rocsolid.measure.race import Race, race
+from rocsolid.measure.statistics import compare
 from rocsolid.model.optimized import Candidate, Outcome
 from rocsolid.model.timing import Verdict
 from rocsolid.optimize.examples import Example
@@ -107,11 +108,7 @@ def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:
             timing=raced.timing(entrant.name),
             against_eager=raced.against_baseline(entrant.name) if entrant.name != raced.baseline else None,
         )
-    winner = standing[0]
-    for entrant in standing[1:]:
-        beside = replace(raced, baseline=winner.name).against_baseline(entrant.name)
-        if beside.verdict is Verdict.FASTER:
-            winner = entrant
+    winner = _fastest(standing, raced)
     winner.result = replace(winner.result, outcome=Outcome.CHOSEN)
     others = [entrant for entrant in standing if entrant is not winner]
     if not others:
@@ -121,6 +118,26 @@ def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:
     gained = winner.result.against_eager
     speed = f"{gained.speedup:.2f} times as fast as eager" if gained else "the fastest"
     return winner, f"it is {speed}, and its answer was checked"
+
+
+def _fastest(standing: Sequence[Entrant], raced: Race) -> Entrant:
+    """The fastest, or the first that is not slower than it by more than matters.
+
+    The control is eager run twice, and says how much of a difference *from eager* may be noise. Two graphs are compared by their own
+    rounds: they hardly touch the host, whose noise is most of eager's.
+    """
+    eager, *others = standing
+    best = min(standing, key=lambda entrant: raced.timing(entrant.name).median_ms)
+    if best is eager or raced.against_baseline(best.name).verdict is not Verdict.FASTER:
+        return eager
+    rounds = raced.samples_ms
+    for entrant in others:
+        if entrant is best or compare(rounds[entrant.name], rounds[best.name]).verdict in (
+            Verdict.SAME,
+            Verdict.SLOWER,
+        ):
+            return entrant
+    return best
 
 
 def named(entrants: Mapping[str, Callable[[], Callable[..., Any]]]) -> list[Entrant]:

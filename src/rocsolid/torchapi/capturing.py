@@ -5,6 +5,7 @@ The stance `fail_on_recompile` refuses it on every torch, first compiles include
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
@@ -68,6 +69,56 @@ def _stance(name: str) -> AbstractContextManager[object]:
 
     stance: AbstractContextManager[object] = torch.compiler.set_stance(name)
     return stance
+
+
+class _SeenAsCapturing:
+    """The threads that are told so; torch's function is replaced while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: list[int] = []
+        self._swap: Swap | None = None
+
+    def enter(self) -> None:
+        import torch
+
+        with self._lock:
+            self._threads.append(threading.get_ident())
+            self._swap = self._swap or Swap(torch.cuda, "is_current_stream_capturing", self._answer)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._threads.remove(threading.get_ident())
+            if not self._threads and self._swap is not None:
+                self._swap.undo()
+                self._swap = None
+
+    def _answer(self, plain: Callable[[], bool]) -> Callable[[], bool]:
+        def is_current_stream_capturing() -> bool:
+            asks = sys._getframe(1).f_globals.get("__name__", "")
+            told = threading.get_ident() in self._threads and not asks.startswith("torch.")
+            return told or plain()
+
+        vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # a compiler asks once, and believes it
+        return is_current_stream_capturing
+
+
+_seen = _SeenAsCapturing()
+
+
+@contextmanager
+def seen_as_capturing() -> Iterator[None]:
+    """Inside, code of this thread that asks torch whether it is being captured hears yes, except for torch's own.
+
+    Libraries ask, and go another way in a capture: they leave out what would read a value on the host, and so build a mask that
+    they skip otherwise. Warm-up and comparison must go that way too, or the one meets in the capture what was never run before, and
+    the other compares two ways that round differently.
+    """
+    _seen.enter()
+    try:
+        yield
+    finally:
+        _seen.leave()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A capture that fails is explained, costs nothing but itself, and leaves the process able to capture the next."""
 
+import array
 import ctypes
 import gc
 import inspect
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.support import ROOT
 
+import rocsolid as rs
 from rocsolid.errors import CaptureError
 
 pytest.importorskip("torch")
@@ -285,3 +287,40 @@ def test_collectives_beside_a_capture_are_warned_of(
     for _ in range(2):
         care.Care(watchdog="The watchdog breaks captures. Use ROCm 7.2.1").warn_of_watchdog()
     assert caplog.messages == ["The watchdog breaks captures. Use ROCm 7.2.1"]
+
+
+def _asked() -> bool:
+    """As libraries ask; a build without a device raises."""
+    try:
+        return bool(torch.cuda.is_current_stream_capturing())
+    except RuntimeError:
+        return False
+
+
+def test_a_function_that_goes_another_way_in_a_capture_is_compared_with_that_way(place: Any) -> None:
+    """As transformers does with masks: the same answer, rounded otherwise."""
+    heard = array.array("b")  # not watched, as a list would be
+
+    def rounds_otherwise(x: Any) -> Any:
+        return x * 3 * 1.00005 if _asked() else x * 3
+
+    def hears(x: Any) -> Any:
+        heard.append(_asked())
+        return x * 3
+
+    def does_otherwise(x: Any) -> Any:
+        return x * 4 if _asked() else x * 3
+
+    x = place.randn(64)
+    g = place.capture(rounds_otherwise, verify=rs.every(2))
+    for _ in range(6):
+        assert torch.allclose(g(x), x * 3, rtol=1e-4)
+    assert (g.report().captures, g.report().refusals) == (1, ())
+
+    g = place.capture(does_otherwise)
+    assert torch.equal(g(x), x * 3)
+    assert g.report().refusals[0].reason.value == "wrong answer"
+
+    place.capture(hears, warmups=2, verify="off")(x)
+    assert list(heard) == [0, 1, 1, 1]  # the call itself, two warm-ups, the capture
+    assert not _asked()

@@ -40,6 +40,7 @@ class Entry:
         self.statics = [buffer.tensor for buffer in buffers]
         self.mutates: tuple[str, ...] = ()
         self.state: tuple[tuple[str, Any], ...] = ()  # tensors outside the arguments that the function writes to
+        self.goes_another_way = False  # the function asks whether it is being captured, and acts on it
         self.early = False  # look at the stamp before the replay, because a replay too many would do harm
         self.written: tuple[int, ...] = ()  # arguments that the function writes to
         self.hits = 0

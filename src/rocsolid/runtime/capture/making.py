@@ -28,7 +28,7 @@ from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, Vers
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.runtime.capture.training import carrying, make_training
 from rocsolid.runtime.capture.verify import results_of
-from rocsolid.torchapi.capturing import compiles_refused, uncompiled
+from rocsolid.torchapi.capturing import compiles_refused, seen_as_capturing, uncompiled
 
 Function = Callable[..., Any]
 
@@ -71,7 +71,7 @@ def make(
     with kept(first.sight, stage):
         if trains:
             return make_training(function, call, first.buffers, first.sight, stage, options, backend, owner)
-        with backend.section():
+        with backend.section(), seen_as_capturing():
             graph, result = _capture(function, call, first, stage, options, backend)
         try:
             entry = _entry(call, first, graph, result, backend, owner)

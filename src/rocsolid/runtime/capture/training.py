@@ -26,7 +26,7 @@ from rocsolid.runtime.capture.state import Stage, own_casts
 from rocsolid.runtime.capture.surroundings import Sight
 from rocsolid.runtime.capture.tree import Leaf, take_apart
 from rocsolid.runtime.capture.verify import compared, fresh_like, noise_between, results_of
-from rocsolid.torchapi.capturing import compiles_refused
+from rocsolid.torchapi.capturing import compiles_refused, seen_as_capturing
 
 Function = Callable[..., Any]
 _LATE = (
@@ -192,7 +192,7 @@ def make_training(
     """A checked entry with forward and backward; raises CannotCapture when there can be none."""
     started = time.perf_counter()
     steps = Pass(function, call, buffers, sight)
-    with backend.section():
+    with backend.section(), seen_as_capturing():
         forward, backward = _capture(steps, stage, options, backend)
     outputs = Outputs.of(steps.result, steps.inputs, [slot.value for slot in sight.tensors])
     entry = TrainingEntry(
@@ -266,7 +266,7 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
 
     def eager() -> list[Leaf]:
         stage.reset()
-        with entry.steps.on_twins(twins):
+        with entry.steps.on_twins(twins), seen_as_capturing():
             result = function(*args, **kwargs)
         return gradients(result)
 

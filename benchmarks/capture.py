@@ -1,8 +1,8 @@
 """What a captured call costs and gains, beside what torch offers, on one device in one run.
 
-    python scripts/bench_capture.py host --out evidence/capture-host-cost.json
-    python scripts/bench_capture.py denoiser
-    python scripts/bench_capture.py lengths
+    python -m benchmarks.capture host --out evidence/capture-host-cost.json
+    python -m benchmarks.capture denoiser
+    python -m benchmarks.capture lengths
 
 Host cost is the time of the call itself with the device idle before it; times of whole calls are device events.
 """
@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 import rocsolid as rs
+from benchmarks.denoiser import Block, Expert
 
 _COUNTS = (1, 8, 32, 128)
 _ROUNDS = 7
@@ -139,47 +140,9 @@ class _Small(nn.Module):  # type: ignore[misc]
         return small(*tensors)
 
 
-class Block(nn.Module):  # type: ignore[misc]
-    """A layer of an action expert: attention over cached prefix and own tokens, then a feed-forward part."""
-
-    def __init__(self, width: int = 1024, heads: int = 8, inner: int = 4096) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.up, self.down = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
-
-    def forward(self, x: Any, keys: Any, values: Any) -> Any:
-        """Tokens in, tokens out."""
-        batch, count, width = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        query, key, value = parts
-        key, value = torch.cat([keys, key], 2), torch.cat([values, value], 2)
-        seen = nn.functional.scaled_dot_product_attention(query, key, value)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, count, width))
-        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
-
-
-class Expert(nn.Module):  # type: ignore[misc]
-    """Eighteen layers that predict a velocity."""
-
-    def __init__(self, layers: int = 18, width: int = 1024) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Block(width) for _ in range(layers))
-        self.time = nn.Linear(1, width)
-
-    def forward(self, x: Any, when: Any, keys: Any, values: Any) -> Any:
-        """One step."""
-        x = x + self.time(when)
-        for layer, key, value in zip(self.layers, keys, values, strict=True):
-            x = layer(x, key, value)
-        return x
-
-
 def denoiser() -> dict[str, float]:
     """Milliseconds for ten steps, and how close to the kernels' own time."""
     torch.manual_seed(0)
-    kernel_ms(lambda: torch.ones(1, device="cuda") + 1)  # the profiler must be there before the first capture
     expert = Expert().cuda().bfloat16().eval()
     prefix = [torch.randn(18, 1, 8, 800, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
     noise = torch.randn(1, 50, 1024, device="cuda", dtype=torch.bfloat16)
@@ -326,7 +289,7 @@ def main() -> None:
         record = {
             "schema": "rocsolid/evidence/1",
             "what": f"capture: {args.part}",
-            "command": f"python scripts/bench_capture.py {args.part}",
+            "command": f"python -m benchmarks.capture {args.part}",
             "date": datetime.now(tz=timezone.utc).date().isoformat(),
             "device": torch.cuda.get_device_name(),
             "torch": torch.__version__,

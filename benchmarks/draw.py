@@ -1,0 +1,112 @@
+"""A record of measured models as a table in Markdown and as a plot in SVG."""
+
+import math
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Final
+
+_OURS, _EAGER, _REDUCED = "rs.optimize", "eager", "reduce-overhead"
+_COLOURS: Final = {
+    "compile": "#8da0b8",
+    "reduce-overhead": "#d99a4e",
+    "max-autotune": "#b27fb5",
+    "make_graphed_callables": "#7fae9a",
+}
+_OUR_COLOUR: Final = "#c8372d"
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """One line for each model, and the geometric means."""
+    methods = list(dict.fromkeys(method for found in record["models"].values() for method in found))
+    lines = [
+        f"| model | {' | '.join(f'{method}, ms' for method in methods)} | chosen | over reduce-overhead | over eager |",
+        f"|---|{'--:|' * len(methods)}---|--:|--:|",
+    ]
+    for name, found in record["models"].items():
+        cells = [_ms(found.get(method, {})) for method in methods]
+        chosen = found.get(_OURS, {}).get("chosen", "")
+        gains = [_times(gain(found, method)) for method in (_REDUCED, _EAGER)]
+        lines.append(f"| {name} | {' | '.join(cells)} | {chosen} | {' | '.join(gains)} |")
+    blank = " | " * len(methods)
+    lines.append(
+        f"| geometric mean |{blank} | {' | '.join(_times(mean_gain(record, m)) for m in (_REDUCED, _EAGER))} |"
+    )
+    return "\n".join(lines)
+
+
+def gain(found: Mapping[str, Any], method: str) -> float | None:
+    """How many times faster ours is than another method; None where either was not measured."""
+    ours, other = (found.get(name, {}).get("median_ms") for name in (_OURS, method))
+    return other / ours if ours and other else None
+
+
+def mean_gain(record: Mapping[str, Any], method: str) -> float | None:
+    """The geometric mean over the models that have both."""
+    gains = [value for found in record["models"].values() if (value := gain(found, method))]
+    return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
+
+
+def _ms(found: Mapping[str, Any]) -> str:
+    value = found.get("median_ms")
+    return f"{value:.3f}" if value else ("wrong or failed" if "failed" in found else "")
+
+
+def _times(value: float | None) -> str:
+    return f"{value:.2f}" if value else ""
+
+
+def drawn(record: Mapping[str, Any]) -> str:
+    """Speed over eager, a group of bars for each model, on a logarithmic scale."""
+    models = {name: found for name, found in record["models"].items() if found.get(_EAGER, {}).get("median_ms")}
+    methods = [m for m in (*_COLOURS, _OURS) if any(m in found for found in models.values())]
+    bar, gap, left, top, width = 7, 12, 170, 64, 760
+    group = bar * len(methods) + gap
+    high = top + group * len(models) + 30
+    most = max((_speed(found, m) or 1 for found in models.values() for m in methods), default=2)
+    scale = (width - left - 60) / math.log2(max(2.0, most))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {high}" font-family="system-ui, sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{high}" fill="#fff"/>',
+        f'<text x="8" y="18" font-size="14" font-weight="600">Speed over eager, {escape(record["device"])}, {escape(record["dtype"])}, batch 1</text>',
+        f'<text x="8" y="34" fill="#555">torch {escape(record["torch"])}, {escape(record["date"])}; logarithmic; medians of rounds in turn</text>',
+        *_legend(methods),
+        *_grid(left, top, high, most, scale),
+    ]
+    for number, (name, found) in enumerate(models.items()):
+        y = top + number * group
+        parts.append(f'<text x="{left - 8}" y="{y + group / 2}" text-anchor="end">{escape(name)}</text>')
+        for place, method in enumerate(methods):
+            speed = _speed(found, method)
+            if speed:
+                long = max(1.0, math.log2(speed) * scale)
+                colour = _COLOURS.get(method, _OUR_COLOUR)
+                title = f"{name}, {method}: {speed:.2f} times eager, {found[method]['median_ms']} ms"
+                parts.append(
+                    f'<rect x="{left}" y="{y + place * bar}" width="{long:.1f}" height="{bar - 1}" fill="{colour}">'
+                    f"<title>{escape(title)}</title></rect>"
+                )
+                if method == _OURS:
+                    parts.append(
+                        f'<text x="{left + long + 4:.1f}" y="{y + place * bar + 6}" font-size="9">{speed:.1f}</text>'
+                    )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _speed(found: Mapping[str, Any], method: str) -> float | None:
+    eager, other = (found.get(name, {}).get("median_ms") for name in (_EAGER, method))
+    return eager / other if eager and other else None
+
+
+def _legend(methods: list[str]) -> Iterator[str]:
+    x = 8
+    for method in methods:
+        yield f'<rect x="{x}" y="44" width="10" height="10" fill="{_COLOURS.get(method, _OUR_COLOUR)}"/>'
+        yield f'<text x="{x + 14}" y="53">{escape(method)}</text>'
+        x += 30 + 6 * len(method)
+
+
+def _grid(left: int, top: int, high: int, most: float, scale: float) -> Iterator[str]:
+    for power in range(int(math.log2(max(2.0, most))) + 1):
+        x = left + power * scale
+        yield f'<line x1="{x:.1f}" y1="{top - 4}" x2="{x:.1f}" y2="{high - 20}" stroke="#ddd"/>'
+        yield f'<text x="{x:.1f}" y="{high - 8}" text-anchor="middle" fill="#555">{2**power}</text>'

@@ -1,0 +1,176 @@
+"""Measure models side by side: every method in a process of its own, rounds in turn, and write a table, a plot and the record.
+
+    python -m benchmarks.run --out evidence/models-on-h200.json
+    python -m benchmarks.run --device cpu --models bert gpt2 --methods eager compile rs.optimize
+    python -m benchmarks.run --draw evidence/models-on-h200.json docs/generated/models.svg
+
+Processes of a group are set up beside each other, which makes set-up times longer than they would be alone; they are measured one
+at a time while the others wait. Results are written after every group, so that a run that is stopped has lost little.
+"""
+
+import argparse
+import contextlib
+import datetime as dt
+import json
+import os
+import platform
+import random
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.draw import drawn, table
+
+_CALLS = 5  # in a round
+
+
+class Running:
+    """A cell's process."""
+
+    def __init__(self, model: str, method: str, device: str, kind: str) -> None:
+        self.model, self.method = model, method
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.cell", model, method, device, kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.about: dict[str, Any] = {}
+        self.rounds: list[float] = []
+
+    def wait(self, deadline: float) -> None:
+        """Until it is set up, or the deadline."""
+        line = self._line(deadline)
+        self.about = (
+            json.loads(line) if line else {"failed": "not set up in time" if self._process.poll() is None else "died"}
+        )
+        if "failed" in self.about:
+            self.stop()
+
+    @property
+    def stands(self) -> bool:
+        """Whether it can be measured."""
+        return "failed" not in self.about
+
+    def measure(self, deadline: float) -> None:
+        """One round."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(_CALLS, file=self._process.stdin, flush=True)
+        line = self._line(deadline)
+        if line:
+            self.rounds.append(statistics.median(json.loads(line)))
+        else:
+            self.about = {**self.about, "failed": "died or hung while it was measured"}
+            self.stop()
+
+    def _line(self, deadline: float) -> str:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        return self._process.stdout.readline() if ready else ""
+
+    def stop(self) -> None:
+        """End it and whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+
+    def record(self) -> dict[str, Any]:
+        """What came of it."""
+        found = dict(self.about)
+        if self.rounds:
+            ordered = sorted(self.rounds)
+            cut = len(ordered) // 6
+            found |= {
+                "median_ms": round(statistics.median(ordered), 4),
+                "from_to_ms": [round(ordered[cut], 4), round(ordered[-1 - cut], 4)],
+                "rounds_ms": [round(value, 4) for value in self.rounds],
+            }
+        return found
+
+
+def measured(
+    models: Sequence[str], methods: Sequence[str], args: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Set a group up and measure its models one after the other."""
+    cells = {name: [Running(name, method, args.device, args.dtype) for method in methods] for name in models}
+    every = [cell for group in cells.values() for cell in group]
+    try:
+        until = time.monotonic() + args.deadline
+        for cell in every:
+            cell.wait(until)
+        for name, group in cells.items():
+            order = random.Random(0)  # noqa: S311 - an order, not a secret
+            for _ in range(args.rounds):
+                standing = [cell for cell in group if cell.stands]
+                order.shuffle(standing)
+                for cell in standing:
+                    cell.measure(time.monotonic() + 60)
+            for cell in group:
+                cell.stop()
+            yield name, {cell.method: cell.record() for cell in group}
+    finally:
+        for cell in every:
+            cell.stop()
+
+
+def versions(args: argparse.Namespace) -> dict[str, str]:
+    """Where this was measured."""
+    import torch
+
+    device = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine()
+    return {"device": device, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def main() -> None:
+    """Run, or draw what was run."""
+    from benchmarks.cell import METHODS
+    from benchmarks.models import MODELS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="MODEL")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--together", type=int, default=1, help="models that are set up beside each other")
+    parser.add_argument("--deadline", type=float, default=600, help="seconds for a group to be set up")
+    parser.add_argument("--out", type=Path, help="write the record here")
+    parser.add_argument(
+        "--draw", nargs=2, type=Path, metavar=("RECORD", "SVG"), help="draw a record and print its table"
+    )
+    args = parser.parse_args()
+    if args.draw:
+        record = json.loads(args.draw[0].read_text(encoding="utf-8"))
+        args.draw[1].write_text(drawn(record), encoding="utf-8")
+        print(table(record))
+        return
+    record = {
+        "schema": "rocsolid/evidence/1",
+        "what": "public models with random weights, batch 1, called in every way, side by side",
+        "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        **versions(args),
+        "dtype": args.dtype,
+        "set_up_together": args.together * len(args.methods),
+        "models": {},
+    }
+    for at in range(0, len(args.models), args.together):
+        for name, found in measured(args.models[at : at + args.together], args.methods, args):
+            record["models"][name] = found
+            line = "  ".join(f"{m} {f.get('median_ms') or f.get('failed', '')}" for m, f in found.items())
+            print(f"{name:22s} {line}  [{found.get('rs.optimize', {}).get('chosen', '')}]", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(table(record))
+
+
+if __name__ == "__main__":
+    main()
