@@ -48,7 +48,7 @@ def mean_gain(record: Mapping[str, Any], method: str) -> float | None:
 
 def _ms(found: Mapping[str, Any]) -> str:
     value = found.get("median_ms")
-    return f"{value:.3f}" if value else ("wrong or failed" if "failed" in found else "")
+    return f"{value:.3f}" if value else ("failed" if "failed" in found else "")
 
 
 def _times(value: float | None) -> str:

@@ -283,6 +283,36 @@ PROBLEMS = (
         ),
     ),
     Problem(
+        id="workspace-freed-under-graph",
+        title="A graph made by hand loses its matrix workspace when reduce-overhead captures in the same process",
+        when=on(Platform.CUDA),
+        severity=Severity.INFO,
+        symptom=(
+            "A torch.cuda.CUDAGraph with matrix products ends in an illegal memory access, a segmentation fault or wrong numbers "
+            'once a function compiled with mode="reduce-overhead" has run for the first time.'
+        ),
+        cure=(
+            "Capture with rs.capture, whose workspace lies in memory of its own; or make every graph with one of the two; or call "
+            "torch._C._cuda_clearCublasWorkspaces() right before and after your own capture, so that the workspace comes from the "
+            "graph's pool."
+        ),
+        verify=(
+            'Replay the graph before and after the first call of a function compiled with mode="reduce-overhead", with '
+            "torch.cuda.synchronize() after each, and compare the results."
+        ),
+        status="seen with torch 2.11; the same code stands in 2.13",
+        evidence=(
+            measured(
+                "capture-on-h200",
+                "The replay after it: an illegal memory access with four layers, a segmentation fault with eighteen.",
+            ),
+            source(
+                "torch 2.13.0 torch/_inductor/cudagraph_trees.py clear_cublas_manager",
+                "Frees the workspaces of all streams before and after each recording; a graph goes on using the one of its stream.",
+            ),
+        ),
+    ),
+    Problem(
         id="miopen-not-graph-safe",
         title="MIOpen convolutions are not safe inside HIP graphs",
         when=on(Platform.ROCM),

@@ -16,7 +16,7 @@ from rocsolid.runtime.capture.verify import Tolerance, Verdict, compared, fresh_
 from rocsolid.torchapi.capturing import seen_as_capturing, uncompiled
 
 _PADDING_ALLOWANCE = 4.0  # another length means other kernels, which sum in another order
-_ANOTHER_WAY_ALLOWANCE = 8.0  # in bfloat16 BERT with and without a mask was seen to differ by four
+_ANOTHER_WAY_ALLOWANCE = 8.0  # other kernels, which round otherwise
 
 
 class Checker:

@@ -7,6 +7,7 @@ to somebody else under the graph. `mode="reduce-overhead"` frees them whenever i
 before ended in an illegal memory access).
 """
 
+import contextlib
 import threading
 import weakref
 from typing import Final
@@ -25,8 +26,11 @@ class Lane:
         self._memory = torch.cuda.MemPool()
 
     def make_ready(self) -> None:
-        """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it."""
-        with torch.no_grad(), torch.cuda.use_mem_pool(self._memory):
+        """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it.
+
+        Where a product is refused, for the sake of determinism, the function will have none either.
+        """
+        with contextlib.suppress(RuntimeError), torch.no_grad(), torch.cuda.use_mem_pool(self._memory):
             few = torch.zeros(8, 8, device=torch.device("cuda", self.device), dtype=torch.bfloat16)
             torch.addmm(few[0], few @ few, few)  # with and without a bias, which go to different libraries
 

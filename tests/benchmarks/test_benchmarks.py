@@ -1,0 +1,70 @@
+"""The runner measures what it says, and its table and plot hold what was measured."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from benchmarks.draw import drawn, mean_gain, table
+from tests.support import ROOT, clean_environ
+
+RECORD = {
+    "device": "A <chip>",
+    "torch": "2.13",
+    "date": "2026-11-15",
+    "dtype": "bfloat16",
+    "models": {
+        "one": {
+            "eager": {"median_ms": 8.0},
+            "reduce-overhead": {"median_ms": 2.0},
+            "rs.optimize": {"median_ms": 1.0, "chosen": "compiled, graph"},
+        },
+        "two": {
+            "eager": {"median_ms": 4.0},
+            "reduce-overhead": {"failed": "not set up in time"},
+            "rs.optimize": {"median_ms": 2.0, "chosen": "eager, graph"},
+        },
+    },
+}
+
+
+def test_means_are_geometric_and_over_the_models_that_have_both() -> None:
+    assert mean_gain(RECORD, "eager") == pytest.approx(4.0)
+    assert mean_gain(RECORD, "reduce-overhead") == pytest.approx(2.0)
+    assert mean_gain({"models": {}}, "eager") is None
+
+
+def test_the_table_says_what_failed() -> None:
+    lines = table(RECORD).splitlines()
+    assert lines[2] == "| one | 8.000 | 2.000 | 1.000 | compiled, graph | 2.00 | 8.00 |"
+    assert lines[3] == "| two | 4.000 | failed | 2.000 | eager, graph |  | 2.00 |"
+    assert lines[4].endswith("| 2.00 | 4.00 |")
+
+
+def test_the_plot_is_xml_with_a_bar_for_each_measurement() -> None:
+    picture = ET.fromstring(drawn(RECORD))  # noqa: S314 - our own
+    titles = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == [
+        "one, reduce-overhead: 4.00 times eager, 2.0 ms",
+        "one, rs.optimize: 8.00 times eager, 1.0 ms",
+        "two, rs.optimize: 2.00 times eager, 2.0 ms",
+    ]
+    assert "A &lt;chip&gt;" in drawn(RECORD)
+
+
+@pytest.mark.torch
+def test_a_run_on_the_cpu_measures_every_cell_and_keeps_what_failed(tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    command = [sys.executable, "-m", "benchmarks.run", "--device", "cpu", "--dtype", "float32", "--rounds", "2"]
+    command += ["--models", "int8_linears", "--methods", "eager", "make_graphed_callables", "--out", str(out)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environ(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())["models"]["int8_linears"]
+    assert len(found["eager"]["rounds_ms"]) == 2
+    assert found["eager"]["error"] == 0
+    assert found["make_graphed_callables"]["failed"]
+    assert "| int8_linears |" in done.stdout
