@@ -32,7 +32,7 @@ $(VENV)/.demo: $(VENV)/.torch
 
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
-	$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace]"
+	$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune]"
 	@touch $@
 
 lint: $(VENV)/.test

@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,23 @@ def run_python(
 def run_cli(*args: str, env: Mapping[str, str] | None = None, timeout: float = 240) -> Ran:
     """Run the command line as a user would."""
     return run_python("-m", "rocsolid", *args, env=env, timeout=timeout)
+
+
+def running(words: str) -> list[str]:
+    """Command lines of living processes that hold these words."""
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it may have ended since; of one that is dead and not yet waited for nothing is read
+            commands.append(file.read_bytes().decode(errors="replace").replace("\0", " "))
+    return [command for command in commands if words in command]
+
+
+def until(holds: Callable[[], object], patience_s: float = 30.0) -> None:
+    """Wait until it holds, and fail when it does not."""
+    give_up = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
 
 
 def make_env(

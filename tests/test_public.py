@@ -10,7 +10,18 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python
 
 import rocsolid as rs
-from rocsolid.api import capturing, explaining, linting, observing, optimizing, probing, safety, tracing
+from rocsolid.api import (
+    capturing,
+    dryrunning,
+    explaining,
+    linting,
+    observing,
+    optimizing,
+    probing,
+    safety,
+    tracing,
+    tuning,
+)
 from rocsolid.ops import audit, patching, vendor
 
 NAMES = [
@@ -19,6 +30,7 @@ NAMES = [
     "Finding",
     "Plan",
     "RocsolidError",
+    "ab",
     "apply",
     "audit_op",
     "breaks",
@@ -26,6 +38,7 @@ NAMES = [
     "check",
     "compare",
     "compile",
+    "dryrun",
     "every",
     "explain",
     "guard",
@@ -37,6 +50,7 @@ NAMES = [
     "record_compiles",
     "resolve",
     "trace",
+    "tune",
     "vendor_op",
 ]
 
@@ -87,6 +101,8 @@ def test_docstring_examples_run() -> None:
         optimizing,
         tracing,
         linting,
+        tuning,
+        dryrunning,
     ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0

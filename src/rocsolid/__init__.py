@@ -12,6 +12,7 @@ from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rocsolid.api.capturing import capture as capture
+    from rocsolid.api.dryrunning import dryrun as dryrun
     from rocsolid.api.explaining import explain as explain
     from rocsolid.api.linting import lint as lint
     from rocsolid.api.observing import breaks as breaks
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rocsolid.api.safety import guard as guard
     from rocsolid.api.tracing import compare as compare
     from rocsolid.api.tracing import trace as trace
+    from rocsolid.api.tuning import ab as ab
+    from rocsolid.api.tuning import tune as tune
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
@@ -43,6 +46,7 @@ _HOMES = {
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
+    "ab": "rocsolid.api.tuning",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit",
     "breaks": "rocsolid.api.observing",
@@ -50,6 +54,7 @@ _HOMES = {
     "check": "rocsolid.api.probing",
     "compare": "rocsolid.api.tracing",
     "compile": "rocsolid.api.safety",
+    "dryrun": "rocsolid.api.dryrunning",
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explaining",
     "guard": "rocsolid.api.safety",
@@ -61,6 +66,7 @@ _HOMES = {
     "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",
     "trace": "rocsolid.api.tracing",
+    "tune": "rocsolid.api.tuning",
     "vendor_op": "rocsolid.ops.vendor",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same

@@ -13,6 +13,7 @@ RocsolidError                    anything below; `exit_code` is what the command
 ├── CompileInCaptureError        something would have been compiled while a graph was being captured (3)
 ├── CaptureError                 a call could not be captured, or its graph answered wrongly (3)
 ├── StaleOutputError             a tensor was used that a later replay has overwritten (3)
+├── TimedOutError                a child took longer than it was given (124)
 └── CannotRunError               a tool, a device or a permission is missing (3)
 """
 
@@ -98,6 +99,12 @@ class MissingExtraError(RocsolidError):
 
 class UnsupportedTorchError(RocsolidError):
     """The installed torch lacks what the feature needs."""
+
+
+class TimedOutError(RocsolidError):
+    """A child took longer than it was given, and was ended."""
+
+    exit_code: ClassVar[int] = 124
 
 
 class CannotRunError(RocsolidError):

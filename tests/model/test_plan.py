@@ -1,6 +1,8 @@
 """Plans as TOML and back, and values overridden from the environment."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import make_env
@@ -9,7 +11,8 @@ from rocsolid.catalog.overrides import overridden, variable_of
 from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.registry import setting
 from rocsolid.errors import InputError, PlanError, UnknownNameError
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Plan, Tuned
+from rocsolid.model.platform import Platform
 
 
 @pytest.mark.parametrize("profile", ["safe", "fast", "debug"])
@@ -65,3 +68,48 @@ def test_an_unknown_override_names_the_near_ones() -> None:
 def test_an_override_that_does_not_fit_is_refused() -> None:
     with pytest.raises(PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune takes 1 or 0"):
         overridden(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "maybe"})
+
+
+def a_tuned_plan(**given: Any) -> Plan:
+    env = make_env(platform=Platform.ROCM)
+    found: dict[str, Any] = {
+        "workload": "model.py:build",
+        "form": "compiled",
+        "graph": True,
+        "speedup": 1.25,
+        "low": 1.2,
+        "high": 1.3,
+        "verdict": "faster",
+        "noise": 0.01,
+        "checked": "22 calls",
+        "device": "MI300X",
+        "arch": env.devices[0].arch,
+        "python": "3.12.1",
+        "date": "2026-11-15",
+    }
+    return replace(resolve("fast", env), tuned=Tuned(**{**found, **given}))
+
+
+def test_a_tuned_plan_keeps_its_evidence(tmp_path: Path) -> None:
+    plan = a_tuned_plan()
+    plan.save(tmp_path / "plan.toml")
+
+    assert Plan.load(tmp_path / "plan.toml") == plan
+
+
+def test_a_tuned_plan_is_tied_to_its_chip_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    from rocsolid.api.safety import fitting
+
+    env = make_env(platform=Platform.ROCM)
+    assert fitting(a_tuned_plan(), env) == a_tuned_plan()
+    assert caplog.text == ""
+
+    elsewhere = fitting(a_tuned_plan(arch="gfx1201"), env)
+    assert elsewhere == resolve("safe", env)
+    assert "the safe profile is used instead; tune again here" in caplog.text
+
+    caplog.clear()
+    older = replace(a_tuned_plan(), torch="2.9.0")
+    assert fitting(older, env) is older
+    assert "tuned with torch 2.9.0" in caplog.text
+    assert fitting(a_tuned_plan(arch="gfx1201"), env, anywhere=True).tuned is not None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,15 @@ import pytest
 import rocsolid as rs
 from rocsolid.errors import UsageError
 from rocsolid.model.optimized import Outcome
+from rocsolid.model.plan import Tuned
 
 pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
-from rocsolid.optimize.contest import error_against
 from rocsolid.optimize.examples import Example, examples_of
-from rocsolid.optimize.regions import Regional, repeated_regions
+from rocsolid.runtime.answers import error_against
+from rocsolid.runtime.regions import Regional, repeated_regions
 
 pytestmark = pytest.mark.torch
 
@@ -181,3 +183,22 @@ def test_on_a_device_the_whole_call_is_a_graph() -> None:
     assert fast.captured is not None
     assert torch.allclose(fast(x), model(x), atol=1e-3)
     assert found["eager, graph"].against_eager.speedup > 1
+
+
+@pytest.mark.parametrize(
+    ("form", "graph", "names"),
+    [
+        ("compiled", True, ["eager", "compiled, graph"]),
+        ("regional", False, ["eager", "compiled by region"]),
+        ("eager", False, ["eager"]),
+    ],
+)
+def test_a_tuned_plan_brings_its_form_along(form: str, graph: bool, names: list[str]) -> None:  # noqa: FBT001
+    found: dict[str, Any] = {"speedup": 1.2, "low": 1.1, "high": 1.3, "noise": 0.01, "form": form, "graph": graph}
+    found |= dict.fromkeys(("workload", "verdict", "checked", "device", "arch", "python", "date"), "")
+    plan = replace(rs.resolve("fast"), tuned=Tuned(**found))
+    layers = [torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()) for _ in range(3)]
+
+    made = optimized.candidates(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
+
+    assert list(made) == names

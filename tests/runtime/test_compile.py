@@ -6,6 +6,7 @@ import threading
 import time
 import timeit
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from tests.support import clean_environ, make_env, run_python, with_path
 
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import CompileDeadlineError, PlanError, RecompileError
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Channel
 from rocsolid.runtime.compiled import choose_options, compiled_with
 from rocsolid.runtime.signature import differences, signature_of
 
@@ -66,6 +68,19 @@ def test_options_that_this_torch_does_not_take_stay_out() -> None:
     assert "force_disable_caches" not in chosen  # an alias
     assert "freezing" not in chosen  # would have no effect as an option
     assert choose_options(plan(), None, {"nonsense": 1})[0]["nonsense"] == 1  # torch itself says what is wrong with it
+
+
+def test_a_mode_in_a_plan_rides_on_the_function_and_says_nothing_to_other_backends() -> None:
+    import torch
+
+    mode = Decision(
+        id="compile.mode", value="max-autotune-no-cudagraphs", channel=Channel.ARGUMENT, why="", profile="tune"
+    )
+    tuned = replace(plan(Platform.CUDA), decisions=(mode,))
+
+    assert compiled_with(tuned, lambda x: x).rocsolid.options["max_autotune"] is True
+    assert "max_autotune" not in compiled_with(tuned, lambda x: x, mode="default").rocsolid.options
+    assert compiled_with(tuned, lambda x: x + 1, backend=eager)(torch.ones(1)) == 2  # it takes no mode
 
 
 def test_a_module_stays_a_module_and_a_function_keeps_its_face() -> None:

@@ -12,7 +12,7 @@ from rocsolid.catalog.overrides import overridden
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError
 from rocsolid.model.environment import Answer, Ending, Environment
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.probe.ask import Question, ask
 from rocsolid.probe.surroundings import surroundings
@@ -151,6 +151,28 @@ def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
             "make one here (rs.resolve, rocsolid tune), or say that it may be used anywhere"
         )
         raise PlanError(msg)
+    if plan.tuned is None or anywhere:
+        return plan
+    return _still_true(plan, plan.tuned, env)
+
+
+def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
+    """A tuned plan says what was measured on one chip: on another the safe profile is used in its place."""
+    chips = {device.arch for device in env.devices}
+    if chips and tuned.arch not in chips:
+        _log.warning(
+            "the plan was tuned on %s (%s), and this is %s: the safe profile is used instead; tune again here",
+            tuned.device,
+            tuned.arch,
+            ", ".join(sorted(chips)),
+        )
+        return resolve_profile("safe", env)
+    if plan.torch != env.torch_version:
+        _log.warning(
+            "the plan was tuned with torch %s, and this is %s: its values are used, but what they are worth may have changed",
+            plan.torch,
+            env.torch_version,
+        )
     return plan
 
 

@@ -16,7 +16,17 @@ PREFIX: Final = "ROCSOLID_"
 # Variables of rocsolid's that are no settings.
 OWN: Final = frozenset(
     PREFIX + name
-    for name in ("LEDGER", "CI", "RUN_PROFILE", "RUN_PLAN", "RUN_DEADLINE", "RUN_REPORT", "RUN_HOME", "RUN_ANYWHERE")
+    for name in (
+        "LEDGER",
+        "CI",
+        "TRIAL",
+        "RUN_PROFILE",
+        "RUN_PLAN",
+        "RUN_DEADLINE",
+        "RUN_REPORT",
+        "RUN_HOME",
+        "RUN_ANYWHERE",
+    )
 )
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -39,7 +49,7 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
             raise UnknownNameError(kind="variable", name=name, known=[*known, *OWN])
         decisions[setting.id] = Decision(
             id=setting.id,
-            value=_parsed(setting, name, text),
+            value=parsed(setting, name, text),
             channel=setting.channel,
             why=f"{name} is set in the environment.",
             profile="variable",
@@ -48,7 +58,8 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
     return replace(plan, decisions=tuple(decisions.values()))
 
 
-def _parsed(setting: Setting, name: str, text: str) -> Value:
+def parsed(setting: Setting, name: str, text: str) -> Value:
+    """A setting's value from text; `name` is what the user wrote, for the error."""
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None

@@ -26,6 +26,9 @@ COMMANDS: Final = {
     "trace": "where the time of a profiled run goes, and what to do about it",
     "compare": "two profiled runs side by side: kernels, idle time and its causes",
     "lint": "hazards of compiled, captured and ported code, found in source",
+    "tune": "find the settings that are really best for a workload, in processes that may die",
+    "ab": "compare two profiles, plans or settings on one workload",
+    "dryrun": "compile a workload for a chip that is not here: what each kernel costs, what will not work",
     "report": "render a saved JSON result as text or HTML",
 }
 _EPILOG: Final = """\

@@ -1,6 +1,7 @@
 """What the commands share: where output goes, and in which form."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,21 @@ def write(text: str, out: Path | None) -> None:
         msg = f"cannot write {out}: {refused.strerror}"
         raise InputError(msg) from refused
     sys.stderr.write(f"wrote {out}\n")
+
+
+def writable(out: Path) -> None:
+    """Raises InputError for a file that could not be written, before the work whose result it is to hold."""
+    folder = next(parent for parent in (out.parent, *out.parent.parents) if parent.exists())
+    reason = ""
+    if out.is_dir():
+        reason = "it is a folder"
+    elif not folder.is_dir():
+        reason = f"{folder} is a file"
+    elif not os.access(out if out.exists() else folder, os.W_OK):
+        reason = "permission denied"
+    if reason:
+        msg = f"cannot write {out}: {reason}"
+        raise InputError(msg)
 
 
 def read(file: Path) -> str:

@@ -7,10 +7,12 @@ from rocsolid.errors import InputError, UsageError
 from rocsolid.model.capture import CAPTURE_SCHEMA, CaptureReport
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakReport, CompileLog
+from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.finding import Finding
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
+from rocsolid.model.study import DUEL_SCHEMA, STUDY_SCHEMA, Duel, Study
 from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
 
 if TYPE_CHECKING:
@@ -24,8 +26,22 @@ KINDS: Mapping[str, type] = {
     CAPTURE_SCHEMA: CaptureReport,
     OPTIMIZE_SCHEMA: OptimizeReport,
     LINT_SCHEMA: LintRecord,
+    STUDY_SCHEMA: Study,
+    DUEL_SCHEMA: Duel,
+    DRYRUN_SCHEMA: DryRunRecord,
 }
-Record = ProbeRecord | CompileLog | BreakReport | TraceRecord | CaptureReport | OptimizeReport | LintRecord
+Record = (
+    ProbeRecord
+    | CompileLog
+    | BreakReport
+    | TraceRecord
+    | CaptureReport
+    | OptimizeReport
+    | LintRecord
+    | Study
+    | Duel
+    | DryRunRecord
+)
 
 
 def read_record(text: str, name: str) -> Record:
@@ -60,6 +76,12 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render_lint(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, OptimizeReport):
         return render_optimize(record, form)
+    if isinstance(record, Study):
+        return render_study(record, form, verbose=verbose, to_file=to_file)
+    if isinstance(record, DryRunRecord):
+        return render_dryrun(record, form, verbose=verbose, to_file=to_file)
+    if isinstance(record, Duel):
+        return render_duel(record, form, to_file=to_file)
     if isinstance(record, CaptureReport):
         return _in_form(form, "reports about captures", text=lambda: f"{record}\n", json=record.json)
     return render(record, form, verbose=verbose, to_file=to_file)
@@ -178,6 +200,54 @@ def render_optimize(report: OptimizeReport, form: str) -> str:
         return optimize_html(report)
 
     return _in_form(form, "optimizations", text=lambda: f"{report}\n", json=report.json, html=page)
+
+
+def render_study(study: Study, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """A study in one of the forms."""
+
+    def page() -> str:
+        from rocsolid.report.study_page import study_html
+
+        return study_html(study)
+
+    def text() -> str:
+        from rocsolid.report.study_text import study_text
+
+        return study_text(study, _terminal(to_file=to_file), verbose=verbose)
+
+    return _in_form(form, "studies", text=text, json=study.json, html=page)
+
+
+def render_duel(duel: Duel, form: str, *, to_file: bool = False) -> str:
+    """A comparison of two in one of the forms."""
+
+    def text() -> str:
+        from rocsolid.report.study_text import duel_text
+
+        return duel_text(duel, _terminal(to_file=to_file))
+
+    return _in_form(form, "comparisons of two", text=text, json=duel.json)
+
+
+def render_dryrun(record: DryRunRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """A dry run in one of the forms."""
+
+    def page() -> str:
+        from rocsolid.report.dryrun_page import dryrun_html
+
+        return dryrun_html(record)
+
+    def text() -> str:
+        from rocsolid.report.dryrun_text import dryrun_text
+
+        return dryrun_text(record, _terminal(to_file=to_file), verbose=verbose)
+
+    def json() -> str:
+        from rocsolid.report.dryrun_text import dryrun_json
+
+        return dryrun_json(record)
+
+    return _in_form(form, "dry runs", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
 
 
 def render_lint(record: LintRecord, form: str, *, verbose: bool = False, to_file: bool = False) -> str:

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rocsolid.measure.clock import calls_per_sample, clock_here
 from rocsolid.measure.statistics import compare, timing_of
 from rocsolid.model.timing import Comparison, Timing
-
-_LONG_MS = 1.0  # a sample shorter than this is made of several calls
-_MOST_CALLS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +55,8 @@ def race(
     Rounds end early when the budget is spent, but not before three of them. A device is timed by its own clock.
     """
     baseline = next(iter(candidates))
-    clock = _device_sample if _on_device() else _host_sample
-    calls = {name: _calls_per_sample(call, warmups) for name, call in candidates.items()}
+    clock = clock_here()
+    calls = {name: calls_per_sample(call, warmups) for name, call in candidates.items()}
     entrants = [*((name, name) for name in candidates), ("", baseline)]  # the baseline runs twice
     samples: dict[str, list[float]] = {key: [] for key, _ in entrants}
     order = random.Random(seed)  # noqa: S311 - an order, no secret
@@ -69,50 +67,11 @@ def race(
             break
         order.shuffle(entrants)
         for key, name in entrants:
-            samples[key].append(clock(candidates[name], calls[name]))
+            samples[key].append(clock.sample(candidates[name], calls[name]))
     control = tuple(samples.pop(""))
     return Race(
         samples_ms={name: tuple(samples[name]) for name in candidates},
         control_ms=control,
         baseline=baseline,
-        clock="device" if clock is _device_sample else "host",
+        clock=clock.name,
     )
-
-
-def _calls_per_sample(call: Callable[[], Any], warmups: int) -> int:
-    for _ in range(max(1, warmups)):
-        call()
-    spent = min(_host_sample(call, 1) for _ in range(2))
-    return max(1, min(_MOST_CALLS, int(_LONG_MS / max(spent, 1e-6))))
-
-
-def _on_device() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
-def _host_sample(call: Callable[[], Any], times: int) -> float:
-    if _on_device():
-        import torch
-
-        torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(times):
-        call()
-    if _on_device():
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begun) * 1e3 / times
-
-
-def _device_sample(call: Callable[[], Any], times: int) -> float:
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    for _ in range(times):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / times

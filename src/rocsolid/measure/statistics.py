@@ -21,12 +21,12 @@ def timing_of(samples_ms: Sequence[float], clock: str = "host") -> Timing:
     return Timing(median_ms=median(ordered), low_ms=ordered[low], high_ms=ordered[high], samples=count, clock=clock)
 
 
-def centre_of(differences: Sequence[float]) -> tuple[float, float, float]:
+def centre_of(differences: Sequence[float], deviations: float = _Z) -> tuple[float, float, float]:
     """The centre of paired differences and its interval, from the averages of all pairs (Hodges and Lehmann)."""
     kept = list(differences)[:_MOST_PAIRS]
     count = len(kept)
     averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(kept, 2))
-    spread = _Z * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    spread = deviations * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
     cut = max(0, min(int(count * (count + 1) / 4 - spread), (len(averages) - 1) // 2))
     return median(averages), averages[cut], averages[-1 - cut]
 
@@ -36,25 +36,26 @@ def compare(
     other_ms: Sequence[float],
     *,
     control_ms: Sequence[float] | None = None,
+    noise: float = 0.0,
     least_gain: float = 0.02,
 ) -> Comparison:
     """Compare what was measured side by side, round by round.
 
     `control_ms` is the baseline measured once more as if it were another thing; how far it seems to be from itself widens
-    the interval. A difference below `least_gain` counts as none.
+    the interval; where that is known already it is given as `noise`. A difference below `least_gain` counts as none.
     """
     centre, low, high = centre_of([math.log(a / b) for a, b in zip(baseline_ms, other_ms, strict=True)])
-    noise = 0.0
+    off_itself = math.log1p(noise)
     if control_ms is not None:
         off, down, up = centre_of([math.log(a / b) for a, b in zip(baseline_ms, control_ms, strict=True)])
-        noise = max(abs(off), (up - down) / 2)
-        low, high = min(low, centre - noise), max(high, centre + noise)
+        off_itself = max(abs(off), (up - down) / 2)
+    low, high = min(low, centre - off_itself), max(high, centre + off_itself)
     return Comparison(
         speedup=math.exp(centre),
         low=math.exp(low),
         high=math.exp(high),
         verdict=_verdict(low, high, math.log1p(least_gain)),
-        noise=math.expm1(noise),
+        noise=math.expm1(off_itself),
     )
 
 

@@ -36,6 +36,25 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What a tuner found beside the values, and where: the evidence for a plan, and what it is tied to."""
+
+    workload: str
+    form: str  # compiled, regional or eager
+    graph: bool  # whether the whole call is captured
+    speedup: float  # over the plan that the study started from
+    low: float
+    high: float
+    verdict: str
+    noise: float
+    checked: str
+    device: str
+    arch: str  # gfx942, sm_90
+    python: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Iterates over its decisions; equal plans compare equal."""
 
@@ -43,6 +62,7 @@ class Plan:
     platform: Platform
     torch: str  # the version it was made for
     decisions: tuple[Decision, ...]
+    tuned: Tuned | None = None
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)

@@ -16,6 +16,9 @@ def to_toml(plan: dict[str, Any]) -> str:
         f"schema = {_text(PLAN_SCHEMA)}",
         *(f"{name} = {_text(plan[name])}" for name in ("profile", "platform", "torch")),
     ]
+    tuned = plan.get("tuned")
+    if tuned:
+        head += ["", "[tuned]", *(f"{name} = {_value(value)}" for name, value in tuned.items())]
     return "\n".join([*head, *(line for d in plan["decisions"] for line in _decision(d))]) + "\n"
 
 

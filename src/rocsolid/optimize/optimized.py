@@ -10,13 +10,14 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.optimized import OptimizeReport
-from rocsolid.model.plan import Plan
-from rocsolid.optimize.contest import EAGER, Entrant, judge, kept, named, run_race, set_up
+from rocsolid.model.plan import Plan, Tuned
+from rocsolid.optimize.contest import EAGER, Entrant, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
-from rocsolid.optimize.regions import Regional, repeated_regions
 from rocsolid.optimize.warm_start import warm_start
+from rocsolid.runtime.answers import kept
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
+from rocsolid.runtime.regions import Regional, repeated_regions
 
 _RACE_S: Final = 20.0
 Capture = Callable[[Callable[..., Any]], Captured]
@@ -101,9 +102,19 @@ def candidates(
     if repeated_regions(model):
         plain["compiled by region"] = by_region
     plain["compiled"] = whole
-    if capture is None:
-        return plain
-    return plain | {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+    every = dict(plain)
+    if capture is not None:
+        every |= {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+    return _tuned_only(every, plan.tuned) if plan.tuned else every
+
+
+def _tuned_only(
+    every: Mapping[str, Callable[[], Callable[..., Any]]], tuned: Tuned
+) -> Mapping[str, Callable[[], Callable[..., Any]]]:
+    """Of a tuned plan only the form that won, beside eager; all of them where it cannot be had here."""
+    form = {"regional": "compiled by region"}.get(tuned.form, tuned.form)
+    wanted = f"{form}, graph" if tuned.graph else form
+    return {name: make for name, make in every.items() if name in (EAGER, wanted)} if wanted in every else every
 
 
 def _captured(capture: Capture, make: Callable[[], Callable[..., Any]]) -> Callable[[], Captured]:

@@ -61,7 +61,13 @@ def finding_html(finding: Finding) -> str:
     """One finding that unfolds: seen, why, fix, check, evidence."""
     kind = finding.severity.name.lower()
     opened = " open" if finding.severity > Severity.INFO else ""
-    rows = [("why", finding.why), ("fix", finding.cure), ("check", finding.check), ("cause", finding.cause)]
+    rows = [
+        ("at", finding.place),
+        ("why", finding.why),
+        ("fix", finding.cure),
+        ("check", finding.check),
+        ("cause", finding.cause),
+    ]
     said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
     said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
     return (

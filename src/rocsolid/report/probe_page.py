@@ -18,7 +18,7 @@ def probe_html(record: ProbeRecord) -> str:
     """Findings, what to run, what was seen, and every setting."""
     env = record.environment
     parts = [
-        _counts(record.findings),
+        counts_html(record.findings),
         "<h2>Findings</h2>",
         "".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
         "<h2>What to run</h2>",
@@ -32,7 +32,8 @@ def probe_html(record: ProbeRecord) -> str:
     return page("What here will hurt me?", subtitle, "\n".join(parts))
 
 
-def _counts(findings: tuple[Finding, ...]) -> str:
+def counts_html(findings: tuple[Finding, ...]) -> str:
+    """How many findings there are of each severity."""
     items = [
         f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
         for severity, word in _WORDS.items()

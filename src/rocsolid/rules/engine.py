@@ -47,6 +47,7 @@ _FOLDERS: Final = {
     "OPR": "operators",
     "TRC": "traces",
     "SRC": "source",
+    "DRY": "dryrun",
 }
 
 

@@ -118,9 +118,16 @@ def compiled_with(
     import torch
 
     given: dict[str, Any] = dict(kwargs)
+    to_inductor = kwargs.get("backend", "inductor") == "inductor"
+    if (
+        to_inductor and mode is None and options is None
+    ):  # a tuned plan may carry a mode; what the caller says comes first
+        mode = _argument(plan, "compile.mode", given)
+    if (dynamic := _argument(plan, "compile.dynamic", given)) is not None:
+        given["dynamic"] = dynamic
     refused: Sequence[Intervention] = ()
-    if kwargs.get("backend", "inductor") == "inductor":
-        given["options"], refused = choose_options(plan, mode, options, dynamic=kwargs.get("dynamic"))
+    if to_inductor:
+        given["options"], refused = choose_options(plan, mode, options, dynamic=given.get("dynamic"))
     else:  # another backend takes other options; the plan has nothing to say to it
         given["mode"], given["options"] = mode, dict(options) if options else None
     for intervention in refused:
@@ -156,6 +163,12 @@ def choose_options(
     extra = {"guard_filter_fn", "use_aoti"}  # torch.compile takes these out of the options itself
     known = modes.accepted(set(chosen))
     return {name: value for name, value in chosen.items() if name in known | extra or name in given}, refused
+
+
+def _argument(plan: Plan, name: str, given: Mapping[str, Any]) -> Any:
+    """What the plan says of an argument of torch.compile that the caller did not give."""
+    decision = plan.get(name)
+    return decision.value if decision and decision.name not in given else None
 
 
 def _refused(decision: Decision, asked: object, how: str) -> Intervention:

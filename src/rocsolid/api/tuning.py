@@ -1,0 +1,225 @@
+"""The best settings for a workload, found in processes that may die; and two settings straight against each other."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from rocsolid.api.safety import chosen_plan
+from rocsolid.catalog.profiles import PROFILES
+from rocsolid.errors import CannotRunError, InputError, UsageError
+from rocsolid.measure.knockout import Rules
+from rocsolid.model.codec import encode
+from rocsolid.model.environment import Environment
+from rocsolid.model.plan import Plan
+from rocsolid.model.study import Duel, Study
+from rocsolid.model.workload import WorkloadName
+from rocsolid.probe.surroundings import surroundings
+from rocsolid.tune.duel import run_duel
+from rocsolid.tune.isolate.trial import Limits
+from rocsolid.tune.search import has_optuna, search_of
+from rocsolid.tune.space import FORM, GRAPH, Choices, Narrowing, read_narrowing, space_of
+from rocsolid.tune.store import Store
+from rocsolid.tune.study import Effort, Progress, run_study
+from rocsolid.tune.trials import Job
+
+_FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
+DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
+
+
+def tune(  # noqa: PLR0913 - all of them keywords
+    workload: str,
+    *,
+    profile: str = "fast",
+    plan: Plan | str | Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    vary: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    without: Sequence[str] = (),
+    space: str | Path | None = None,
+    search: str | None = None,
+    effort: Effort | None = None,
+    limits: Limits | None = None,
+    grad: bool = False,
+    cold: bool = False,
+    file: str | Path = DEFAULT_FILE,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> Study:
+    """Find the settings that are really best for a workload; each is tried in a process of its own.
+
+    A variant that hangs costs its deadline, one that crashes its own process, and one that answers otherwise than eager is out.
+    The best are raced in turns, in fresh processes, beside a control. `study.best` is the plan of the winner.
+
+    Args:
+        workload: `file.py:function`, where the function returns `(callable, args, kwargs)`.
+        profile: where the search begins.
+        plan: a plan, or the file of one, to begin with in place of the profile.
+        settings: values that every variant has, by the setting's id.
+        vary: settings to vary and no others, with the values to try; the catalogue's when none are given.
+        without: settings not to vary.
+        space: a TOML file with the same three: tables `set` and `vary`, and a list `no`.
+        search: 'tpe' (needs Optuna), 'one-at-a-time' or 'exhaustive'; TPE where Optuna is installed.
+        effort: budget, trials, finalists, rounds, and what a plan may cost.
+        limits: deadlines of the phases, memory and processes of a trial.
+        grad: leave gradients on; they are off by default, as for inference.
+        cold: empty the device's caches before every call.
+        file: where the study is kept; the same call again resumes it.
+        fresh: begin anew.
+        progress: hears of phases and trials.
+
+    Example:
+        >>> import rocsolid as rs
+        >>> rs.tune("nowhere.py:build")
+        Traceback (most recent call last):
+        ...
+        rocsolid.errors.InputError: the workload's file nowhere.py does not exist
+
+    """
+    spending = effort or Effort()
+    _sane(spending.rounds, spending.least_gain, spending.trials, spending.budget_s)
+    env = surroundings()
+    start = chosen_plan(profile, plan, env)
+    said = _narrowing(settings, vary, without, space)
+    job, key = _job(workload, start, env, said, Path(file), limits, grad=grad, cold=cold)
+    method = search or ("tpe" if has_optuna() else "one-at-a-time")
+    following = search_of(method, job.space)
+    keep_out_of_git(Path(file).parent)
+    store = Store(Path(file), key, workload)
+    try:
+        if fresh:
+            store.forget()
+        return run_study(job, method, following, store, spending, progress or Progress())
+    except sqlite3.Error as broken:
+        msg = f"the study in {file} cannot be read or written any more: {broken}"
+        raise CannotRunError(msg) from broken
+    finally:
+        store.close()
+
+
+def ab(  # noqa: PLR0913 - all but three of them keywords
+    workload: str,
+    a: str,
+    b: str,
+    *,
+    profile: str = "fast",
+    rounds: int = 24,
+    least_gain: float = 0.02,
+    limits: Limits | None = None,
+    grad: bool = False,
+    progress: Progress | None = None,
+) -> Duel:
+    """Compare two sides of one workload, in fresh processes that take turns, beside a control.
+
+    Args:
+        workload: `file.py:function`.
+        a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`.
+        b: likewise.
+        profile: what values are put on top of.
+        rounds: how often each side is timed, in four processes one after the other.
+        least_gain: a smaller difference counts as none.
+        limits: deadlines of the phases, memory and processes of a trial.
+        grad: leave gradients on.
+        progress: hears of phases.
+
+    Example:
+        >>> import rocsolid as rs
+        >>> rs.ab("nowhere.py:build", "safe", "fast")
+        Traceback (most recent call last):
+        ...
+        rocsolid.errors.InputError: the workload's file nowhere.py does not exist
+
+    """
+    _sane(rounds, least_gain)
+    env = surroundings()
+    sides = []
+    for key, text in (("a", a), ("b", b)):
+        start, said = _side(text, profile, env)
+        job, _ = _job(workload, start, env, said, DEFAULT_FILE, limits, grad=grad)
+        choices: Choices = {}
+        if start.tuned is not None:
+            choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
+        sides.append((text, replace(job, folder=job.folder / key), choices))
+    keep_out_of_git(DEFAULT_FILE.parent)
+    rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
+    return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+
+
+def keep_out_of_git(folder: Path) -> None:
+    """Studies and logs are nobody's source; a folder that the user chose is the user's to look after."""
+    if folder.name == DEFAULT_FILE.parent.name:
+        with suppress(OSError):  # whoever writes the study says what is wrong with the folder
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / ".gitignore").exists():
+                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def _sane(rounds: int, least_gain: float, trials: int = 1, budget_s: float = 1.0) -> None:
+    said = ""
+    if rounds < _FEWEST_ROUNDS:
+        said = f"{rounds} rounds are too few to be sure of anything; give at least {_FEWEST_ROUNDS}"
+    elif not 0 <= least_gain < 1:
+        said = f"the least gain is a ratio such as 0.02 for two per cent, and {least_gain:g} is none"
+    elif trials < 1:
+        said = f"{trials} trials find nothing; give at least 1"
+    elif not budget_s > 0:
+        said = f"a budget of {budget_s:g} s is none; give some minutes"
+    if said:
+        raise UsageError(said)
+
+
+def _narrowing(
+    settings: Mapping[str, str] | None,
+    vary: Mapping[str, Sequence[str]] | Sequence[str] | None,
+    without: Sequence[str],
+    space: str | Path | None,
+) -> Narrowing:
+    named = read_narrowing(Path(space)) if space is not None else Narrowing()
+    varied = vary if isinstance(vary, Mapping) else dict.fromkeys(vary or (), ())
+    return Narrowing(
+        fixed={**named.fixed, **(settings or {})},
+        vary={**named.vary, **varied},
+        without=(*named.without, *without),
+    )
+
+
+def _job(
+    workload: str,
+    start: Plan,
+    env: Environment,
+    said: Narrowing,
+    file: Path,
+    limits: Limits | None,
+    *,
+    grad: bool = False,
+    cold: bool = False,
+) -> tuple[Job, str]:
+    """What the trials have in common, and the key by which a study is found again: the same question about the same code."""
+    name = WorkloadName.parse(workload)
+    if not name.file.is_file():
+        msg = f"the workload's file {name.file} does not exist"
+        raise InputError(msg)
+    where = f"{name.file.resolve()}:{name.function}"
+    space = space_of(start, env, said)
+    asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
+    asked += [encode(space.start), [device.arch for device in env.devices]]
+    asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    folder = (file.parent / "tune" / key[:12]).resolve()
+    return Job(workload=where, space=space, folder=folder, limits=limits or Limits(), grad=grad, cold=cold), key
+
+
+def _side(text: str, profile: str, env: Environment) -> tuple[Plan, Narrowing]:
+    """A profile, the file of a plan, or values on top of the profile."""
+    if text in {known.name for known in PROFILES}:
+        return chosen_plan(text, None, env), Narrowing()
+    if text.endswith(".toml"):
+        return chosen_plan(profile, text, env), Narrowing()
+    fixed = dict(pair.partition("=")[::2] for pair in text.split(";" if ";" in text else ",") if pair)
+    if not all(fixed.values()):
+        msg = f"{text!r} is neither a profile, nor a plan.toml, nor values such as inductor.freezing=true"
+        raise UsageError(msg)
+    return chosen_plan(profile, None, env), Narrowing(fixed=fixed)

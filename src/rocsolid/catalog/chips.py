@@ -1,0 +1,120 @@
+"""The chips that a dry run compiles for, and the pairs of torch and Triton that it was seen to work with."""
+
+from typing import Final
+
+from rocsolid.errors import UnknownNameError
+from rocsolid.model.chip import Chip
+from rocsolid.model.platform import Platform
+from rocsolid.model.release import parts
+
+_OCP: Final = ("float8_e4m3fn", "float8_e5m2")
+_FNUZ: Final = ("float8_e4m3fnuz", "float8_e5m2fnuz")
+
+CHIPS: Final = (
+    Chip(
+        arch="gfx90a",
+        product="AMD Instinct MI250X",
+        platform=Platform.ROCM,
+        capability=(9, 0),
+        wavefront=64,
+        units=104,
+        lds_bytes=65536,
+        unit_lds_bytes=65536,
+        simds=4,
+        waves=8,
+        registers=65536,
+        memory_gib=64,
+    ),
+    Chip(
+        arch="gfx942",
+        product="AMD Instinct MI300X",
+        platform=Platform.ROCM,
+        capability=(9, 4),
+        wavefront=64,
+        units=304,
+        lds_bytes=65536,
+        unit_lds_bytes=65536,
+        simds=4,
+        waves=8,
+        registers=131072,
+        memory_gib=192,
+        fp8=_FNUZ,
+    ),
+    Chip(
+        arch="gfx950",
+        product="AMD Instinct MI355X",
+        platform=Platform.ROCM,
+        capability=(9, 5),
+        wavefront=64,
+        units=256,
+        lds_bytes=163840,
+        unit_lds_bytes=163840,
+        simds=4,
+        waves=8,
+        registers=131072,
+        memory_gib=288,
+        fp8=_OCP,
+    ),
+    Chip(
+        arch="gfx1100",
+        product="AMD Radeon RX 7900 XTX",
+        platform=Platform.ROCM,
+        capability=(11, 0),
+        wavefront=32,
+        units=48,
+        lds_bytes=65536,
+        unit_lds_bytes=131072,
+        simds=4,
+        waves=16,
+        registers=131072,
+        memory_gib=24,
+    ),
+    Chip(
+        arch="gfx1201",
+        product="AMD Radeon RX 9070 XT",
+        platform=Platform.ROCM,
+        capability=(12, 0),
+        wavefront=32,
+        units=32,
+        lds_bytes=65536,
+        unit_lds_bytes=131072,
+        simds=4,
+        waves=16,
+        registers=131072,
+        memory_gib=16,
+        fp8=_OCP,
+    ),
+    Chip(
+        arch="sm_90",
+        product="NVIDIA H100",
+        platform=Platform.CUDA,
+        capability=(9, 0),
+        wavefront=32,
+        units=132,
+        lds_bytes=232448,
+        unit_lds_bytes=233472,
+        simds=4,
+        waves=16,
+        registers=65536,
+        memory_gib=80,
+        fp8=_OCP,
+    ),
+)
+
+# The Triton that each torch was released with: an Inductor calls the compiler of its own time.
+PAIRS: Final = {"2.11": "3.6", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
+# Those that the dry run was run with; any other pair of the table is tried, and said to be untried.
+TRIED: Final = ("2.13",)
+
+
+def chip(arch: str) -> Chip:
+    """The chip of that name; raises UnknownNameError with the near matches."""
+    found = next((c for c in CHIPS if c.arch == arch), None)
+    if found is None:
+        raise UnknownNameError(kind="target", name=arch, known=[c.arch for c in CHIPS])
+    return found
+
+
+def triton_for(torch: str) -> str | None:
+    """The Triton release, such as 3.7, that a torch release goes with; `None` when we hold no pair."""
+    return PAIRS.get(".".join(str(number) for number in parts(torch)[:2]))

@@ -1,0 +1,137 @@
+"""Compile a workload for chips that are not here: what each kernel costs there, and what will not work.
+
+Examples:
+  rocsolid dryrun model.py:build --target gfx942
+  rocsolid dryrun model.py:build --target gfx942 --target gfx950 --train
+  rocsolid dryrun model.py:build --mode max-autotune --most-choices 20
+  rocsolid dryrun model.py:build --against cuda --output html --out dryrun.html
+  rocsolid dryrun model.py:build --save kernels/
+  rocsolid dryrun kernels my_kernels.py --kernel 'add(x=*fp32, y=*fp32, n=i32, BLOCK=1024, num_warps=4)'
+
+A workload is a function that returns (callable, args, kwargs). It needs no GPU, no ROCm and no AMD driver; torch and the
+Triton that it was released with are enough. Nothing is run on a device, so which configuration is fastest is not known.
+Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
+
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.probe import FAIL_ON, allowed, fails
+from rocsolid.cli.records import render_dryrun
+from rocsolid.errors import UsageError
+from rocsolid.model.dryrun import DryRunRecord
+
+_DEADLINE_S = 900.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("workload", nargs="+", metavar="WORKLOAD", help="file.py:function, or: kernels FILE.py")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="CHIP",
+        help="a chip to compile for (default: gfx942; repeatable)",
+    )
+    parser.add_argument("--train", action="store_true", help="also the backward pass")
+    parser.add_argument(
+        "--mode", default="default", help="as torch.compile takes it: default, reduce-overhead, max-autotune, …"
+    )
+    parser.add_argument("--profile", default="", help="a profile whose options ride on the compile")
+    parser.add_argument("--dynamic", action="store_true", help="with symbolic sizes, as torch.compile(dynamic=True)")
+    parser.add_argument("--against", choices=("cuda",), default="", help="compile for an H100 too, and compare")
+    parser.add_argument(
+        "--most-choices", type=int, default=8, metavar="N", help="kernels of each search that are compiled (default: 8)"
+    )
+    parser.add_argument(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="SIGNATURE",
+        help="with kernels: 'name(argument=type, CONSTANT=value, num_warps=4)' (repeatable)",
+    )
+    parser.add_argument("--asm", action="store_true", help="keep the assembly of each kernel in JSON and HTML")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="write intermediate code, assembly and object files")
+    parser.add_argument(
+        "--deadline", type=float, default=_DEADLINE_S, metavar="SECONDS", help="for each chip (default: 900)"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where compiled kernels are kept (default: ~/.cache/rocsolid/dryrun)"
+    )
+    parser.add_argument("--allow", action="append", default=[], metavar="NAME", help="leave out findings (repeatable)")
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="critical",
+        help="least severity that makes the exit code 1 (default: critical)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grids")
+    add_output(parser, ("text", "json", "sarif", "github", "html"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile, judge, show."""
+    from dataclasses import replace
+
+    if args.out:
+        writable(args.out)
+    try:
+        record = _record(args)
+    finally:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\033[K")
+    record = replace(record, findings=tuple(f for f in record.findings if not allowed(f, args.allow)))
+    write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    return fails(record.findings, args.fail_on)
+
+
+def _record(args: argparse.Namespace) -> DryRunRecord:
+    from rocsolid.api.dryrunning import dryrun, dryrun_kernels
+
+    shared = {
+        "target": args.target or ["gfx942"],
+        "against": args.against,
+        "asm": args.asm,
+        "save": args.save,
+        "deadline_s": args.deadline,
+        "cache": args.cache,
+        "progress": _progress,
+    }
+    match args.workload:
+        case ["kernels", file]:
+            from rocsolid.dryrun.signatures import parse_signature
+
+            _refuse(args, "a file of kernels takes no", ("train", "dynamic", "profile", "mode"))
+            return dryrun_kernels(file, signatures=[parse_signature(text) for text in args.kernel], **shared)
+        case [workload] if workload != "kernels":
+            _refuse(args, "kernels of a workload are found by themselves; leave out", ("kernel",))
+            return dryrun(
+                workload,
+                train=args.train,
+                mode=args.mode,
+                profile=args.profile,
+                dynamic=True if args.dynamic else None,
+                most_choices=args.most_choices,
+                **shared,
+            )
+    msg = f"dryrun takes one workload, or: kernels FILE.py; got {' '.join(args.workload)!r}"
+    raise UsageError(msg)
+
+
+def _refuse(args: argparse.Namespace, why: str, options: Sequence[str]) -> None:
+    """What would be passed over in silence is said."""
+    given = [option for option in options if getattr(args, option) not in (False, "", [], "default")]
+    if given:
+        msg = f"{why} --{given[0]}"
+        raise UsageError(msg)
+
+
+def _progress(line: str) -> None:
+    end = "\r" if sys.stderr.isatty() else "\n"
+    sys.stderr.write(f"{line[:78]:<79}{end}")
+    sys.stderr.flush()

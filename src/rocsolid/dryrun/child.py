@@ -1,0 +1,70 @@
+"""The child of a dry run: `python -m rocsolid.dryrun.child REQUEST.json ANSWER.json`.
+
+Stand-ins for a device are put in place here and never anywhere else.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from rocsolid.catalog.chips import chip
+from rocsolid.dryrun.compiling import Compiling, quiet_compilers
+from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
+from rocsolid.errors import RocsolidError, UsageError
+from rocsolid.model.codec import decode, dumps
+from rocsolid.model.dryrun import DryRun
+from rocsolid.torchapi.pretend import pretend, pretend_driver
+
+_PDEATHSIG: Final = 1
+
+
+def main(request_file: Path, answer_file: Path) -> None:
+    """Answer one request; errors of ours are answers too."""
+    request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
+    _end_with(request.asker)
+    try:
+        answer = ChildAnswer(run=_run(request))
+    except RocsolidError as error:
+        answer = ChildAnswer(error=str(error), usage=isinstance(error, UsageError))
+    except SystemExit as left:
+        said = f"{request.workload or request.file} ended its process by sys.exit({left.code!r}) while it was loaded"
+        answer = ChildAnswer(error=said, usage=True)
+    temporary = answer_file.with_suffix(".part")
+    temporary.write_text(dumps(ANSWER_SCHEMA, answer=answer), encoding="utf-8")
+    temporary.replace(answer_file)
+
+
+def _end_with(asker: int) -> None:
+    """When the asker is killed nobody is left to end us at the deadline."""
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != asker:  # it was killed before we could ask
+        os._exit(1)
+
+
+def _run(request: Request) -> DryRun:
+    target = chip(request.target)
+    quiet_compilers()
+    shared = Compiling(
+        chip=target,
+        journal=Path(request.journal),
+        crashed=request.crashed,
+        asm=request.asm,
+        save=Path(request.save) if request.save else None,
+    )
+    if request.file:
+        from rocsolid.dryrun.user_kernels import kernels_of_file
+
+        pretend_driver(target)
+        return kernels_of_file(request, shared)
+    from rocsolid.dryrun.tracing import trace
+
+    pretend(target, Path(request.guard) if request.guard else None)
+    return trace(request, shared)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""Reads what a compiled kernel costs from the compiler's own output."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rocsolid.model.chip import Chip
+from rocsolid.model.dryrun import Resources
+from rocsolid.model.platform import Platform
+
+_MATRIX: Final = re.compile(r"^\s*v_(?:mfma|smfmac|wmma|swmmac)_", re.MULTILINE)
+_MATRIX_CUDA: Final = re.compile(r"^\s*(?:@\S+\s+)?(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)", re.MULTILINE)
+_TENSOR: Final = re.compile(r"tensor<((?:\d+x)+)")
+_OWN: Final = {
+    Platform.ROCM: re.compile(r"\b(?:v|s|ds|buffer|global|flat|scratch)_[a-z]"),
+    Platform.CUDA: re.compile(r"\b[a-z]+\d*\.[a-z]|%[a-z]"),
+}
+_ASM_CALL: Final = re.compile(
+    r"inline_asm_elementwise\(\s*(?:asm\s*=\s*)?(\"\"\".*?\"\"\"|'''.*?'''|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL
+)
+_NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b|\bcuda\.libdevice\b")
+_AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b|\bhip\.libdevice\b")
+_FP8: Final = {
+    "float8_e4m3fn": re.compile(r"\bfp8e4nv\b|f8E4M3FN\b"),
+    "float8_e5m2": re.compile(r"\bfp8e5\b|f8E5M2\b"),
+    "float8_e4m3fnuz": re.compile(r"\bfp8e4b8\b|f8E4M3FNUZ\b"),
+    "float8_e5m2fnuz": re.compile(r"\bfp8e5b16\b|f8E5M2FNUZ\b"),
+}
+
+
+def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, chip: Chip) -> Resources:
+    """From the metadata and comments of the assembly; local memory from Triton, since the assembly does not know it."""
+    text = str(asm["amdgcn"])
+    registers = _comment(text, "Occupancy") or 1
+    occupancy = _with_local_memory(registers, shared, warps, chip)
+    wavefront = _metadata(text, ".wavefront_size") or chip.wavefront
+    block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
+    return Resources(
+        registers=_metadata(text, ".vgpr_count"),
+        matrix_registers=_metadata(text, ".agpr_count"),
+        scalar_registers=_metadata(text, ".sgpr_count"),
+        spills=_metadata(text, ".vgpr_spill_count"),
+        scalar_spills=_metadata(text, ".sgpr_spill_count"),
+        scratch_bytes=_metadata(text, ".private_segment_fixed_size"),
+        lds_bytes=shared,
+        lds_limit_bytes=chip.lds_bytes,
+        wavefront=wavefront,
+        register_occupancy=registers,
+        occupancy=occupancy,
+        block=block,
+        lanes_used=min(1.0, block / (warps * wavefront)),
+        matrix_instructions=len(_MATRIX.findall(text)),
+        code_bytes=_comment(text, "codeLenInByte"),
+    )
+
+
+def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int, warps: int, chip: Chip) -> Resources:
+    """From what `ptxas -v` reports; spills are counted in registers of four bytes, as they are on AMD."""
+    registers = _number(r"Used (\d+) registers", report)
+    spilled = _number(r"(\d+) bytes spill stores", report)
+    threads = warps * chip.wavefront
+    held = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
+    block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
+    occupancy = max(1, min(chip.waves, held))
+    return Resources(
+        registers=registers,
+        spills=spilled // 4,
+        scratch_bytes=_number(r"(\d+) bytes stack frame", report),
+        lds_bytes=shared,
+        lds_limit_bytes=chip.lds_bytes,
+        wavefront=chip.wavefront,
+        register_occupancy=occupancy,
+        occupancy=_with_local_memory(occupancy, shared, warps, chip),
+        block=block,
+        lanes_used=min(1.0, block / threads),
+        matrix_instructions=len(_MATRIX_CUDA.findall(str(asm.get("ptx", "")))),
+        code_bytes=len(asm.get("cubin", b"")),
+    )
+
+
+def widest_block(text: str) -> int:
+    """Elements of the widest tensor in intermediate code; 1 where there is none."""
+    widest = 1
+    for shape in _TENSOR.findall(text):
+        elements = 1
+        for size in shape.rstrip("x").split("x"):
+            elements *= int(size)
+        widest = max(widest, elements)
+    return widest
+
+
+def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
+    """What in a kernel belongs to the other vendor: assembly, or functions of its device library."""
+    assembly = [literal for literal in _ASM_CALL.findall(source) if not _OWN[chip.platform].search(literal)]
+    found = [f"inline assembly {' '.join(literal.split())[:80]}" for literal in assembly]
+    library = _NV_LIBRARY if chip.platform is Platform.ROCM else _AMD_LIBRARY
+    found += [f"device library {name}" for name in library.findall(f"{source}\n{error}")]
+    return tuple(dict.fromkeys(found))
+
+
+def fp8_formats(*texts: str) -> tuple[str, ...]:
+    """Number formats of eight bits that a kernel's source or intermediate code names."""
+    return tuple(name for name, spelled in _FP8.items() if any(spelled.search(text) for text in texts))
+
+
+def _with_local_memory(waves: int, shared: int, warps: int, chip: Chip) -> int:
+    """The compiler does not see local memory that Triton asks for at launch, so its occupancy counts registers only."""
+    if not shared or shared > chip.lds_bytes:
+        return waves
+    return max(1, min(waves, chip.unit_lds_bytes // shared * warps // chip.simds))
+
+
+def _metadata(text: str, key: str) -> int:
+    return _number(rf"^\s*-?\s*{re.escape(key)}:\s*(\d+)", text)
+
+
+def _comment(text: str, key: str) -> int:
+    return _number(rf";\s*{key}\s*[:=]\s*(\d+)", text)
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1]) if match else 0

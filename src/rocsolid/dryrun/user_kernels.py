@@ -1,0 +1,162 @@
+"""Compiles the Triton kernels of a file alone. Runs in the child."""
+
+import functools
+import importlib.util
+import inspect
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
+from rocsolid.dryrun.reading import foreign_code, fp8_formats
+from rocsolid.dryrun.request import KernelSignature, Request
+from rocsolid.dryrun.signatures import OPTIONS
+from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.model.chip import Chip
+from rocsolid.model.dryrun import DryRun, Kernel, KernelConfig
+from rocsolid.model.platform import Platform
+
+_WARPS, _STAGES = 4, 2
+
+
+def kernels_of_file(request: Request, shared: Compiling) -> DryRun:
+    """Every signature given, compiled; the kernels without one are named in a note."""
+    import triton
+
+    started = time.monotonic()
+    found = dict(_found(_module(Path(request.file))))
+    if not found:
+        msg = f"{request.file} holds no @triton.jit kernel"
+        raise InputError(msg)
+    for signature in request.signatures:
+        if signature.name not in found:
+            raise UnknownNameError(kind=f"kernel in {request.file}", name=signature.name, known=found)
+    if not request.signatures:
+        msg = f"say how to compile: {'; '.join(_hint(name, kernel) for name, kernel in found.items())}"
+        raise InputError(msg)
+    kernels = tuple(_kernel(signature, found[signature.name], shared) for signature in request.signatures)
+    without = [name for name in found if name not in {s.name for s in request.signatures}]
+    return DryRun(
+        target=shared.chip.arch,
+        product=shared.chip.product,
+        torch=getattr(sys.modules.get("torch"), "__version__", "not used"),
+        triton=triton.__version__,
+        kernels=kernels,
+        notes=(f"not compiled, since no signature was given: {', '.join(without)}",) if without else (),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _module(file: Path) -> Any:
+    if not file.is_file():
+        msg = f"cannot read {file}: there is no such file"
+        raise InputError(msg)
+    spec = importlib.util.spec_from_file_location(f"rocsolid_kernels_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        msg = f"{file} is not a Python file"
+        raise InputError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        msg = f"{file} failed: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
+    return module
+
+
+def _found(module: Any) -> Iterator[tuple[str, Any]]:
+    """Kernels of the module by name, decorated once or several times."""
+    for name, value in vars(module).items():
+        if _function(value) is not None and _function(value).fn.__module__ == module.__name__:
+            yield name, value
+
+
+def _function(value: Any) -> Any:
+    """The plain kernel below autotuners and heuristics."""
+    from triton.runtime.jit import JITFunction
+
+    while not isinstance(value, JITFunction):
+        if type(value).__module__.partition(".")[0] != "triton" or not hasattr(value, "fn"):
+            return None
+        value = value.fn
+    return value
+
+
+def _hint(name: str, kernel: Any) -> str:
+    function = _function(kernel)
+    given = [f"{p.name}={'…' if p.is_constexpr else 'type'}" for p in function.params]
+    return f"--kernel '{name}({', '.join(given)})'"
+
+
+def _kernel(signature: KernelSignature, kernel: Any, shared: Compiling) -> Kernel:
+    function = _function(kernel)
+    code = function.fn.__code__
+    missing = [
+        n for n in function.arg_names if n not in {*signature.types, *signature.constants} and not _tuned(kernel, n)
+    ]
+    for name in (*signature.types, *signature.constants):
+        if name not in function.arg_names and name not in OPTIONS:
+            known = [*function.arg_names, *OPTIONS]
+            raise UnknownNameError(kind=f"argument of {signature.name}", name=name, known=known)
+    if missing:
+        msg = f"the signature of {signature.name} leaves out {', '.join(missing)}: {_hint(signature.name, kernel)}"
+        raise InputError(msg)
+    progress(shared, f"{shared.chip.arch}: {signature.name}")
+    tries = list(_tries(signature, kernel, shared))
+    source = inspect.getsource(function.fn)
+    error = " ".join(t.config.error for t in tries)
+    return Kernel(
+        name=signature.name,
+        origin="user",
+        source=source,
+        places=(f"{code.co_filename}:{code.co_firstlineno}",),
+        foreign=foreign_code(source, error, shared.chip),
+        fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(*signature.types.values())))),
+        configs=tuple(t.config for t in tries),
+    )
+
+
+def _configs(kernel: Any) -> list[Any]:
+    return list(getattr(kernel, "configs", ()))
+
+
+def _tuned(kernel: Any, name: str) -> bool:
+    return any(name in config.kwargs for config in _configs(kernel))
+
+
+def _tries(signature: KernelSignature, kernel: Any, shared: Compiling) -> Iterator[Compiled]:
+    """One for each configuration of its autotuner, or the one that was given."""
+    for tuned in _configs(kernel) or [None]:
+        values = {**(tuned.kwargs if tuned else {}), **signature.constants}
+        options: dict[str, int] = {"num_warps": _WARPS, "num_stages": _STAGES}
+        if tuned:
+            options = {"num_warps": tuned.num_warps, "num_stages": tuned.num_stages}
+        options |= signature.options
+        config = KernelConfig(values=values, warps=options["num_warps"], stages=options["num_stages"])
+        work = functools.partial(_compile, _function(kernel), signature.types, values, options, shared.chip)
+        yield compiled(shared, signature.name, config, work)
+
+
+def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -> Any:
+    import triton
+    from triton.compiler import ASTSource
+
+    names = function.arg_names
+    signature = {name: types.get(name, "constexpr") for name in names}
+    constants = {(names.index(name),): value for name, value in values.items() if name in names}
+    # Pointers from torch are aligned, and sizes usually are: what a launch with them would specialise on.
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith(("*", "i"))
+    }
+    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
+    rest = {name: value for name, value in values.items() if name not in names}  # such as waves_per_eu
+    target = triton.runtime.driver.active.get_current_target()
+    if chip.platform is not Platform.ROCM:
+        rest = {
+            name: value for name, value in rest.items() if name not in ("waves_per_eu", "kpack", "matrix_instr_nonkdim")
+        }
+    return triton.compile(source, target=target, options={**options, **rest})

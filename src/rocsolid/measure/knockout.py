@@ -1,0 +1,166 @@
+"""A race between processes: rounds in random order, fresh processes in between, and whoever is surely slower drops out.
+
+Two processes that run the same program differ by a per cent or more for as long as they live. So each lane is renewed every few
+rounds, and a control, which is the first lane once more, shows how far a thing seems to be from itself.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Protocol
+
+from rocsolid.measure.statistics import centre_of, compare, timing_of
+from rocsolid.model.timing import Comparison, Timing
+
+_LOOK_FROM, _LOOK_EVERY = 8, 4  # rounds
+_SURE: Final = 2.6  # standard errors: several looks need more than 1.96 for one
+_ALIKE: Final = 0.005  # lanes this close to the leader are not worth more rounds
+
+
+class Lane(Protocol):
+    """Something that can be timed again and again."""
+
+    def ready(self) -> bool:
+        """Wait until it can be timed; False when it has ended."""
+        ...
+
+    def sample(self) -> float | None:
+        """Milliseconds; None when it has ended."""
+        ...
+
+    def renew(self) -> None:
+        """The same in a fresh process."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knockout:
+    """What was measured: each lane's list ends with the round in which it dropped out."""
+
+    samples_ms: Mapping[str, tuple[float, ...]]
+    control_ms: tuple[float, ...]
+    baseline: str
+    leader: str
+    life: int = 8  # rounds of one process
+    clock: str = "host"
+
+    def timing(self, name: str) -> Timing:
+        """One lane by itself."""
+        return timing_of(self.samples_ms[name], self.clock)
+
+    def beside(self, baseline: str, name: str, least_gain: float = 0.02) -> Comparison:
+        """One lane beside another, over the rounds that both ran."""
+        ours, theirs = self.samples_ms[baseline], self.samples_ms[name]
+        rounds = min(len(ours), len(theirs))
+        return compare(ours[:rounds], theirs[:rounds], least_gain=least_gain, noise=self.noise)
+
+    @property
+    def noise(self) -> float:
+        """How far the baseline seemed to be from itself, as a ratio: 0.02 is two per cent."""
+        own = self.samples_ms.get(self.baseline, ())
+        rounds = min(len(own), len(self.control_ms))
+        if not rounds:
+            return 0.0
+        differences = [math.log(a / b) for a, b in zip(own[:rounds], self.control_ms[:rounds], strict=True)]
+        _, low, high = centre_of(differences)
+        # Rounds of one process share its offset, so the processes are what was repeated: the worst pair of them counts.
+        lives = [differences[at : at + self.life] for at in range(0, rounds, self.life)]
+        worst = max(abs(median(life)) for life in lives if 2 * len(life) >= min(self.life, rounds))
+        return math.expm1(max(worst, (high - low) / 2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How long a race goes on."""
+
+    rounds: int = 60
+    renew_every: int = 8
+    budget_s: float = 300.0
+    drop: bool = True  # False: all run to the end, as in a comparison of two
+    seed: int = 0
+
+
+def knockout(
+    lanes: Mapping[str, Lane],
+    control: Lane | None = None,
+    rules: Rules = Rules(),  # noqa: B008 - frozen
+    told: Callable[[int, Sequence[str]], None] = lambda *_: None,
+) -> Knockout:
+    """Race the lanes, the first of which is the baseline; `told` hears the round and who is still in it."""
+    baseline, *_ = lanes
+    order = random.Random(rules.seed)  # noqa: S311 - an order, no secret
+    samples: dict[str, list[float]] = {name: [] for name in lanes}
+    control_ms: list[float] = []
+    running = list(lanes)
+    begun = time.monotonic()
+    for number in range(rules.rounds):
+        if number >= _LOOK_FROM and time.monotonic() - begun > rules.budget_s:
+            break
+        if number % rules.renew_every == 0:
+            _set_up([lanes[name] for name in running] + ([control] if control and baseline in running else []), number)
+        told(number, running)
+        entrants = [*running, *([""] if control and baseline in running else [])]
+        order.shuffle(entrants)
+        for name in entrants:
+            _take(samples[name] if name else control_ms, lanes[name] if name else control)
+        running = [name for name in running if len(samples[name]) == number + 1]  # the others have ended
+        if len(control_ms) <= number:
+            control = None
+        if not running or (
+            not rules.drop and len(running) < len(lanes)
+        ):  # of two, one alone has nothing to be held against
+            break
+        if rules.drop and number + 1 >= _LOOK_FROM and (number + 1) % _LOOK_EVERY == 0:
+            running, settled = _kept(running, samples)
+            if settled:
+                break
+    raced = {name: tuple(taken) for name, taken in samples.items() if taken}
+    return Knockout(
+        samples_ms=raced,
+        control_ms=tuple(control_ms),
+        baseline=baseline,
+        leader=_leader(running, samples) if running else "",
+        life=rules.renew_every,
+    )
+
+
+def _set_up(lanes: Sequence[Lane], number: int) -> None:
+    """All of them, before any is timed: what is still being compiled disturbs its neighbours."""
+    if number:
+        for lane in lanes:
+            lane.renew()
+    for lane in lanes:
+        lane.ready()
+
+
+def _take(taken: list[float], lane: Lane | None) -> None:
+    sample = lane.sample() if lane else None
+    if sample is not None and sample > 0:
+        taken.append(sample)
+
+
+def _kept(running: list[str], samples: Mapping[str, Sequence[float]]) -> tuple[list[str], bool]:
+    """Who stays, and whether there is nothing left to find out."""
+    leader = _leader(running, samples)
+    kept, undecided = [], False
+    for name in running:
+        if name == leader:
+            kept.append(name)
+            continue
+        behind = [math.log(a / b) for a, b in zip(samples[name], samples[leader], strict=True)]
+        _, low, high = centre_of(behind, deviations=_SURE)
+        if low > 0:
+            continue
+        kept.append(name)
+        undecided |= not (low > -_ALIKE and high < _ALIKE)
+    return kept, not undecided
+
+
+def _leader(running: Sequence[str], samples: Mapping[str, Sequence[float]]) -> str:
+    """The lane that is fastest in the middle round, each time held against the round it was taken in."""
+    rounds = min(len(samples[name]) for name in running)
+    middles = [median(math.log(samples[name][r]) for name in running) for r in range(rounds)]
+    return min(running, key=lambda name: median(math.log(samples[name][r]) - middles[r] for r in range(rounds)))

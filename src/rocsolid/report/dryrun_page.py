@@ -1,0 +1,83 @@
+"""A dry run as one self-contained HTML page."""
+
+from collections.abc import Iterator
+from html import escape
+
+from rocsolid.model.dryrun import DryRun, DryRunRecord, Kernel
+from rocsolid.report.dryrun_text import HEADINGS, config_cells, differences, graph_lines
+from rocsolid.report.page import finding_html, page, table
+from rocsolid.report.probe_page import counts_html
+from rocsolid.report.terminal import Terminal
+
+
+def dryrun_html(record: DryRunRecord) -> str:
+    """Findings, then each chip: graphs, the table of all configurations, and the source of each kernel."""
+    found = "".join(finding_html(f) for f in record.findings)
+    parts = [
+        counts_html(record.findings),
+        "<h2>Findings</h2>",
+        found or '<p class="good">Nothing found that would hurt.</p>',
+    ]
+    for run in record.runs:
+        parts += list(_run(run, record.against))
+    if record.against:
+        parts += list(_run(record.against, None))
+    training = " · training" if record.train else ""
+    profile = f" · profile {record.profile}" if record.profile else ""
+    subtitle = f"{record.workload} · {record.mode}{training}{profile}"
+    return page("What will it meet on that chip?", subtitle, "\n".join(parts))
+
+
+def _run(run: DryRun, against: DryRun | None) -> Iterator[str]:
+    yield f"<h2>{escape(run.target)} <span class='faint'>{escape(run.product)}</span></h2>"
+    yield (
+        f'<p class="faint">torch {escape(run.torch)}, Triton {escape(run.triton)}, {run.seconds:.0f} s; '
+        "nothing was run on a device, so which configuration is fastest is not known</p>"
+    )
+    yield from (f"<p>{escape(note)}</p>" for note in run.notes)
+    if run.graphs:
+        lines = [line for graph in run.graphs for line in graph_lines(graph, Terminal())]
+        yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+    yield from (f"<p>graph break at <code>{escape(b.place)}</code>: {escape(b.reason)}</p>" for b in run.breaks)
+    for search in run.searches:
+        yield (
+            f"<p>autotuning of <code>{escape(search.op)}</code> {escape(search.shapes)}: {search.choices} choices, "
+            f"{search.compiled} compiled in {search.seconds:.0f} s, {search.failed} failed</p>"
+        )
+    if against:
+        said = "".join(f"<li>{escape(line)}</li>" for line in differences(run, against))
+        yield f"<h3>Against {escape(against.target)}</h3>"
+        yield f"<ul>{said}</ul>" if said else "<p>The same kernels in the same configurations.</p>"
+    yield table(f"kernels-{run.target}", ["kernel", *HEADINGS], list(_rows(run)), tick=_tick(run))
+    yield "<h3>Sources</h3>"
+    yield from (_source(kernel) for kernel in run.kernels)
+
+
+def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
+    for kernel in run.kernels:
+        for config in kernel.configs:
+            label, *figures = map(escape, config_cells(config))
+            cells = [f"<code>{escape(kernel.name)}</code>", label]
+            cells += [f'<span class="number">{figure}</span>' for figure in figures]
+            used = config.resources
+            if used is None:
+                cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
+            yield "moved" if used is None or used.spills or not used.fits else "", cells
+
+
+def _tick(run: DryRun) -> str:
+    return "only what spills, overflows or fails" if any(kind for kind, _ in _rows(run)) else ""
+
+
+def _source(kernel: Kernel) -> str:
+    places = " ".join(f"<code>{escape(place)}</code>" for place in kernel.places)
+    asm = "".join(
+        f"<details><summary>assembly, {escape(config.label)}</summary><pre>{escape(config.asm)}</pre></details>"
+        for config in kernel.configs
+        if config.asm
+    )
+    return (
+        f'<details class="finding is-info"><summary><code>{escape(kernel.name)}</code> '
+        f'<span class="faint">{escape(kernel.origin)}, {escape(kernel.graph)}</span></summary>'
+        f"<div><p>{places}</p><pre>{escape(kernel.source.strip())}</pre>{asm}</div></details>"
+    )

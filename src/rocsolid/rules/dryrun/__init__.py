@@ -1,0 +1,1 @@
+"""Hazards that a dry run shows: what a model will meet on a chip that is not here."""

@@ -1,0 +1,60 @@
+"""A library call is not safe in a device graph on this platform.
+
+## What it does
+Lists the calls out of the generated code with the library each reaches, and holds them against the known problems of captures.
+
+## Why it matters
+MIOpen searches and allocates at a shape's first call, and may break a capture long after. A BLAS handle made inside a capture ends
+the process.
+
+## Example
+    with torch.cuda.graph(g):
+        y = conv(x)                       # the first call with this shape
+
+## Use instead
+    conv(x); torch.cuda.synchronize()     # before, on the stream that is then captured
+
+## When to allow it
+When the model is never captured, or each shape is run before the capture.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.problems import all_problems
+from rocsolid.model.dryrun import DryRun
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Finding, Rule, Severity
+
+RULE = Rule(
+    code="DRY008",
+    name="extern-call-unsafe-in-capture",
+    severity=Severity.INFO,
+    seen="{graph} calls {library}: {calls}",
+    why="{capture}.",
+    cure="{cure}",
+    check="{check}",
+    since="0.1",
+    evidence=(issue("pytorch/pytorch#188338", "MIOpen is not graph safe."),),
+)
+
+
+def check_run(run: DryRun) -> Iterator[Finding]:
+    """One finding for each library and graph; its words and evidence are those of the known problem."""
+    problems = {problem.id: problem for problem in all_problems()}
+    for graph in run.graphs:
+        libraries = {extern.library for extern in graph.externs if extern.capture}
+        for library in sorted(libraries):
+            calls = [extern for extern in graph.externs if extern.library == library]
+            problem = problems[calls[0].evidence]
+            yield RULE.found(
+                f"{run.target} {graph.name} {library}",
+                severity=Severity.WARNING if library == "MIOpen" else Severity.INFO,
+                evidence=problem.evidence,
+                place=next(iter(calls[0].places), ""),
+                graph=f"{graph.name} ({graph.kind})",
+                library=library,
+                calls=", ".join(f"{extern.count} × {extern.name}" for extern in calls),
+                capture=calls[0].capture,
+                cure=problem.cure,
+                check=problem.verify,
+            )

@@ -1,0 +1,24 @@
+"""Runs the rules that judge a dry run."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+
+from rocsolid.model.dryrun import DryRun
+from rocsolid.model.finding import Finding, worst_first
+from rocsolid.rules import dryrun
+
+RunCheck = Callable[[DryRun], Iterable[Finding]]
+
+
+def run_checks() -> Iterator[tuple[str, RunCheck]]:
+    """Code and check of every rule in this folder."""
+    for info in pkgutil.iter_modules(dryrun.__path__, f"{dryrun.__name__}."):
+        module = importlib.import_module(info.name)
+        if hasattr(module, "check_run"):
+            yield module.RULE.code, module.check_run
+
+
+def judge_run(run: DryRun) -> list[Finding]:
+    """All findings about a run, worst first."""
+    return worst_first([finding for _, check in run_checks() for finding in check(run)])

@@ -1,0 +1,138 @@
+"""One variant of a workload as a trial: what the process is told, and what its ending means for the study."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rocsolid.measure.statistics import timing_of
+from rocsolid.model.codec import encode
+from rocsolid.model.ending import Answered, Ending
+from rocsolid.model.setting import Value
+from rocsolid.model.study import MEASURED, TrialRecord
+from rocsolid.tune.isolate.trial import Errand, Limits, Trial
+from rocsolid.tune.space import FORM, GRAPH, Choices, Space, name_of, variables_of
+
+_MEASURE: Final = "rocsolid.tune.variant:measure"
+WHERE: Final = ("device", "arch", "torch", "python")
+_CACHES: Final = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all trials of a study have in common."""
+
+    workload: str
+    space: Space
+    folder: Path  # logs, caches
+    limits: Limits = field(default_factory=Limits)
+    grad: bool = False
+    cold: bool = False
+
+    def errand(self, choices: Choices, *, stay: bool = False) -> Errand:
+        """What a process is told to do for a variant."""
+        plan = self.space.plan(choices)
+        variables, unset = variables_of(plan)
+        if _CACHES not in os.environ:  # caches of the study's own: set-up times tell what a first start costs
+            variables[_CACHES] = str(self.folder / "cache")
+        params: Mapping[str, Any] = {
+            "workload": self.workload,
+            "plan": encode(plan),
+            "form": self.space.value(choices, FORM),
+            "graph": self.space.value(choices, GRAPH),
+            "grad": self.grad,
+            "cold": self.cold,
+            "stay": stay,
+        }
+        return Errand(target=_MEASURE, params=params, limits=self.limits, variables=variables, unset=unset)
+
+
+def record_of(number: int, choices: Mapping[str, Value], ending: Ending) -> TrialRecord:
+    """What is kept of a trial."""
+    account = ending.account
+    common: dict[str, Any] = {
+        "number": number,
+        "name": name_of(choices),
+        "choices": dict(choices),
+        "reason": ending.reason,
+        "phase": ending.phase,
+        "seconds": account.seconds,
+        "phases": account.phases,
+        "host_bytes": account.peak_bytes,
+        "log": account.log,
+    }
+    if not isinstance(ending, Answered):
+        return TrialRecord(kind=ending.kind, log_tail=account.log_tail, stacks=account.stacks, **common)
+    value = ending.value
+    samples = tuple(value["samples_ms"])
+    return TrialRecord(
+        kind=MEASURED,
+        samples_ms=samples,
+        timing=timing_of(samples, value["clock"]),
+        setup_s=value["setup_s"],
+        peak_bytes=value["peak_bytes"],
+        error=value["error"],
+        checked=value["checked"],
+        where={name: value[name] for name in WHERE},
+        **common,
+    )
+
+
+class Resident:
+    """A variant that stays in its process and is timed on request: a lane of the final race."""
+
+    def __init__(self, job: Job, choices: Choices, name: str, told: Callable[[str], None]) -> None:
+        self._job, self._choices, self._name, self._told = job, choices, name, told
+        self._trial: Trial | None = None
+        self.processes = 0
+        self.out = ""
+        self.renew()
+
+    def renew(self) -> None:
+        """A fresh process, which checks the answer anew."""
+        self.finish()
+        if self.out:
+            return
+        self.processes += 1
+        self._told(f"starting {self._name}, process {self.processes}")
+        folder = self._job.folder / "finals" / f"{self._name}-{self.processes}"
+        self._trial = Trial(self._job.errand(self._choices, stay=True), folder)
+
+    def ready(self) -> bool:
+        """Wait until it can be timed; False when the process has ended instead, and `out` says how."""
+        if self._trial is not None and not self._trial.ready():
+            self._ended(self._trial)
+        return self._trial is not None
+
+    def sample(self) -> float | None:
+        """Milliseconds of one sample; None when the process has ended."""
+        if self._trial is None or not self.ready():
+            return None
+        reply = self._trial.ask()
+        if isinstance(reply, float):
+            return reply
+        self._ended(self._trial)
+        return None
+
+    def finish(self) -> dict[str, str]:
+        """End the process, and say where it ran; an answer that has become wrong while it was timed puts the variant out."""
+        if self._trial is None:
+            return {}
+        ending = self._trial.close() if self._trial.ready() else self._trial.wait()
+        self._trial = None
+        if isinstance(ending, Answered):
+            return {name: ending.value[name] for name in WHERE}
+        self.out = f"{ending.kind}: {ending.reason}"
+        return {}
+
+    def _ended(self, trial: Trial) -> None:
+        ending = trial.wait()
+        self.out = f"{ending.kind}: {ending.reason}"
+        self._trial = None
+
+    def cancel(self) -> None:
+        """End the process at once."""
+        if self._trial is not None:
+            self._trial.cancel()
+            self._trial = None

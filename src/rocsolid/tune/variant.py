@@ -1,0 +1,141 @@
+"""The inside of a trial that measures: build the workload, make its variant, check the answer, then time it.
+
+This runs in a process of its own, and what it returns is plain data.
+"""
+
+import platform
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from rocsolid.errors import CannotRunError, CaptureError
+from rocsolid.measure.clock import Clock, calls_per_sample, clock_here
+from rocsolid.measure.loading import load_workload
+from rocsolid.model.codec import decode
+from rocsolid.model.plan import Plan
+from rocsolid.model.workload import Workload
+from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.capture.care import Care
+from rocsolid.runtime.capture.choosing import backend_for
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.compiled import compiled_with
+from rocsolid.runtime.regions import Regional, repeated_regions
+from rocsolid.tune.checking import Checker, Inputs
+from rocsolid.tune.isolate.child import Reporter
+
+_SAMPLES: Final = 8
+_BLOCK_MS: Final = 60.0  # about how long a turn in a race may take
+_SHORTEST_MS: Final = 1.0  # what a sample is taken to last at least
+_PAUSE_S: Final = 0.03
+_REPLAYS: Final = 20  # of a captured variant
+
+
+def measure(
+    reporter: Reporter,
+    *,
+    workload: str,
+    plan: Mapping[str, Any],
+    form: str,
+    graph: bool,
+    grad: bool = False,
+    cold: bool = False,
+    stay: bool = False,
+) -> dict[str, Any]:
+    """One variant from its file to its samples; with `stay` it answers requests for more of them until it is closed."""
+    reporter.phase("build")
+    with nullcontext() if grad else torch.no_grad():
+        work = load_workload(workload)
+        checker = Checker(work)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # what the references took is not the variant's
+        begun = time.perf_counter()
+        reporter.phase("compile")
+        function = _made(decode(Plan, dict(plan), "plan"), work, form)
+        checker.first.call(function)
+        if graph:
+            reporter.phase("capture")
+            function = _captured(function, checker.first)
+        setup_s = time.perf_counter() - begun
+        reporter.phase("verify")
+        checked, error = checker.check(function, _REPLAYS if graph else 1)
+        reporter.phase("measure")
+        clock = clock_here(cold=cold)
+
+        def call() -> None:
+            checker.first.call(function)
+
+        block = _block(clock, call)
+        samples = [block() for _ in range(_SAMPLES)]
+        if stay:
+            reporter.serve(lambda _: block())
+        reporter.phase("verify")
+        checker.check(function)  # what was right before the clock must be right after it
+    return {
+        "samples_ms": samples,
+        "clock": clock.name,
+        "setup_s": setup_s,
+        "peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
+        "checked": checked,
+        "error": error,
+        **_where(),
+    }
+
+
+def _block(clock: Clock, call: Callable[[], None]) -> Callable[[], float]:
+    """A turn: one figure of a few samples after a short pause, since what disturbs one sample disturbs its neighbour.
+
+    A host's neighbours only ever make a call slower, so there the least of them is nearest to the truth; a device's own clock
+    errs both ways, so there it is the middle.
+    """
+    figure: Callable[[Iterable[float]], float] = min if clock.name == "host" else median
+    calls = calls_per_sample(call, warmups=3)
+    sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _SHORTEST_MS)
+    few = max(1, int(_BLOCK_MS / sample_ms))
+    order = random.Random(0)  # noqa: S311 - a pause, no secret
+
+    def block() -> float:
+        time.sleep(order.uniform(0, _PAUSE_S))
+        return figure(clock.sample(call, calls) for _ in range(few))
+
+    return block
+
+
+def _made(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
+    if form == "eager":
+        return work.callable
+    if form == "regional":
+        if not repeated_regions(work.callable):
+            msg = "the model has no repeated layers"
+            raise CannotRunError(msg)
+        return Regional(work.callable, lambda forward: compiled_with(plan, forward))
+    compiled: Callable[..., Any] = compiled_with(plan, work.callable)
+    return compiled
+
+
+def _captured(function: Callable[..., Any], inputs: Inputs) -> Captured:
+    captured = Captured(function, Options(), backend_for, Care())
+    for _ in range(3):  # the first call of a captured function is eager
+        inputs.call(captured)
+    report = captured.report()
+    if not report.graphs:
+        raise CaptureError(report.refusals[0].detail if report.refusals else "nothing was captured")
+    return captured
+
+
+def _where() -> dict[str, str]:
+    device, arch = "CPU", platform.machine()
+    if torch.cuda.is_available():
+        seen = torch.cuda.get_device_properties(torch.cuda.current_device())
+        arch = getattr(seen, "gcnArchName", "") if torch.version.hip else f"sm_{seen.major}{seen.minor}"
+        device = torch.cuda.get_device_name()
+    return {
+        "device": device,
+        "arch": arch.partition(":")[0],
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,216 @@
+"""Kernels of a file, compiled alone: four planted mistakes are found, each with its line, and a crash costs one kernel."""
+
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.support import clean_environ, in_ci, run_cli, running, until
+
+from rocsolid.api.dryrunning import _chips, dryrun_kernels
+from rocsolid.dryrun.request import KernelSignature
+from rocsolid.dryrun.signatures import parse_signature
+from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.model.dryrun import DryRunRecord
+from rocsolid.model.finding import Finding, Severity
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed")
+PLANTED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def greedy(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, 4096, BK):
+        left = tl.load(a + m[:, None] * 4096 + k[None, :] + start)
+        acc += tl.dot(left, tl.load(b + (k[:, None] + start) * 4096 + n[None, :]))
+    tl.store(c + m[:, None] * 4096 + n[None, :], acc.to(tl.bfloat16))
+
+
+@triton.jit
+def narrow(x, y, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i) * 2)
+
+
+@triton.jit
+def ptx(x, y, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i)
+    tl.store(y + i, tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [v], tl.float32, is_pure=True, pack=1))
+
+
+@triton.jit
+def spilling(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a, b = tl.load(x + i), tl.load(x + i + BLOCK)
+    tl.store(y + i, a * tl.sum(b, 0) + b * tl.sum(a, 0))
+"""
+SIGNATURES = (
+    "greedy(a=*bf16, b=*bf16, c=*bf16, BM=128, BN=128, BK=128, num_warps=8, num_stages=3)",
+    "narrow(x=*fp32, y=*fp32, BLOCK=32, num_warps=1)",
+    "ptx(x=*fp32, y=*fp32, BLOCK=1024)",
+    "spilling(x=*fp32, y=*fp32, BLOCK=32768, num_warps=2)",
+)
+# Where `@triton.jit` stands, by kernel.
+LINES = {"greedy": 6, "narrow": 16, "ptx": 22, "spilling": 29}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("kernels") / "planted.py"
+    made.write_text(PLANTED)
+    return made
+
+
+@pytest.fixture(scope="module")
+def planted(file: Path) -> DryRunRecord:
+    return dryrun_kernels(file, signatures=[parse_signature(s) for s in SIGNATURES], cache=file.parent / "cache")
+
+
+def found(record: DryRunRecord, code: str, kernel: str) -> Finding:
+    return next(f for f in record.findings if f.code == code and f.subject == f"gfx942 {kernel}")
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("code", "kernel", "severity"),
+    [
+        ("DRY002", "greedy", Severity.CRITICAL),
+        ("DRY005", "narrow", Severity.WARNING),
+        ("DRY007", "ptx", Severity.CRITICAL),
+        ("DRY001", "ptx", Severity.CRITICAL),
+        ("DRY003", "spilling", Severity.WARNING),
+    ],
+)
+def test_a_planted_mistake_is_found_with_its_line(
+    planted: DryRunRecord, file: Path, code: str, kernel: str, severity: Severity
+) -> None:
+    finding = found(planted, code, kernel)
+
+    assert finding.place == f"{file}:{LINES[kernel]}"
+    assert finding.severity is severity
+
+
+@needs_triton
+def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord) -> None:
+    """The kernels after the one with PTX are there all the same."""
+    run = planted.runs[0]
+
+    assert [kernel.name for kernel in run.kernels] == ["greedy", "narrow", "ptx", "spilling"]
+    assert run.kernel("ptx").configs[0].error.startswith("the compiler ended its process: ")
+    assert run.kernel("ptx").foreign == ('inline assembly "ex2.approx.f32 $0, $1;"',)
+    used = run.kernel("spilling").configs[0].resources
+    assert used
+    assert used.spills > 32
+    assert used.scratch_bytes > 0
+    dot = run.kernel("greedy").configs[0].resources
+    assert dot
+    assert dot.matrix_instructions > 0
+    assert dot.lds_bytes > dot.lds_limit_bytes == 65536
+
+
+@needs_triton
+def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
+    cache = str(file.parent / "cache")
+    env = clean_environ(TRITON_INTERPRET="1")  # which would leave nothing to compile
+    ran = run_cli("dryrun", "kernels", str(file), "--cache", cache, env=env)
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "--kernel 'narrow(x=type, y=type, BLOCK=…)'" in ran.err
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (PLANTED, "unknown argument of narrow 'BLOK'; did you mean 'BLOCK'?"),
+        ("import sys; sys.exit(4)", "broken.py ended its process by sys.exit(4) while it was loaded"),
+        ("x = 1", "broken.py holds no @triton.jit kernel"),
+        ("x = 1 / 0", "broken.py failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_file_gets_wrong_is_one_line(file: Path, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "broken.py").write_text(content)
+    signature = "narrow(x=*fp32, y=*fp32, BLOK=32, BLOCK=32)"
+    cache = ["--cache", str(file.parent / "cache")]
+    ran = run_cli("dryrun", "kernels", str(tmp_path / "broken.py"), "--kernel", signature, *cache)
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["kernels", "{file}", "--train"], 2, "a file of kernels takes no --train"),
+        (["{file}:narrow", "--kernel", "narrow()"], 2, "leave out --kernel"),
+        (["{file}:narrow", "--most-choices", "-1"], 2, "-1 kernels of a search cannot be compiled"),
+        (["kernels", "{file}", "--deadline", "0"], 2, "a deadline of 0 s is none"),
+        (["kernels", "{file}", "--out", "{file}/x"], 2, "planted.py is a file"),
+        (["kernels", "{file}", "--cache", "{file}"], 3, "cannot keep compiled kernels in {file}: File exists"),
+        (["kernels", "{file}", "--save", "{file}"], 3, "cannot keep what --save writes in {file}: File exists"),
+    ],
+)
+def test_wrong_usage_is_one_line(file: Path, args: list[str], code: int, said: str) -> None:
+    given = [arg.format(file=file) for arg in args]
+    ran = run_cli("dryrun", *given, env=clean_environ(XDG_CACHE_HOME=str(file.parent)))
+
+    assert ran.code == code, ran.err
+    assert said.format(file=file) in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@needs_triton
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_is_left_when_the_command_is_ended(tmp_path: Path, number: int, code: int) -> None:
+    file = tmp_path / "sleepy.py"
+    file.write_text(f"import time\nopen({str(tmp_path / 'loaded')!r}, 'w').close()\ntime.sleep(1000)\n")
+    command = [sys.executable, "-m", "rocsolid", "dryrun", "kernels", str(file), "--cache", str(tmp_path / "cache")]
+    env = clean_environ(TMPDIR=str(tmp_path))  # names the child's files, and so the child
+    asker = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    until((tmp_path / "loaded").exists)
+    asker.send_signal(number)
+    asker.communicate(timeout=30)
+
+    assert asker.returncode == code
+    until(lambda: not running(str(tmp_path)))
+
+
+def test_a_chip_that_is_named_twice_is_compiled_for_once() -> None:
+    assert [chip.arch for chip in _chips(["gfx942", "gfx950", "gfx942"])] == ["gfx942", "gfx950"]
+    with pytest.raises(UsageError, match="name at least one chip to compile for: gfx90a, gfx942"):
+        _chips([])
+
+
+def test_signatures_are_read_from_one_line() -> None:
+    assert parse_signature(SIGNATURES[1]) == KernelSignature(
+        name="narrow", types={"x": "*fp32", "y": "*fp32"}, constants={"BLOCK": 32}, options={"num_warps": 1}
+    )
+    for text, says in (
+        ("narrow", "a kernel's signature is name"),
+        ("narrow(x)", "'x' is not argument=type"),
+        ("narrow(x=*float)", "is neither a type such as"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            parse_signature(text)
+
+
+def test_two_words_are_a_command_only_after_kernels() -> None:
+    ran = run_cli("dryrun", "a.py:b", "c.py:d")
+
+    assert ran.code == 2
+    assert ran.err == "rocsolid: error: dryrun takes one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
+
+
+def test_an_unknown_target_is_said_at_once() -> None:
+    with pytest.raises(UnknownNameError, match="unknown target 'mi300x'"):
+        dryrun_kernels("x.py", "mi300x")

@@ -1,0 +1,267 @@
+"""A model traced and compiled for chips that are not here; one trace is shared among the tests."""
+
+import struct
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import in_ci, running
+
+import rocsolid as rs
+from rocsolid.errors import CannotRunError, InputError, TimedOutError, UnknownNameError, UsageError
+from rocsolid.model.dryrun import DryRun, DryRunRecord
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed"),
+]
+
+WORKLOADS = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def doubled(x, y, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i) * 2)
+
+
+def rms():
+    def norm(x, w):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+
+    return norm, (torch.randn(8, 4096, 2048, dtype=torch.bfloat16), torch.ones(2048, dtype=torch.bfloat16)), {}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.table = nn.Parameter(torch.ones(8, 16))
+        self.head = nn.Linear(16, 16, bias=False)
+        self.head.weight = nn.Parameter(torch.ones(16, 16))
+        self.again = nn.Linear(16, 16, bias=False)
+        self.again.weight = self.head.weight
+
+    def forward(self, x):
+        y = torch.relu(self.conv(x)).mean((2, 3)) @ self.table
+        return self.again(self.head(y)).softmax(-1)
+
+
+def net():
+    return Net().to(torch.bfloat16), (torch.randn(2, 3, 16, 16, dtype=torch.bfloat16),), {}
+
+
+def mixed():
+    def call(x):
+        y = torch.empty_like(x)
+        doubled[(x.numel() // 32,)](x, y, BLOCK=32, num_warps=1)
+        print("a graph break")
+        z = y.cpu().to(y.device)
+        return z[z > 0]
+
+    return call, (torch.randn(4096),), {}
+
+
+def wrong():
+    def call(x):
+        return x @ torch.ones(3, 5)
+
+    return call, (torch.randn(4, 4),), {}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("dryrun")
+    (made / "w.py").write_text(WORKLOADS)
+    return made
+
+
+def dry(folder: Path, name: str, target: str = "gfx942", **options: Any) -> DryRunRecord:
+    return rs.dryrun(f"{folder / 'w.py'}:{name}", target=target, cache=folder / "cache", **options)
+
+
+@pytest.fixture(scope="module")
+def rms(folder: Path) -> DryRunRecord:
+    return dry(folder, "rms", save=folder / "kept", asm=True, against="cuda")
+
+
+@pytest.fixture(scope="module")
+def net(folder: Path) -> DryRunRecord:
+    return dry(folder, "net", train=True)
+
+
+def test_rmsnorm_becomes_what_a_real_mi300x_ran(rms: DryRunRecord) -> None:
+    """The figures are those of a profiler trace from an MI300X under ROCm 7.2 (TraceLens, torch_compile_triton)."""
+    (kernel,) = rms.runs[0].kernels
+    (config,) = kernel.configs
+
+    assert kernel.name == "triton_red_fused_add_mean_mul_pow_rsqrt_0"
+    assert dict(config.values) == {"XBLOCK": 2, "R0_BLOCK": 2048}
+    assert (config.warps, config.stages, config.grid) == (8, 1, (16384,))
+    assert kernel.places[0].endswith("w.py:16")
+
+
+def test_figures_equal_those_of_the_object_file(rms: DryRunRecord, folder: Path) -> None:
+    """Read from the note of the ELF file, which the loader reads, and not from the assembly's text."""
+    (config,) = rms.runs[0].kernels[0].configs
+    used = config.resources
+    (object_file,) = (folder / "kept" / "gfx942").glob("*.hsaco")
+    (kernel,) = metadata(object_file.read_bytes())["amdhsa.kernels"]
+
+    assert used
+    assert used.registers == kernel[".vgpr_count"]
+    assert used.matrix_registers == kernel[".agpr_count"]
+    assert used.scalar_registers == kernel[".sgpr_count"]
+    assert used.spills == kernel[".vgpr_spill_count"]
+    assert used.scalar_spills == kernel[".sgpr_spill_count"]
+    assert used.scratch_bytes == kernel[".private_segment_fixed_size"]
+    assert used.wavefront == kernel[".wavefront_size"]
+    assert used.block == 4096
+    assert config.asm.count("s_endpgm") >= 1
+    assert {file.suffix for file in (folder / "kept" / "gfx942").iterdir()} >= {".ttir", ".llir", ".amdgcn", ".hsaco"}
+
+
+def test_the_other_vendor_stands_beside_it(rms: DryRunRecord) -> None:
+    assert rms.against
+    (kernel,) = rms.against.kernels
+
+    assert (rms.against.target, kernel.name) == ("sm_90", rms.runs[0].kernels[0].name)
+    assert all(config.resources and config.resources.wavefront == 32 for config in kernel.configs)
+    assert all(config.resources and config.resources.registers > 8 for config in kernel.configs)
+
+
+def test_training_gives_both_graphs_with_their_libraries(net: DryRunRecord) -> None:
+    (run,) = net.runs
+    libraries = {extern.name: extern.library for graph in run.graphs for extern in graph.externs}
+
+    assert [graph.kind for graph in run.graphs] == ["forward", "backward"]
+    assert libraries["convolution"] == "MIOpen"
+    assert libraries["mm"] == "hipBLASLt or rocBLAS"
+    assert all(not graph.unfit and graph.nodes for graph in run.graphs)
+    assert run.notes == ()  # parameters are converted without their values
+    assert_all_compiled(run)
+
+
+def test_library_calls_that_captures_do_not_bear_are_found_with_their_line(net: DryRunRecord) -> None:
+    found = [f for f in net.findings if f.code == "DRY008" and "MIOpen" in f.subject]
+
+    assert found
+    assert all(f.place.endswith("w.py:32") for f in found)
+    assert all(f.severity.name == "WARNING" for f in found)
+
+
+def test_a_record_comes_back_from_json(net: DryRunRecord) -> None:
+    from rocsolid.cli.records import read_record
+    from rocsolid.report.dryrun_text import dryrun_json
+
+    back = read_record(dryrun_json(net), "x")
+
+    assert isinstance(back, DryRunRecord)
+    assert back.runs == net.runs
+    assert [f.key for f in back.findings] == [f.key for f in net.findings]
+
+
+def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
+    """On RDNA, whose wavefront of 32 suits the block."""
+    record = dry(folder, "mixed", "gfx1100")
+    (run,) = record.runs
+    kernel = run.kernel("doubled_0")
+
+    assert (kernel.origin, kernel.places[0].rpartition("/")[2]) == ("user", "w.py:8")
+    assert kernel.configs[0].resources
+    assert kernel.configs[0].resources.lanes_used == 1
+    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:44", "w.py:46"]
+    (unfit,) = [f for f in record.findings if f.code == "DRY011"]
+    assert unfit.place.endswith("w.py:45")
+    assert "is on the CPU" in unfit.seen
+    (note,) = run.notes
+    assert note.endswith("needs values; what comes after was not seen")
+    assert "w.py:46" in note
+
+
+def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
+    with pytest.raises(CannotRunError) as error:
+        dry(folder, "wrong")
+
+    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:53: RuntimeError" in str(error.value)
+    assert "same reduction dim" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_deadline_ends_the_child_and_leaves_nothing_running(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # names the child's files, and so the child
+    with pytest.raises(TimedOutError, match=r"was not done after 0\.5 s while tracing"):
+        dry(folder, "net", deadline_s=0.5)
+
+    assert not running(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_names_are_said_before_anything_starts(folder: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown target 'gfx943'; did you mean 'gfx942'"):
+        dry(folder, "net", "gfx943")
+    with pytest.raises(UsageError, match="unknown mode 'fast'; there are default, reduce-overhead"):
+        dry(folder, "net", mode="fast")
+    with pytest.raises(UsageError, match=r"a workload is file\.py:function"):
+        rs.dryrun("w.py")
+    with pytest.raises(InputError, match=r"the workload's file no\.py does not exist"):
+        rs.dryrun("no.py:build", cache=folder / "cache")
+
+
+def assert_all_compiled(run: DryRun) -> None:
+    for kernel in run.kernels:
+        assert kernel.configs, kernel.name
+        for config in kernel.configs:
+            assert config.resources, (kernel.name, config.label, config.error)
+            assert config.resources.fits
+
+
+def metadata(elf: bytes) -> Any:
+    """The AMD note of an ELF file: sections, then notes, then MessagePack, each read by hand."""
+    offset, size, count = struct.unpack_from("<Q", elf, 0x28)[0], *struct.unpack_from("<HH", elf, 0x3A)
+    for number in range(count):
+        kind, start, length = struct.unpack_from("<4xI16xQQ", elf, offset + number * size)
+        if kind == 7:
+            name_size, note_size, note_kind = struct.unpack_from("<III", elf, start)
+            if note_kind == 32:
+                begin = start + 12 + (name_size + 3) // 4 * 4
+                assert begin + note_size <= start + length
+                return unpack(elf, begin)[0]
+    pytest.fail("no AMD note")
+
+
+def unpack(data: bytes, at: int) -> tuple[Any, int]:
+    """The parts of MessagePack that the note uses."""
+    tag = data[at]
+    if tag < 0x80:
+        return tag, at + 1
+    if tag >= 0xE0:
+        return tag - 256, at + 1
+    if tag in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[tag], at + 1
+    if tag in (0xCC, 0xCD, 0xCE, 0xCF):
+        width = 1 << (tag - 0xCC)
+        return int.from_bytes(data[at + 1 : at + 1 + width], "big"), at + 1 + width
+    if 0xA0 <= tag < 0xC0 or tag in (0xD9, 0xDA):
+        width = {0xD9: 1, 0xDA: 2}.get(tag, 0)
+        length = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else tag & 0x1F
+        begin = at + 1 + width
+        return data[begin : begin + length].decode(), begin + length
+    is_map = tag < 0x90 or tag == 0xDE
+    width = 2 if tag in (0xDC, 0xDE) else 0
+    items = int.from_bytes(data[at + 1 : at + 3], "big") if width else tag & 0x0F
+    at += 1 + width
+    flat = []
+    for _ in range(items * 2 if is_map else items):
+        value, at = unpack(data, at)
+        flat.append(value)
+    return (dict(zip(flat[::2], flat[1::2], strict=True)) if is_map else flat), at

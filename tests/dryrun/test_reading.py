@@ -1,0 +1,153 @@
+"""Reading compilers' output, and what is said before a child is started."""
+
+from pathlib import Path
+
+import pytest
+
+from rocsolid.catalog.chips import CHIPS, chip, triton_for
+from rocsolid.catalog.extern import library_of
+from rocsolid.catalog.problems import all_problems
+from rocsolid.dryrun import runs
+from rocsolid.dryrun.reading import amd_resources, foreign_code, fp8_formats, nvidia_resources, widest_block
+from rocsolid.errors import CannotRunError
+from rocsolid.model.platform import Platform
+
+ASM = """
+; codeLenInByte = 1456
+; Occupancy: 8
+  v_mfma_f32_32x32x8_bf16_1k a[0:15], v[0:1], v[2:3], a[0:15]
+amdhsa.kernels:
+  - .agpr_count:     16
+    .private_segment_fixed_size: 12
+    .sgpr_count:     26
+    .sgpr_spill_count: 1
+    .vgpr_count:     44
+    .vgpr_spill_count: 3
+    .wavefront_size: 64
+"""
+
+
+@pytest.mark.parametrize(
+    ("arch", "shared", "warps", "waves"),
+    [
+        ("gfx942", 0, 8, 8),
+        ("gfx942", 32768, 8, 4),  # two workgroups of eight waves on four SIMDs
+        ("gfx942", 40960, 4, 1),
+        ("gfx950", 40960, 4, 4),  # 160 KiB hold four
+        ("gfx942", 65537, 8, 8),  # cannot be launched at all: what registers allow is said
+    ],
+)
+def test_local_memory_is_folded_into_occupancy(arch: str, shared: int, warps: int, waves: int) -> None:
+    used = amd_resources({"amdgcn": ASM, "ttgir": ""}, shared=shared, warps=warps, chip=chip(arch))
+
+    assert used.occupancy == waves
+    assert used.register_occupancy == 8
+
+
+def test_every_figure_is_read() -> None:
+    used = amd_resources({"amdgcn": ASM, "ttgir": "tensor<2x64xf32, #b>"}, shared=8, warps=4, chip=chip("gfx942"))
+
+    assert (used.registers, used.matrix_registers, used.scalar_registers) == (44, 16, 26)
+    assert (used.spills, used.scalar_spills, used.scratch_bytes, used.code_bytes) == (3, 1, 12, 1456)
+    assert (used.matrix_instructions, used.block, used.lanes_used) == (1, 128, 0.5)
+
+
+def test_a_report_of_ptxas_is_read() -> None:
+    report = "40 bytes stack frame, 64 bytes spill stores, 64 bytes spill loads\nUsed 128 registers, used 1 barriers"
+    used = nvidia_resources({"ptx": "", "ttgir": ""}, report, shared=0, warps=4, chip=chip("sm_90"))
+
+    assert (used.registers, used.spills, used.scratch_bytes, used.occupancy) == (128, 16, 40, 4)
+
+
+def test_the_widest_tensor_counts() -> None:
+    assert widest_block("%0 = tensor<64xi32> %1 = tensor<2x2048xf32, #blocked> tensor<!tt.ptr<f32>>") == 4096
+    assert widest_block("no tensor") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "platform_arch", "foreign"),
+    [
+        ('tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", "=h,f")', "gfx942", True),
+        ('tl.inline_asm_elementwise(asm="""\n  v_exp_f32 $0, $1\n""", x=1)', "gfx942", False),
+        ('tl.inline_asm_elementwise("v_exp_f32 $0, $1", "=v,v")', "sm_90", True),
+        ('tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f")', "sm_90", False),
+        ("from triton.language.extra.cuda import libdevice", "gfx942", True),
+        ("from triton.language.extra import libdevice", "gfx942", False),
+    ],
+)
+def test_code_of_the_other_vendor(source: str, platform_arch: str, foreign: bool) -> None:  # noqa: FBT001 - a case
+    assert bool(foreign_code(source, "", chip(platform_arch))) is foreign
+
+
+def test_number_formats_are_known_in_both_spellings() -> None:
+    assert fp8_formats("*fp8e4nv") == fp8_formats("tensor<8xf8E4M3FN>") == ("float8_e4m3fn",)
+    assert fp8_formats("*fp8e4b8", "f8E5M2FNUZ") == ("float8_e4m3fnuz", "float8_e5m2fnuz")
+
+
+@pytest.mark.parametrize(
+    ("call", "rocm", "cuda"),
+    [
+        ("addmm", "hipBLASLt or rocBLAS", "cuBLAS or cuBLASLt"),
+        ("aten._scaled_mm.default", "hipBLASLt or rocBLAS", "cuBLAS or cuBLASLt"),
+        ("bmm", "hipBLASLt or rocBLAS", "cuBLAS or cuBLASLt"),
+        ("convolution", "MIOpen", "cuDNN"),
+        ("aten._scaled_dot_product_flash_attention.default", "AOTriton", "flash attention in ATen"),
+        ("aten.sort.stable", "ATen on hipCUB and rocPRIM", "ATen on CUB"),
+        ("aten.index_put_.default", "ATen's own kernels", "ATen's own kernels"),
+        ("aiter.mha_fwd.default", "operator of aiter", "operator of aiter"),
+    ],
+)
+def test_a_call_reaches_its_library(call: str, rocm: str, cuda: str) -> None:
+    assert library_of(call, Platform.ROCM).name == rocm
+    assert library_of(call, Platform.CUDA).name == cuda
+
+
+def test_what_is_said_of_a_library_is_backed_by_a_known_problem() -> None:
+    known = {problem.id for problem in all_problems()}
+
+    assert {library_of(call, Platform.ROCM).problem for call in ("addmm", "convolution")} <= known
+
+
+def test_chips_hold_together() -> None:
+    assert len({c.arch for c in CHIPS}) == len(CHIPS)
+    assert all(c.lds_bytes <= c.unit_lds_bytes and c.wavefront in (32, 64) for c in CHIPS)
+    assert chip("gfx942").runtime_name == "gfx942:sramecc+:xnack-"
+    assert (triton_for("2.13.0+cpu"), triton_for("2.99")) == ("3.7", None)
+
+
+@pytest.mark.parametrize(
+    ("torch", "triton", "says"),
+    [
+        ("", "3.7.1", "a dry run needs torch, and it is not installed"),
+        ("2.13.0", "", r"needs Triton beside torch 2\.13\.0, and it is not installed: pip install 'triton==3\.7\.\*'"),
+        ("2.13.0", "3.9.0", r"torch 2\.13\.0 goes with Triton 3\.7, and here is Triton 3\.9\.0: pip install"),
+    ],
+)
+def test_a_pair_that_does_not_fit_says_which_does(
+    monkeypatch: pytest.MonkeyPatch, torch: str, triton: str, says: str
+) -> None:
+    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": torch, "triton": triton}[package])
+
+    with pytest.raises(CannotRunError, match=says):
+        runs.pair_note()
+
+
+def test_a_pair_that_is_untried_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
+    assert runs.pair_note() == "the dry run was not tried with torch 2.15 and Triton 3.9"
+    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.99.0", "triton": "9.0.0"}[package])
+    assert "is no pair we know (torch 2.11 with Triton 3.6" in runs.pair_note()
+
+
+def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from rocsolid.torchapi import pretend
+
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "version.py").write_text("")
+    (torch / "__init__.py").write_text("")
+    monkeypatch.setattr(pretend, "find_spec", lambda _: type("Spec", (), {"origin": str(torch / "__init__.py")}))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+    with pytest.raises(CannotRunError, match=r"needs a C\+\+ compiler, and there is none: install g\+\+"):
+        pretend.build_guard(tmp_path)

@@ -1,0 +1,134 @@
+"""Every rule of a dry run: trips where it should, stays silent where it should."""
+
+import pytest
+
+from rocsolid.model.dryrun import (
+    DryGraph,
+    DryRun,
+    ExternCall,
+    Fp8Use,
+    Kernel,
+    KernelConfig,
+    Resources,
+    Search,
+    Unfit,
+)
+from rocsolid.model.finding import Severity
+from rocsolid.rules.dryrun.judging import judge_run, run_checks
+from rocsolid.rules.engine import find_rule
+
+
+def used(**changes: float) -> Resources:
+    given: dict[str, float] = {"registers": 32, "lds_limit_bytes": 65536, "occupancy": 8, "block": 1024} | changes
+    return Resources(**given)  # type: ignore[arg-type]
+
+
+def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[str, ...]) -> DryRun:
+    """A run with one kernel; a text in place of resources is an error."""
+    configs = tuple(
+        KernelConfig(warps=4, error=r) if isinstance(r, str) else KernelConfig(warps=4, resources=r) for r in resources
+    )
+    made = Kernel(name="k", origin=origin, source="", places=("m.py:3",), configs=configs, **fields)  # type: ignore[arg-type]
+    return DryRun(target="gfx942", product="AMD Instinct MI300X", kernels=(made,))
+
+
+def graph(target: str = "gfx942", **fields: object) -> DryRun:
+    made = DryGraph(name="graph 0", kind="inference", **fields)  # type: ignore[arg-type]
+    return DryRun(target=target, product="", graphs=(made,))
+
+
+def searching(choices: int, compiled: int = 0, seconds: float = 0.0) -> DryRun:
+    search = Search(op="mm", shapes="", choices=choices, compiled=compiled, seconds=seconds)
+    return DryRun(target="gfx942", product="", searches=(search,))
+
+
+CONV = ExternCall(name="convolution", library="MIOpen", count=1, capture="Not safe", evidence="miopen-not-graph-safe")
+# By code: runs that trip the rule with the severity expected, then runs that come near and do not.
+CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
+    "DRY001": (
+        [(kernel("boom"), Severity.CRITICAL), (kernel("boom", used()), Severity.WARNING)],
+        [kernel(used())],
+    ),
+    "DRY002": (
+        [
+            (kernel(used(lds_bytes=65537)), Severity.CRITICAL),
+            (kernel(used(lds_bytes=65537), used()), Severity.WARNING),
+        ],
+        [kernel(used(lds_bytes=65536)), kernel("boom")],
+    ),
+    "DRY003": (
+        [
+            (kernel(used(spills=1)), Severity.WARNING),
+            (kernel(used(spills=40), used(), origin="inductor"), Severity.INFO),
+        ],
+        [kernel(used(scalar_spills=3))],
+    ),
+    "DRY004": ([(kernel(used(occupancy=1)), Severity.INFO)], [kernel(used(occupancy=1), used()), kernel("boom")]),
+    "DRY005": (
+        [
+            (kernel(used(lanes_used=0.5)), Severity.WARNING),
+            (kernel(used(lanes_used=0.5), origin="inductor"), Severity.INFO),
+        ],
+        [kernel(used(lanes_used=0.5), used()), kernel("boom")],
+    ),
+    "DRY006": (
+        [
+            (graph(fp8=(Fp8Use(format="float8_e4m3fn", place="m.py:1"),)), Severity.WARNING),
+            (graph("gfx950", fp8=(Fp8Use(format="float8_e5m2fnuz"),)), Severity.WARNING),
+            (graph("gfx90a", fp8=(Fp8Use(format="float8_e5m2"),)), Severity.WARNING),
+            (kernel(used(), fp8=("float8_e4m3fn",)), Severity.WARNING),
+        ],
+        [graph("gfx950", fp8=(Fp8Use(format="float8_e4m3fn"),)), kernel(used(), fp8=("float8_e4m3fnuz",))],
+    ),
+    "DRY007": ([(kernel("boom", foreign=("inline assembly x",)), Severity.CRITICAL)], [kernel("boom")]),
+    "DRY008": (
+        [(graph(externs=(CONV,)), Severity.WARNING)],
+        [graph(externs=(ExternCall(name="sort", library="ATen", count=1),))],
+    ),
+    "DRY009": ([(graph(nodes=20_001), Severity.CRITICAL)], [graph(nodes=20_000), graph("sm_90", nodes=30_000)]),
+    "DRY010": (
+        [(searching(60), Severity.WARNING), (searching(30, compiled=2, seconds=5.0), Severity.WARNING)],
+        [searching(59), searching(100, compiled=10, seconds=1.0)],
+    ),
+    "DRY011": ([(graph(unfit=(Unfit(reason="x is on the CPU", place="m.py:2"),)), Severity.WARNING)], [graph()]),
+}
+CHECKS = dict(run_checks())
+
+
+def test_every_rule_has_its_cases() -> None:
+    assert set(CASES) == set(CHECKS)
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_trips_where_it_should(code: str) -> None:
+    for run, severity in CASES[code][0]:
+        (finding,) = CHECKS[code](run)
+        assert (finding.code, finding.severity) == (code, severity)
+        for text in (finding.seen, finding.why, finding.cure, finding.check):
+            assert text
+            assert "{" not in text
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_stays_silent_where_it_should(code: str) -> None:
+    for run in CASES[code][1]:
+        assert list(CHECKS[code](run)) == [], run
+
+
+def test_the_cure_for_a_wrong_fp8_type_names_the_right_one() -> None:
+    cures = [list(CHECKS["DRY006"](run))[0].cure for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
+
+    assert cures == [
+        "convert to float8_e4m3fnuz there",
+        "convert to float8_e5m2 there",
+        "compute in bfloat16 there",
+        "convert to float8_e4m3fnuz there",
+    ]
+
+
+def test_findings_of_a_run_come_worst_first_and_have_pages() -> None:
+    findings = judge_run(kernel("boom", foreign=("inline assembly x",)))
+
+    assert [f.code for f in findings] == ["DRY007", "DRY001"]
+    assert findings[1].cause == findings[0].key
+    assert all(find_rule(f.code) for f in findings)

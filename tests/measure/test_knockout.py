@@ -1,0 +1,147 @@
+"""Races between processes, on a machine whose noise is known: drift, tails, and an offset for the life of each process."""
+
+import math
+import random
+from collections import Counter
+
+from rocsolid.measure.knockout import Rules, knockout
+from rocsolid.model.timing import Verdict
+
+DRIFT, SLOWLY, WHITE, TAIL, OFFSET = 0.025, 400, 0.01, 0.03, 0.007
+EIGHT = (1.00, 1.01, 1.02, 1.03, 1.05, 1.08, 1.12, 1.20)
+
+
+class Machine:
+    """Its mood drifts, and every sample counts."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - noise, no secret
+        self.mood = self.rng.gauss(0, DRIFT)
+        self.samples = 0
+
+    def mood_now(self) -> float:
+        self.samples += 1
+        stay = math.exp(-1 / SLOWLY)
+        self.mood = stay * self.mood + DRIFT * math.sqrt(1 - stay * stay) * self.rng.gauss(0, 1)
+        return 1 + self.mood
+
+
+class Process:
+    """A lane with a true time, and an offset that lasts until it is renewed."""
+
+    def __init__(self, machine: Machine, true_ms: float, lives: int = 10**6) -> None:
+        self.machine, self.true_ms, self.lives = machine, true_ms, lives
+        self.renewed = -1
+        self.renew()
+
+    def renew(self) -> None:
+        self.renewed += 1
+        self.offset = self.machine.rng.gauss(0, OFFSET)
+
+    def ready(self) -> bool:
+        return self.lives > 0
+
+    def sample(self) -> float | None:
+        self.lives -= 1
+        rng = self.machine.rng
+        took = self.true_ms * (1 + self.offset) * self.machine.mood_now() * (1 + WHITE * rng.gauss(0, 1))
+        if self.lives < 0:
+            return None
+        return took * (1 + rng.uniform(0.05, 0.6)) if rng.random() < TAIL else took
+
+
+def test_the_best_of_eight_is_found_though_it_is_one_per_cent_ahead() -> None:
+    """In 95 of 100, with 150 samples on average at most."""
+    found, samples = 0, 0
+    for seed in range(60):
+        machine = Machine(seed)
+        order = list(EIGHT)
+        machine.rng.shuffle(order)
+        raced = knockout({str(true): Process(machine, true) for true in order}, rules=Rules(seed=seed))
+        found += raced.leader == "1.0"
+        samples += machine.samples
+
+    assert found / 60 >= 0.95
+    assert samples / 60 <= 150
+
+
+def verdicts(gain: float, repeats: int) -> Counter[Verdict]:
+    seen: Counter[Verdict] = Counter()
+    for seed in range(repeats):
+        machine = Machine(1000 + seed)
+        lanes = {"a": Process(machine, 1.0), "b": Process(machine, 1 / (1 + gain))}
+        raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=24, renew_every=6, drop=False, seed=seed))
+        seen[raced.beside("a", "b").verdict] += 1
+    return seen
+
+
+def test_two_of_a_kind_are_the_same() -> None:
+    assert verdicts(0.0, 100)[Verdict.SAME] >= 95
+
+
+def test_ten_per_cent_are_found_with_the_right_sign() -> None:
+    assert verdicts(0.10, 40)[Verdict.FASTER] == 40
+    assert verdicts(-0.10, 40)[Verdict.SLOWER] == 40
+
+
+def test_lanes_are_renewed_and_the_slow_ones_drop_out() -> None:
+    machine = Machine(1)
+    lanes = {"quick": Process(machine, 1.0), "close": Process(machine, 1.005), "slow": Process(machine, 2.0)}
+    raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=20, renew_every=8))
+
+    assert len(raced.samples_ms["slow"]) == 8
+    assert lanes["slow"].renewed == 0
+    assert lanes["quick"].renewed >= 1
+    assert raced.beside("slow", "quick").speedup > 1.8
+
+
+def test_a_lane_that_ends_is_out_and_the_others_go_on() -> None:
+    machine = Machine(2)
+    lanes = {"a": Process(machine, 1.0), "b": Process(machine, 0.5, lives=3)}
+    raced = knockout(lanes, rules=Rules(rounds=12))
+
+    assert raced.leader == "a"
+    assert len(raced.samples_ms["b"]) == 3
+    assert len(raced.samples_ms["a"]) == 8  # then nobody is left to race against
+
+
+def test_a_comparison_of_two_ends_with_one_of_them() -> None:
+    machine = Machine(2)
+    lanes = {"a": Process(machine, 1.0), "b": Process(machine, 0.5, lives=3)}
+    raced = knockout(lanes, rules=Rules(rounds=12, drop=False))
+
+    assert [len(taken) for taken in raced.samples_ms.values()] == [4, 3]
+
+
+def test_when_all_have_ended_there_is_no_leader() -> None:
+    machine = Machine(3)
+    raced = knockout({"a": Process(machine, 1.0, lives=2)}, rules=Rules(rounds=12))
+
+    assert raced.leader == ""
+
+
+def test_the_others_are_compared_also_when_the_baseline_never_ran() -> None:
+    machine = Machine(4)
+    lanes = {"start": Process(machine, 1.0, lives=0), "a": Process(machine, 1.0), "b": Process(machine, 0.5)}
+    raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=12))
+
+    assert raced.noise == 0
+    assert raced.beside("a", "b").verdict is Verdict.FASTER
+
+
+def test_nobody_is_timed_while_another_is_still_set_up() -> None:
+    heard: list[str] = []
+
+    class Slow(Process):
+        def ready(self) -> bool:
+            heard.append("ready")
+            return True
+
+        def sample(self) -> float | None:
+            heard.append("sample")
+            return super().sample()
+
+    machine = Machine(5)
+    knockout({"a": Slow(machine, 1.0), "b": Slow(machine, 1.1)}, rules=Rules(rounds=4, renew_every=2))
+
+    assert heard == ["ready", "ready", *["sample"] * 4] * 2

@@ -1,0 +1,42 @@
+"""Small workloads, some of them with a trap."""
+
+import os
+import time
+from typing import Any
+
+import torch
+
+
+def layers() -> Any:
+    torch.manual_seed(0)
+    block = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(3)]
+    return torch.nn.Sequential(*block).eval(), (torch.randn(16, 64),), {}
+
+
+def random() -> Any:
+    return torch.nn.Dropout(0.5).train(), (torch.ones(1000),), {}
+
+
+def wrong_when_compiled() -> Any:
+    def double(x: Any) -> Any:
+        return x * 2.5 if torch.compiler.is_compiling() else x * 2
+
+    return double, (torch.ones(8),), {}
+
+
+def moody() -> Any:
+    """Takes a millisecond or so, and does as the environment says: a stand-in for settings that help, hang or lie."""
+    wish = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
+    calls = 0
+
+    def call(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if wish == "hang" and calls > 2:
+            time.sleep(1000)
+        if wish == "crash":
+            os.abort()
+        time.sleep(0.002 if wish == "fast" else 0.004)
+        return x * (1.5 if wish == "wrong" and calls > 4 else 1)
+
+    return call, (torch.ones(8),), {}
