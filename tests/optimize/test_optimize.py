@@ -173,6 +173,17 @@ def test_on_a_cpu_a_model_is_compiled_checked_and_raced() -> None:
     assert fast.head is model.head
 
 
+def test_a_layer_that_somebody_has_patched_stays_patched() -> None:
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4)) for _ in range(3)])
+    patched = model[1].forward = lambda x: x * 2
+    x = torch.randn(2, 4)
+    wanted = model(x)
+    regional = Regional(model, lambda forward: forward)
+    assert torch.equal(regional(x), wanted)
+    assert vars(model[1])["forward"] is patched
+    assert "forward" not in vars(model[0])
+
+
 @pytest.mark.gpu
 def test_on_a_device_the_whole_call_is_a_graph() -> None:
     model, x = Stack().cuda().eval(), torch.randn(1, 8, device="cuda")

@@ -37,10 +37,14 @@ class Regional:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
+        own = [inner.get("forward") for inner, _ in self._layers]  # of a layer that somebody has patched
         for inner, compiled in self._layers:
             inner["forward"] = compiled
         try:
             return self._model(*args, **kwargs)
         finally:
-            for inner, _ in self._layers:
-                inner.pop("forward", None)
+            for (inner, _), before in zip(self._layers, own, strict=True):
+                if before is None:
+                    del inner["forward"]
+                else:
+                    inner["forward"] = before
