@@ -1,11 +1,18 @@
 """Fixtures, and what is skipped where."""
 
 import importlib.util
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from tests.support import chromium, has_gpu, in_ci, installed_torch, record_row
+
+
+def pytest_configure() -> None:
+    """Where the whole run was started in the background, Ctrl-C is ignored, and every program that a test starts inherits that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
