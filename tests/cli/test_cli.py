@@ -29,7 +29,7 @@ def test_help_teaches_and_imports_no_torch(command: str) -> None:
         (["prob"], "rocsolid: error: unknown command 'prob'; did you mean 'probe'?"),
         (
             ["explain", "CFG0001"],
-            "rocsolid: error: unknown rule, setting, profile, problem or call 'CFG0001'; did you mean",
+            "rocsolid: error: unknown rule, setting, profile, problem, call or error 'CFG0001'; did you mean",
         ),
         (
             ["settings", "inductor.max_autotun"],
@@ -102,6 +102,8 @@ def test_version_and_no_command() -> None:
         ("profiles", "balanced"),
         ("hipEventQuery", "HIP 6.4.3: in every mode it is done at once"),
         ("torch.cuda.synchronize", "hipErrorStreamCaptureUnsupported, 900"),
+        ("906", "Error 906 in a capture"),
+        ("hipErrorStreamCaptureImplicit", "hipMemcpy to the host, on the default stream"),
         ("calls", "hipStreamAddCallback"),
     ],
 )

@@ -1,5 +1,6 @@
 """An error code of the HIP and CUDA runtimes."""
 
+import re
 from dataclasses import dataclass
 
 from rocsolid.model.capture_rule import Runtime
@@ -24,6 +25,12 @@ class RuntimeErrorCode:
     def names(self) -> tuple[str, ...]:
         """Both names, HIP's first."""
         return tuple(name for name in (self.hip, self.cuda) if name)
+
+    @property
+    def driver(self) -> str:
+        """As the CUDA driver names it, which libraries below the runtime pass on."""
+        words = re.findall("[A-Z][a-z]+", self.cuda.removeprefix("cudaError"))
+        return f"CUDA_ERROR_{'_'.join(words).upper()}"
 
     @property
     def texts(self) -> tuple[str, ...]:

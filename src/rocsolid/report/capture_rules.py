@@ -1,10 +1,12 @@
-"""Pages about the runtimes' rules of capture: one call, and the whole table."""
+"""Pages about the runtimes' rules of capture: one call, one error, and the whole table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rocsolid.catalog.capture_errors import meaning_of_code
 from rocsolid.catalog.capture_rules import BACKING, CAPTURE_RULES
-from rocsolid.catalog.runtime_errors import runtime_error
+from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
+from rocsolid.model.runtime_error import RuntimeErrorCode
 from rocsolid.report.pages import evidence_list
 
 _SHORT = {
@@ -62,6 +64,31 @@ def _said(answer: Answer, runtime: Runtime) -> str:
     return answer.outcome.value + (f" ({error.name(runtime)}, {error.number})" if error else "")
 
 
+def error_page(error: RuntimeErrorCode) -> str:
+    """What an error in a capture means, what to do, and which calls are answered with it."""
+    meaning = meaning_of_code(error.number)
+    lines = [f"# Error {error.number} in a capture", "", *_error_lines(error)]
+    for runtime in Runtime:
+        calls = [rule for rule in CAPTURE_RULES if any(a.error == error.number for a in rule.answers[runtime].values())]
+        said = [f"- `{rule.name(runtime)}`" + (f" {rule.situation}" if rule.situation else "") for rule in calls]
+        lines += ["", f"## What {runtime.label} answers with it", *said] if said else []
+    lines += ["", "## Evidence", *evidence_list(meaning.evidence)]
+    return "\n".join(lines) + "\n"
+
+
+def _error_lines(error: RuntimeErrorCode) -> Iterator[str]:
+    meaning = meaning_of_code(error.number)
+    yield f"- {_either(error.hip or 'none', error.cuda)}: *{_either(error.hip_text or error.text, error.text)}*"
+    yield f"- it means: {meaning.says}"
+    yield f"- the cure: {meaning.cure}"
+    if error.differs:
+        yield f"- where they differ: {error.differs}"
+
+
+def _either(hip: str, cuda: str) -> str:
+    return cuda if hip == cuda else f"HIP: {hip}, CUDA: {cuda}"
+
+
 def table_page() -> str:
     """The whole table."""
     lines = [
@@ -103,6 +130,12 @@ def _briefly(answer: Answer) -> str:
 
 
 def _background() -> Iterator[str]:
+    yield "## Errors"
+    yield ""
+    yield "A failed capture is explained by these. `rocsolid explain 906` prints one, with the calls that are answered with it."
+    yield ""
+    for error in RUNTIME_ERRORS:
+        yield from (f"### {error.number}", "", *_error_lines(error), "")
     yield "## Where the answers come from"
     yield ""
     for runtime in Runtime:
