@@ -15,10 +15,15 @@ source relies on; they were not measured.
 """
 
 from functools import cache
+from typing import Final
 
 from rocsolid.model.capture import Reason
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.evidence import Evidence, source
+from rocsolid.model.release import Span
+
+# From here on torch allocates pinned memory in a capture as if the capture were relaxed.
+PINS_IN_RELAXED_MODE: Final = Span("2.11")
 
 _WORDS = {
     "node": Outcome.RECORDED,
@@ -223,6 +228,11 @@ def _by_case() -> dict[str, CaptureRule]:
 def capture_rule(case: str) -> CaptureRule:
     """The row of a case."""
     return _by_case()[case]
+
+
+def find_rule(case: str) -> CaptureRule | None:
+    """The row of a case; None where nobody has tried it."""
+    return _by_case().get(case)
 
 
 def rules_of(name: str) -> tuple[CaptureRule, ...]:
