@@ -23,6 +23,7 @@ from rocsolid.cli.app import COMMANDS
 from rocsolid.model.cure import Cure
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.setting import Owner, Setting
+from rocsolid.report.capture_rules import table_page
 from rocsolid.report.pages import evidence_list, problem_page, profile_page, rule_page, setting_page
 from rocsolid.rules.engine import all_rules
 from rocsolid.torchapi.upstream import known_releases, upstream
@@ -93,6 +94,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/guides-against-facts.md", guides()
     yield "generated/command-line.md", command_line()
     yield "generated/graph-breaks.md", graph_breaks()
+    yield "generated/capture-rules.md", table_page()
 
 
 def first(page: str) -> str:

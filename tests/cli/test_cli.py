@@ -27,7 +27,10 @@ def test_help_teaches_and_imports_no_torch(command: str) -> None:
     ("args", "says"),
     [
         (["prob"], "rocsolid: error: unknown command 'prob'; did you mean 'probe'?"),
-        (["explain", "CFG0001"], "rocsolid: error: unknown rule, setting, profile or problem 'CFG0001'; did you mean"),
+        (
+            ["explain", "CFG0001"],
+            "rocsolid: error: unknown rule, setting, profile, problem, call or error 'CFG0001'; did you mean",
+        ),
         (
             ["settings", "inductor.max_autotun"],
             "rocsolid: error: unknown setting 'inductor.max_autotun'; did you mean 'inductor.max_autotune'",
@@ -97,6 +100,11 @@ def test_version_and_no_command() -> None:
         ("problems", "hipblaslt-handle-in-capture"),
         ("rules", "KNO001"),
         ("profiles", "balanced"),
+        ("hipEventQuery", "HIP 6.4.3: in every mode it is done at once"),
+        ("torch.cuda.synchronize", "hipErrorStreamCaptureUnsupported, 900"),
+        ("906", "Error 906 in a capture"),
+        ("hipErrorStreamCaptureImplicit", "hipMemcpy to the host, on the default stream"),
+        ("calls", "hipStreamAddCallback"),
     ],
 )
 def test_everything_with_a_name_is_explained(name: str, holds: str) -> None:

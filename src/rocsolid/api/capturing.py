@@ -16,6 +16,7 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options, Verify, buckets_of, verify_of
+from rocsolid.runtime.capture.played import Played
 
 _ROUNDS: Final = 2
 _TRIAL_DEADLINE_S: Final = 600.0
@@ -41,6 +42,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     backend: str = "auto",
     pieces: Sequence[Any] | None = None,
     backward: bool = False,
+    plays: str = "",
 ) -> Any:
     """Answer calls of a function by replaying a device graph, with the answer checked against eager.
 
@@ -67,6 +69,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         backend: 'device', 'record' (a tape on the CPU, for tests without a device), 'eager', or 'auto'.
         pieces: modules, by name, that no graph can hold; they run eagerly between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
+        plays: 'hip-6.4', 'hip-7.2' or 'cuda': the tape refuses what that runtime would refuse; with backend='record'.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -94,6 +97,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         backend=backend,
         pieces=tuple(pieces or ()),
         backward=backward,
+        plays=plays,
     )
     env = surroundings()
     if problem("hip-graph-replay-corruption").strikes(env):
@@ -102,9 +106,10 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         trial=_trial if any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS) else None,
         watchdog=_told(problem("rccl-watchdog-breaks-capture"), env),
     )
+    kind = Played if plays else Captured
     if fn is None:
-        return partial(Captured, options=options, backends=backend_for, care=care)
-    return Captured(fn, options, backend_for, care)
+        return partial(kind, options=options, backends=backend_for, care=care)
+    return kind(fn, options, backend_for, care)
 
 
 def _told(known: Problem, env: Environment) -> str:

@@ -6,10 +6,11 @@ from rocsolid.errors import UnknownNameError
 
 
 def explain(name: str) -> str:
-    """The page of a rule, a setting, a profile or a known problem, as Markdown.
+    """The page of a rule, a setting, a profile, a known problem, or a runtime's call or error in a capture, as Markdown.
 
     Args:
-        name: a code such as `CFG001`, a rule's name, a setting's id, an environment variable, a profile, or a problem's id.
+        name: a code such as `CFG001`, a rule's name, a setting's id, an environment variable, a profile, a problem's id, a call
+            such as `hipEventQuery`, `cudaEventQuery` or `torch.cuda.Event.query`, or an error such as `906`.
 
     Example:
         >>> import rocsolid as rs
@@ -24,10 +25,10 @@ def explain(name: str) -> str:
             return pages.profile_page(profile)
     if setting := registry.find(name):
         return pages.setting_page(setting)
-    return _rule_or_problem(name)
+    return _rule_problem_or_call(name)
 
 
-def _rule_or_problem(name: str) -> str:
+def _rule_problem_or_call(name: str) -> str:
     """The larger half of what has a page, imported only when it is asked for."""
     from rocsolid.report import pages
     from rocsolid.rules.engine import all_rules, find_rule
@@ -39,10 +40,20 @@ def _rule_or_problem(name: str) -> str:
     for problem in all_problems():
         if problem.id == name:
             return pages.problem_page(problem)
+    from rocsolid.catalog.capture_rules import CAPTURE_RULES, rules_of
+    from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, error_named
+    from rocsolid.report import capture_rules
+
+    if rules := rules_of(name):
+        return capture_rules.call_page(rules)
+    if error := error_named(name):
+        return capture_rules.error_page(error)
     known = [
         *(p.name for p in PROFILES),
         *(text for s in registry.all_settings() for text in (s.id, s.name)),
         *(text for r in all_rules() for text in (r.rule.code, r.rule.name)),
         *(p.id for p in all_problems()),
+        *(text for r in CAPTURE_RULES for text in (r.call, r.cuda_call, *r.torch)),
+        *(text for e in RUNTIME_ERRORS for text in e.names),
     ]
-    raise UnknownNameError(kind="rule, setting, profile or problem", name=name, known=known)
+    raise UnknownNameError(kind="rule, setting, profile, problem, call or error", name=name, known=known)

@@ -1,4 +1,4 @@
-"""Print the page of a rule, a setting, a profile or a known problem.
+"""Print the page of a rule, a setting, a profile, a known problem, or a call or error of the HIP or CUDA runtime.
 
 Examples:
   rocsolid explain CFG001                           a rule, by code or by name
@@ -6,6 +6,8 @@ Examples:
   rocsolid explain inductor.triton.cudagraphs       a setting
   rocsolid explain TORCHINDUCTOR_MAX_AUTOTUNE       a variable
   rocsolid explain hip-graph-replay-corruption      a known problem
+  rocsolid explain hipEventQuery                    what HIP and CUDA do with a call during a capture
+  rocsolid explain 906                              what an error in a capture means
   rocsolid explain problems                         all known problems, a line each
 
 """
@@ -18,7 +20,9 @@ from rocsolid.cli.output import add_output, write
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument(
-        "name", metavar="CODE|ID|PROFILE|PROBLEM", help="what to explain; `problems` and `rules` list them"
+        "name",
+        metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR",
+        help="what to explain; `problems`, `rules` and `calls` list them",
     )
     add_output(parser, ("text", "json"))
 

@@ -35,6 +35,8 @@ class Reason(Enum):
     FOREIGN_EVENT = "foreign event"
     LEGACY_STREAM = "legacy stream"
     ANOTHER_THREAD = "another thread"
+    RUNTIME_CALL = "runtime call"
+    EVENT = "event"
     TRIAL = "trial"
     ERROR = "error"
 

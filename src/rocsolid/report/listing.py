@@ -5,7 +5,7 @@ from rocsolid.catalog.registry import all_settings
 
 
 def listing(name: str) -> str | None:
-    """All problems, rules, settings or profiles, a line each; `None` for any other word."""
+    """All problems, rules, settings, profiles or calls, a line each; `None` for any other word."""
     match name:
         case "problems":
             from rocsolid.catalog.problems import all_problems
@@ -19,6 +19,11 @@ def listing(name: str) -> str | None:
             return _lines("Settings", [(s.id, s.summary) for s in all_settings()])
         case "profiles":
             return _lines("Profiles", [(p.name, p.intent) for p in PROFILES])
+        case "calls":
+            from rocsolid.catalog.capture_rules import CAPTURE_RULES
+
+            calls = {rule.call: ", ".join(rule.torch) for rule in CAPTURE_RULES}
+            return _lines("Calls during a capture", [(call, by or "made by libraries") for call, by in calls.items()])
     return None
 
 

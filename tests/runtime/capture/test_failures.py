@@ -324,3 +324,29 @@ def test_a_function_that_goes_another_way_in_a_capture_is_compared_with_that_way
     place.capture(hears, warmups=2, verify="off")(x)
     assert list(heard) == [0, 1, 1, 1]  # the call itself, two warm-ups, the capture
     assert not _asked()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "says"),
+    [
+        ("HIP error: 907", "event", "an event that was recorded in the capture was queried"),
+        ("hipErrorStreamCaptureImplicit", "legacy stream", "something ran on the default stream"),
+        ("HIP error: capturing stream has unjoined work", "unjoined stream", "never came back"),
+        ("CUDA error: dependency created on uncaptured work in another stream", "foreign event", "waited for work"),
+        ("CUDA error: the operation cannot be performed in the present state", "unjoined stream", "an earlier capture"),
+    ],
+)
+def test_a_raw_error_of_the_runtime_is_translated(text: str, reason: str, says: str) -> None:
+    """The first error of the chain counts, and the page that tells more is named."""
+    from rocsolid.runtime.capture.diagnosis import explained
+    from rocsolid.runtime.capture.record import RecordBackend
+
+    last = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    last.__context__ = RuntimeError(text)
+    refusal = explained(last, RecordBackend(), lambda: None)
+
+    assert refusal.reason.value == reason
+    assert says in refusal.detail
+    assert text in refusal.detail
+    number = {"event": 907, "legacy stream": 906, "foreign event": 905}.get(reason, 904 if "joined" in text else 401)
+    assert f"`rocsolid explain {number}` tells more" in refusal.detail

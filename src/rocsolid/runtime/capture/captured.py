@@ -125,15 +125,15 @@ class Captured(Answering):
         """As a decorator of a method: each instance has graphs of its own."""
         if instance is None:
             return self
-        made = Captured(types.MethodType(self._function(), instance), self._options, self._backends, self._care)
+        made = type(self)(types.MethodType(self._function(), instance), self._options, self._backends, self._care)
         vars(instance)[self.__name__] = made  # found there first from now on
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Captured":
-        return Captured(copy.deepcopy(self._function(), memo), self._options, self._backends, self._care)
+        return type(self)(copy.deepcopy(self._function(), memo), self._options, self._backends, self._care)
 
     def __reduce__(self) -> Any:
-        return Captured, (self._function(), self._options, self._backends, self._care)
+        return type(self), (self._function(), self._options, self._backends, self._care)
 
     def __del__(self) -> None:
         if not sys.is_finalizing() and vars(self).get("_store"):

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from rocsolid.catalog.capture_errors import meaning_of
+from rocsolid.catalog.capture_errors import error_in, meaning_of
 from rocsolid.errors import first_line
 from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.backend import Backend
@@ -32,7 +32,10 @@ def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> Ca
     what = f"{written}{where}: " if written else ""
     if meaning is not None:
         where = "" if what else where
-        return CannotCapture(meaning.cause, f"{what}{meaning.says}{where}; {meaning.cure} ({first_line(first)})", place)
+        code = error_in(str(first)) or error_in(str(error))
+        more = f"; `rocsolid explain {code.number}` tells more" if code and code.number in meaning.codes else ""
+        detail = f"{what}{meaning.says}{where}; {meaning.cure} ({first_line(first)}){more}"
+        return CannotCapture(meaning.cause, detail, place)
     return CannotCapture(Reason.ERROR, f"{what}the capture failed: {type(first).__name__}: {first_line(first)}", place)
 
 

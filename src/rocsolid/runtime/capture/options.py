@@ -6,6 +6,7 @@ from typing import Any
 
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.bucket import Bucket
+from rocsolid.model.capture_rule import Runtime
 from rocsolid.runtime.capture.verify import Tolerance
 
 _OUTPUTS = ("clone", "alias", "out")
@@ -64,6 +65,7 @@ class Options:
     backend: str = "auto"
     pieces: tuple[Any, ...] = ()
     backward: bool = False
+    plays: str = ""
 
     def __post_init__(self) -> None:
         _one_of("outputs", self.outputs, _OUTPUTS)
@@ -71,6 +73,11 @@ class Options:
         _one_of("pool", self.pool, _POOLS)
         _one_of("unpad", self.unpad, _UNPAD)
         _one_of("backend", self.backend, _BACKENDS)
+        if self.plays:
+            _one_of("plays", self.plays, tuple(runtime.value for runtime in Runtime))
+        if self.plays and self.backend != "record":
+            msg = f"plays={self.plays!r} goes with backend='record' alone: a device has rules of its own"
+            raise UsageError(msg)
         if self.max_graphs < 0 or self.warmups < 1:
             msg = f"max_graphs={self.max_graphs} must be at least 0, and warmups={self.warmups} at least 1"
             raise UsageError(msg)

@@ -2,7 +2,7 @@
 
 It keeps what makes device graphs hard: inputs and outputs at fixed addresses, the function's body not run again, weights that
 were moved since stay as they were, values cannot be read on the host, random numbers go on. So code can be tested for capture
-on a machine without a device. It has no streams, no memory pools and no driver; errors of those it cannot show.
+on a machine without a device. It has no memory pools and no driver, and streams only where a runtime is played (`playing`).
 """
 
 import threading
@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from rocsolid.model.capture import Reason
+from rocsolid.runtime.capture import playing
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.capturing import uncompiled
 from rocsolid.torchapi.dispatch import DispatchMode, is_view, untouched_when_replayed, writes_in_place
@@ -162,13 +163,18 @@ class RecordSession:
         scope.enter_context(_random_state_refused(self._tape))
         # Compiled code runs no operations that a tape could hear; uncompiled it computes the same.
         scope.enter_context(uncompiled())
+        scope.enter_context(playing.listening(self._tape))
         scope.enter_context(_Host(self._tape))
         scope.enter_context(self._tape)
         self._scope = scope
 
     def end(self) -> RecordGraph:
         """The tape, unless something was refused and swallowed on the way."""
-        self.abort()
+        try:
+            if self._tape.refused is None:
+                playing.end_capture()
+        finally:
+            self.abort()
         if self._tape.refused is not None:
             raise self._tape.refused
         return RecordGraph(self._tape)

@@ -1,0 +1,240 @@
+"""What HIP and CUDA do with each call during a capture: the capture-rule table.
+
+A row holds for a stream that was made non-blocking, as torch makes its streams. The words of a cell, one for each mode (global,
+thread_local, relaxed) or one for all three:
+
+    node     becomes part of the graph
+    done     is done at once and takes no part in the graph
+    left     succeeds, and is silently left out of the graph
+    900      refused with this error, and the capture is lost
+    end904   the end of the capture fails with this error
+    ?        not tried, and no document says
+
+HIP's columns are what the runtimes answered on a pretend device. CUDA's are what NVIDIA's headers and guide say, and torch's
+source relies on; they were not measured.
+"""
+
+from functools import cache
+from typing import Final
+
+from rocsolid.model.capture import Reason
+from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
+from rocsolid.model.evidence import Evidence, source
+from rocsolid.model.release import Span
+
+# From here on torch allocates pinned memory in a capture as if the capture were relaxed.
+PINS_IN_RELAXED_MODE: Final = Span("2.11")
+
+_WORDS = {
+    "node": Outcome.RECORDED,
+    "done": Outcome.DONE,
+    "left": Outcome.LEFT_OUT,
+    "?": Outcome.UNKNOWN,
+}
+_BEFORE = "do it before the capture; a warm-up on the same stream and thread does"
+_NO_WAIT = "let the host wait after the replay, outside the captured function"
+_OWN_STREAM = "use the current stream (torch.cuda.current_stream()) and the asynchronous call"
+_KEEP_OFF = "keep other threads off the device while a graph is captured, or let them run inside rs.hold_off_captures()"
+
+BACKING: dict[Runtime, tuple[Evidence, ...]] = {
+    runtime: (
+        source(
+            f"{runtime.label}, run against a pretend device",
+            "Each cell is the answer of the runtime itself; Debian's build, one chip (gfx942), and kernels that compute nothing.",
+        ),
+    )
+    for runtime in (Runtime.HIP_6_4, Runtime.HIP_7_2)
+}
+BACKING[Runtime.CUDA] = (
+    source(
+        "CUDA 13.0 cuda_runtime_api.h and driver_types.h",
+        "Calls that are unsafe in a capture, the three modes, the error codes, and that cudaStreamAddCallback is not supported.",
+    ),
+    source(
+        "CUDA C++ Programming Guide, prohibited and unhandled operations of stream capture",
+        "No stream, event or device that takes part in a capture may be waited for or queried; the legacy stream is out of bounds beside blocking streams.",
+    ),
+    source(
+        "torch 2.11 and later, aten/src/ATen/cuda/CachingHostAllocator.cpp and torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+        "In a capture torch allocates pinned memory in relaxed mode and queries no event; its watchdog queries them in thread_local mode.",
+    ),
+)
+
+
+def _cell(word: str) -> Answer:
+    if word in _WORDS:
+        return Answer(outcome=_WORDS[word])
+    unended = word.startswith("end")
+    return Answer(outcome=Outcome.UNENDED if unended else Outcome.REFUSED, error=int(word.removeprefix("end")))
+
+
+def _cells(words: str) -> dict[CaptureMode, Answer]:
+    given = words.split()
+    return {mode: _cell(given[number % len(given)]) for number, mode in enumerate(CaptureMode)}
+
+
+def _rule(  # noqa: PLR0913 - the columns of a table
+    case: str,
+    call: str,
+    situation: str = "",
+    *,
+    hip: str,
+    hip72: str = "",
+    cuda: str = "?",
+    cuda_call: str = "",
+    torch: tuple[str, ...] = (),
+    cause: Reason = Reason.RUNTIME_CALL,
+    cure: str = _BEFORE,
+) -> CaptureRule:
+    """A row; where the two HIP releases agree, `hip` stands for both."""
+    other = case.startswith("thread-")
+    return CaptureRule(
+        case=case,
+        call=call,
+        cuda_call=cuda_call or call.replace("hip", "cuda", 1),
+        situation=f"{situation}{', ' if situation else ''}from another thread" if other else situation,
+        answers={
+            Runtime.HIP_6_4: _cells(hip),
+            Runtime.HIP_7_2: _cells(hip72 or hip),
+            Runtime.CUDA: _cells(cuda),
+        },
+        cause=Reason.ANOTHER_THREAD if other else cause,
+        cure=_KEEP_OFF if other else cure,
+        torch=torch,
+        other_thread=other,
+    )
+
+
+_R = Reason
+_EVENT = "record and query events outside the captured function; inside, order streams with wait_stream or wait_event"
+
+CAPTURE_RULES: tuple[CaptureRule, ...] = (
+    # Memory.
+    _rule("malloc", "hipMalloc", hip="900 900 done", cuda="900 900 done"),
+    _rule("free", "hipFree", "of device memory", hip="900 900 done"),
+    _rule(
+        "host-malloc", "hipHostMalloc", hip="900 900 done", cuda="900 900 done", cuda_call="cudaHostAlloc",
+        torch=("torch.Tensor.pin_memory",),
+        cure="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
+    ),
+    _rule("malloc-async", "hipMallocAsync", hip="node", cuda="node"),
+    _rule("mem-get-info", "hipMemGetInfo", hip="done", torch=("torch.cuda.mem_get_info",)),
+    # Copies.
+    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node"),
+    _rule("memcpy-to-pinned", "hipMemcpyAsync", "to pinned host memory", hip="node", cuda="node"),
+    _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node"),
+    _rule("memset", "hipMemset", "on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memset-async", "hipMemsetAsync", hip="node", cuda="node"),
+    # Waiting and asking.
+    _rule(
+        "stream-synchronize", "hipStreamSynchronize", "of the capturing stream", hip="900", cuda="900",
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+    ),
+    _rule(
+        "stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing", hip="900 900 done",
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+    ),
+    _rule(
+        "device-synchronize", "hipDeviceSynchronize", hip="900", cuda="900",
+        torch=("torch.cuda.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+    ),
+    _rule(
+        "stream-query", "hipStreamQuery", "of the capturing stream", hip="900", cuda="900",
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
+    ),
+    _rule(
+        "stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 900 done",
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
+    ),
+    _rule(
+        "event-query-old", "hipEventQuery", "of an event recorded before the capture", hip="done", hip72="900 900 done",
+        cuda="900 900 done", torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
+    ),
+    _rule(
+        "event-query-captured", "hipEventQuery", "of an event recorded in the capture", hip="907", cuda="907",
+        torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
+    ),
+    _rule(
+        "event-synchronize-captured", "hipEventSynchronize", "of an event recorded in the capture", hip="907", cuda="907",
+        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
+    ),
+    # Work on other streams.
+    _rule(
+        "launch-default-stream", "hipModuleLaunchKernel", "on the default stream", hip="left", cuda="left",
+        cuda_call="cudaLaunchKernel", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+    ),
+    _rule(
+        "launch-blocking-stream", "hipModuleLaunchKernel", "on a blocking stream outside the capture", hip="left",
+        cuda="left", cuda_call="cudaLaunchKernel", cure=_OWN_STREAM,
+    ),
+    _rule(
+        "launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left",
+        cuda="left", cuda_call="cudaLaunchKernel", cure=_OWN_STREAM,
+    ),
+    _rule(
+        "fork-unjoined", "hipStreamWaitEvent", "by a second stream that never comes back to the first", hip="end904",
+        cuda="end904", torch=("torch.cuda.Stream.wait_stream",), cause=_R.UNJOINED,
+        cure="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
+    ),
+    _rule(
+        "fork-joined", "hipStreamWaitEvent", "by a second stream that comes back to the first", hip="node", cuda="node",
+        torch=("torch.cuda.Stream.wait_stream",),
+    ),
+    _rule(
+        "wait-uncaptured-event", "hipStreamWaitEvent", "for an event of a stream outside the capture", hip="left",
+        cuda="905", torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
+        cure="wait for it before the call; HIP forgets the wait without a word, and the replay runs too early",
+    ),
+    # Making and loading.
+    _rule("module-load", "hipModuleLoadData", hip="done", cuda_call="cuModuleLoadData"),
+    _rule("event-create", "hipEventCreateWithFlags", hip="done", torch=("torch.cuda.Event",)),
+    _rule("stream-create", "hipStreamCreateWithFlags", hip="done", torch=("torch.cuda.Stream",)),
+    # Calls back to the host.
+    _rule("launch-host-func", "hipLaunchHostFunc", hip="node", cuda="node"),
+    _rule(
+        "stream-add-callback", "hipStreamAddCallback", hip="left", hip72="900", cuda="900",
+        cure="call back after the replay, outside the captured function; hipLaunchHostFunc can be captured",
+    ),
+    # The same from a thread that captures nothing.
+    _rule("thread-malloc", "hipMalloc", hip="900 done done", cuda="900 done done"),
+    _rule(
+        "thread-event-query-old", "hipEventQuery", "of an event recorded before the capture", hip="done",
+        hip72="900 done done", cuda="900 done done", torch=("torch.cuda.Event.query",),
+    ),
+    _rule(
+        "thread-stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 done done",
+        torch=("torch.cuda.Stream.query",),
+    ),
+    _rule("thread-device-synchronize", "hipDeviceSynchronize", hip="900", cuda="900", torch=("torch.cuda.synchronize",)),
+    _rule(
+        "thread-stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing",
+        hip="900 done done", torch=("torch.cuda.Stream.synchronize",),
+    ),
+    _rule("thread-memcpy", "hipMemcpy", "to the host, on the default stream", hip="906"),
+    _rule(
+        "thread-launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left ? left",
+        hip72="left", cuda="left", cuda_call="cudaLaunchKernel",
+    ),
+    _rule("thread-module-load", "hipModuleLoadData", hip="done ? done", hip72="done", cuda_call="cuModuleLoadData"),
+)  # fmt: skip
+
+
+@cache
+def _by_case() -> dict[str, CaptureRule]:
+    return {rule.case: rule for rule in CAPTURE_RULES}
+
+
+def capture_rule(case: str) -> CaptureRule:
+    """The row of a case."""
+    return _by_case()[case]
+
+
+def find_rule(case: str) -> CaptureRule | None:
+    """The row of a case; None where nobody has tried it."""
+    return _by_case().get(case)
+
+
+def rules_of(name: str) -> tuple[CaptureRule, ...]:
+    """The rows of a call, by HIP's or CUDA's name, or by that of the Python function that makes it."""
+    return tuple(rule for rule in CAPTURE_RULES if name in (rule.call, rule.cuda_call, rule.case, *rule.torch))

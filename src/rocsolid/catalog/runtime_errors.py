@@ -1,0 +1,105 @@
+"""The error codes of HIP and CUDA that a capture can end with, read from the libraries.
+
+HIP's names and texts are those of libamdhip64 6.4.3 and 7.2.4, CUDA's those of libcudart 13.0; both tell them without a device.
+"""
+
+from functools import cache
+
+from rocsolid.model.runtime_error import RuntimeErrorCode
+
+
+def _same(number: int, name: str, text: str, differs: str = "") -> RuntimeErrorCode:
+    return RuntimeErrorCode(number=number, hip=f"hipError{name}", cuda=f"cudaError{name}", text=text, differs=differs)
+
+
+RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
+    RuntimeErrorCode(number=2, hip="hipErrorOutOfMemory", cuda="cudaErrorMemoryAllocation", text="out of memory"),
+    RuntimeErrorCode(
+        number=400,
+        hip="hipErrorInvalidHandle",
+        cuda="cudaErrorInvalidResourceHandle",
+        text="invalid resource handle",
+    ),
+    _same(
+        401,
+        "IllegalState",
+        "the operation cannot be performed in the present state",
+        "HIP answers it to the next capture on a stream whose last capture ended with unjoined work: the stream still captures.",
+    ),
+    _same(700, "IllegalAddress", "an illegal memory access was encountered"),
+    _same(719, "LaunchFailure", "unspecified launch failure"),
+    _same(801, "NotSupported", "operation not supported"),
+    _same(
+        900,
+        "StreamCaptureUnsupported",
+        "operation not permitted when stream is capturing",
+        "HIP 6.4.3 lets hipEventQuery of an old event and hipStreamAddCallback pass, 7.2.4 refuses both as CUDA does.",
+    ),
+    _same(
+        901,
+        "StreamCaptureInvalidated",
+        "operation failed due to a previous error during capture",
+        "After the failed end HIP 6.4.3 and 7.2.4 go on calling the stream invalidated, where CUDA resets it; the next capture on it works on both.",
+    ),
+    _same(902, "StreamCaptureMerge", "operation would result in a merge of separate capture sequences"),
+    _same(903, "StreamCaptureUnmatched", "capture was not ended in the same stream as it began"),
+    _same(
+        904,
+        "StreamCaptureUnjoined",
+        "capturing stream has unjoined work",
+        "HIP 6.4.3 and 7.2.4 leave the stream capturing: the next capture on it fails with 401, and ending it twice crashes the process. CUDA ends the capture.",
+    ),
+    _same(
+        905,
+        "StreamCaptureIsolation",
+        "dependency created on uncaptured work in another stream",
+        "CUDA answers it to a wait for an event from outside the capture; HIP 6.4.3 and 7.2.4 let that wait pass, and the graph does not hold it.",
+    ),
+    _same(
+        906,
+        "StreamCaptureImplicit",
+        "operation would make the legacy stream depend on a capturing blocking stream",
+        "CUDA documents it for blocking streams; HIP 6.4.3 and 7.2.4 answer it to every synchronous copy or fill, from any thread, in every mode, beside non-blocking streams too.",
+    ),
+    _same(907, "CapturedEvent", "operation not permitted on an event last recorded in a capturing stream"),
+    _same(908, "StreamCaptureWrongThread", "attempt to terminate a thread-local capture sequence from another thread"),
+    RuntimeErrorCode(
+        number=909, hip="", cuda="cudaErrorTimeout", text="wait operation timed out", differs="HIP has no such error."
+    ),
+    _same(
+        910,
+        "GraphExecUpdateFailure",
+        "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update",
+    ),
+    RuntimeErrorCode(
+        number=911,
+        hip="hipErrorInvalidChannelDescriptor",
+        cuda="cudaErrorExternalDevice",
+        text="an async error has occured in external entity outside of CUDA",
+        hip_text="invalid resource description of texture passed to the api",
+        differs="One number, two errors: HIP 7.2.4 means a texture's description; 6.4.3 has no such error.",
+    ),
+    RuntimeErrorCode(
+        number=912,
+        hip="hipErrorInvalidTexture",
+        cuda="cudaErrorInvalidClusterSize",
+        text="a kernel launch error has occurred due to cluster misconfiguration",
+        hip_text="invalid texture object passed to the api",
+        differs="One number, two errors: HIP 7.2.4 means a texture; 6.4.3 has no such error.",
+    ),
+)
+
+
+@cache
+def _by_number() -> dict[int, RuntimeErrorCode]:
+    return {error.number: error for error in RUNTIME_ERRORS}
+
+
+def runtime_error(number: int) -> RuntimeErrorCode | None:
+    """The error of a number; None for one that no capture is known to end with."""
+    return _by_number().get(number)
+
+
+def error_named(name: str) -> RuntimeErrorCode | None:
+    """An error by its number, or by either name."""
+    return next((error for error in RUNTIME_ERRORS if name in (str(error.number), *error.names)), None)

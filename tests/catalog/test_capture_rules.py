@@ -1,0 +1,174 @@
+"""The capture-rule table: complete, readable, and the same as what the runtimes answered."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import ROOT
+
+from rocsolid.api.explaining import explain
+from rocsolid.catalog.capture_rules import BACKING, CAPTURE_RULES, capture_rule, rules_of
+from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
+from rocsolid.model.capture_rule import Answer, CaptureMode, Outcome, Runtime
+from rocsolid.report.capture_rules import table_page
+
+RELEASES = {"6.4.3": Runtime.HIP_6_4, "7.2.4": Runtime.HIP_7_2}
+# How the stored experiment names our cases; it ran these from another thread too where the name begins with `T:`.
+CASES = {
+    "hipMalloc": "malloc",
+    "hipFreeReal": "free",
+    "hipHostMalloc": "host-malloc",
+    "hipMallocAsync": "malloc-async",
+    "hipMemGetInfo": "mem-get-info",
+    "hipMemcpySyncD2H": "memcpy",
+    "hipMemcpyAsync_pageable_D2H": "memcpy-to-pageable",
+    "hipMemcpyAsync_pinned_D2H": "memcpy-to-pinned",
+    "hipMemcpyAsync_pageable_H2D": "memcpy-from-pageable",
+    "hipMemset": "memset",
+    "hipMemsetAsync": "memset-async",
+    "hipStreamSynchronize": "stream-synchronize",
+    "hipStreamSynchronize_other": "stream-synchronize-other",
+    "hipDeviceSynchronize": "device-synchronize",
+    "hipStreamQuery": "stream-query",
+    "hipStreamQuery_other": "stream-query-other",
+    "hipEventQuery_precapture": "event-query-old",
+    "hipEventRecord_then_Query": "event-query-captured",
+    "hipEventSynchronize_captured": "event-synchronize-captured",
+    "null_stream_launch": "launch-default-stream",
+    "blocking_stream_launch": "launch-blocking-stream",
+    "other_stream_launch": "launch-other-stream",
+    "unjoined_fork": "fork-unjoined",
+    "joined_fork": "fork-joined",
+    "wait_uncaptured_event": "wait-uncaptured-event",
+    "hipModuleLoadData": "module-load",
+    "hipEventCreate": "event-create",
+    "hipStreamCreate": "stream-create",
+    "hipLaunchHostFunc": "launch-host-func",
+    "hipStreamAddCallback": "stream-add-callback",
+}
+
+
+def stored(file: str) -> Any:
+    """What lies in `$HIP_DATA`, or in a folder `shared` beside the checkout."""
+    named = os.environ.get("HIP_DATA")
+    places = [Path(named)] if named else [folder / "shared/data/hip" for folder in (ROOT.parent, ROOT)]
+    found = next((place / file for place in places if (place / file).is_file()), None)
+    if found is None:
+        pytest.skip(f"{file} is not here: set HIP_DATA to the folder of the runtimes' answers")
+    return json.loads(found.read_text())
+
+
+def numbered(name: str) -> int:
+    return next(error.number for error in RUNTIME_ERRORS if error.hip == name)
+
+
+def agrees(answer: Answer, seen: dict[str, Any] | None) -> bool:
+    """Whether a cell says what was seen; a process that died was one with unjoined work."""
+    if seen is None:
+        return answer.outcome is Outcome.UNENDED
+    if seen["ret"] != "hipSuccess":
+        assert (seen["status"], seen["end"]) == ("Invalidated", "hipErrorStreamCaptureInvalidated"), seen
+        return answer == Answer(outcome=Outcome.REFUSED, error=numbered(seen["ret"]))
+    assert (seen["status"], seen["end"]) == ("Active", "hipSuccess"), seen
+    recorded = seen["nodes"] > 1  # one kernel is in every capture
+    return answer.outcome in ((Outcome.RECORDED,) if recorded else (Outcome.DONE, Outcome.LEFT_OUT))
+
+
+def test_the_table_says_what_the_runtimes_answered() -> None:
+    seen = set()
+    for row in stored("hip_capture_matrix.json"):
+        if row["op"] == "none":
+            continue
+        op = row["op"].removeprefix("T:")
+        case = ("thread-" if op != row["op"] else "") + CASES[op]
+        runtime, mode = RELEASES[row["version"]], CaptureMode(row["mode"])
+        answer = capture_rule(case).answer(runtime, mode)
+        assert answer.outcome is Outcome.UNKNOWN or agrees(answer, row["result"]), (row, answer)
+        seen.add((case, runtime, mode))
+
+    assert len(seen) >= 35 * 2 * 3 - 2
+    known = {
+        (rule.case, runtime, mode)
+        for rule in CAPTURE_RULES
+        for runtime in RELEASES.values()
+        for mode in CaptureMode
+        if rule.answer(runtime, mode).outcome is not Outcome.UNKNOWN
+    }
+    assert seen <= known
+
+
+@pytest.mark.parametrize(("file", "lacks"), [("hip_errors_6.json", {909, 911, 912}), ("hip_errors_7.json", {909})])
+def test_errors_are_named_as_the_library_names_them(file: str, lacks: set[int]) -> None:
+    library = stored(file)
+    for error in RUNTIME_ERRORS:
+        if error.number not in lacks:
+            assert library[str(error.number)] == [error.hip, error.hip_text or error.text]
+    assert not any(str(number) in library for number in lacks)
+    assert {int(number) for number in library if 900 <= int(number) <= 999} <= {e.number for e in RUNTIME_ERRORS}
+
+
+def test_the_table_is_large_enough_and_has_no_hole_but_those_it_names() -> None:
+    assert len(CAPTURE_RULES) >= 35
+    assert len({rule.case for rule in CAPTURE_RULES}) == len(CAPTURE_RULES)
+    for rule in CAPTURE_RULES:
+        assert rule.cure, rule.case
+        for runtime in Runtime:
+            for mode in CaptureMode:
+                answer = rule.answer(runtime, mode)
+                assert answer.fails == bool(answer.error), rule.case
+                if answer.error:
+                    error = runtime_error(answer.error)
+                    assert error is not None
+                    assert error.name(runtime), rule.case
+    assert all(BACKING[runtime] for runtime in Runtime)
+
+
+def test_the_releases_differ_where_users_were_hurt() -> None:
+    """RCCL's watchdog asks an old event; HIP 6.4 let it, 7.2 does not, and HIP forgets a foreign wait."""
+    query, wait = capture_rule("event-query-old"), capture_rule("wait-uncaptured-event")
+    local = CaptureMode.THREAD_LOCAL
+
+    assert query.answer(Runtime.HIP_6_4, local).outcome is Outcome.DONE
+    assert query.answer(Runtime.HIP_7_2, local).error == 900
+    assert wait.answer(Runtime.HIP_7_2, local).outcome is Outcome.LEFT_OUT
+    assert wait.answer(Runtime.CUDA, local).error == 905
+
+
+@pytest.mark.parametrize("name", ["hipEventQuery", "cudaEventQuery", "torch.cuda.Event.query"])
+def test_a_call_is_explained_by_each_of_its_names(name: str) -> None:
+    page = explain(name)
+
+    assert page.startswith("# hipEventQuery during a capture\n")
+    assert (
+        "- HIP 7.2.4: in global and thread_local mode it is refused, and the capture is lost "
+        "(hipErrorStreamCaptureUnsupported, 900); in relaxed mode it is done at once" in page
+    )
+    assert (
+        "- HIP 6.4.3 and HIP 7.2.4: in every mode it is refused, and the capture is lost (hipErrorCapturedEvent, 907)"
+        in page
+    )
+    assert "- instead: record and query events outside the captured function" in page
+
+
+def test_the_page_has_a_line_for_every_row() -> None:
+    page = table_page()
+
+    assert page.count("\n| `hip") == len(CAPTURE_RULES)
+    old = "| `hipEventQuery` | of an event recorded before the capture | done at once | 900, 900, done at once |"
+    assert old in page
+    assert "| `hipMemcpy` | to the host, on the default stream | 906 | 906 | not known |" in page
+
+
+@pytest.mark.torch
+def test_what_python_is_said_to_call_is_there() -> None:
+    import torch
+
+    for rule in CAPTURE_RULES:
+        for name in rule.torch:
+            there: Any = torch
+            for part in name.split(".")[1:]:
+                there = getattr(there, part)
+            assert callable(there)
+            assert rule in rules_of(name)

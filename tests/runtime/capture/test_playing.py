@@ -1,0 +1,248 @@
+"""The tape plays a runtime: the same function is captured on one and refused on another, as the table says."""
+
+import inspect
+import logging
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import rocsolid as rs
+from rocsolid.errors import CaptureError, UnknownNameError, UsageError
+
+pytest.importorskip("torch")
+import torch
+
+pytestmark = pytest.mark.torch
+RUNTIMES = ("hip-6.4", "hip-7.2", "cuda")
+
+
+def waits_for_the_device(x: Any) -> Any:
+    y = x * 2
+    torch.cuda.synchronize()
+    return y
+
+
+def waits_for_the_accelerator(x: Any) -> Any:
+    torch.accelerator.synchronize()
+    return x * 2
+
+
+def waits_for_its_stream(x: Any) -> Any:
+    torch.cuda.current_stream().synchronize()
+    return x * 2
+
+
+def waits_for_another_stream(x: Any) -> Any:
+    torch.cuda.default_stream().synchronize()
+    return x * 2
+
+
+def asks_its_stream(x: Any) -> Any:
+    return x * 2 if torch.cuda.current_stream().query() else x
+
+
+def asks_an_event_of_its_own(x: Any) -> Any:
+    event = torch.cuda.Event()
+    event.record()
+    event.query()
+    return x * 2
+
+
+def waits_for_an_event_of_its_own(x: Any) -> Any:
+    torch.cuda.current_stream().record_event().synchronize()
+    return x * 2
+
+
+def times_itself(x: Any) -> Any:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    y = x * 2
+    end.record()
+    start.elapsed_time(end)
+    return y
+
+
+class AsksAnOldEvent(torch.nn.Module):  # type: ignore[misc]
+    """Keeps the event of its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event: Any = None
+
+    def forward(self, x: Any) -> Any:
+        if self.event is None:
+            self.event = torch.cuda.Event()
+            self.event.record()
+        self.event.query()
+        return x * 2
+
+
+def asks_an_event_never_recorded(x: Any) -> Any:
+    torch.cuda.Event().query()
+    return x * 2
+
+
+def forks(x: Any) -> Any:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        return x * 2
+
+
+def forks_and_joins(x: Any) -> Any:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x * 2
+    torch.cuda.current_stream().wait_stream(side)
+    return y + 1
+
+
+def waits_for_foreign_work(x: Any) -> Any:
+    torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())
+    return x * 2
+
+
+def works_outside(x: Any) -> Any:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y = x * 2
+    return y + 1
+
+
+def swallows(x: Any) -> Any:
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # noqa: BLE001 - the point
+        return x
+    return x * 2
+
+
+# The function, then the reason on HIP 6.4, HIP 7.2 and CUDA; an empty one means that it is captured.
+CASES: list[tuple[Any, tuple[str, str, str]]] = [
+    (waits_for_the_device, ("host read",) * 3),
+    (waits_for_the_accelerator, ("host read",) * 3),
+    (waits_for_its_stream, ("host read",) * 3),
+    (waits_for_another_stream, ("host read", "host read", "")),  # not known of CUDA
+    (asks_its_stream, ("host read",) * 3),
+    (asks_an_event_of_its_own, ("event",) * 3),
+    (waits_for_an_event_of_its_own, ("event",) * 3),
+    (times_itself, ("event",) * 3),
+    (AsksAnOldEvent(), ("", "event", "event")),
+    (asks_an_event_never_recorded, ("", "", "")),
+    (forks, ("unjoined stream",) * 3),
+    (forks_and_joins, ("", "", "")),
+    (waits_for_foreign_work, ("", "", "foreign event")),
+    (works_outside, ("wrong answer",) * 3),  # it passes without a word, and the comparison with eager finds it
+    (swallows, ("host read",) * 3),
+]
+
+
+@pytest.mark.parametrize(("function", "reasons"), CASES, ids=lambda case: getattr(case, "__name__", None))
+def test_each_runtime_is_played(function: Any, reasons: tuple[str, ...]) -> None:
+    for runtime, reason in zip(RUNTIMES, reasons, strict=True):
+        played = rs.capture(function, backend="record", plays=runtime)
+        for value in (1.0, 2.0, 3.0):
+            expected = value * 2 + (function in (forks_and_joins, works_outside))
+            assert played(torch.full((2,), value)).tolist() == [expected] * 2
+        report = played.report()
+        assert [refusal.reason.value for refusal in report.refusals] == ([reason] if reason else []), runtime
+        assert report.replays == (0 if reason else 2), runtime
+
+
+def test_the_call_the_error_the_line_and_the_cure_are_named() -> None:
+    played = rs.capture(AsksAnOldEvent(), backend="record", plays="hip-7.2")
+    played(torch.ones(2))
+    (refusal,) = played.report().refusals
+    line = inspect.getsourcelines(AsksAnOldEvent.forward)[1] + 4
+
+    assert refusal.place == f"{__file__}:{line}"
+    assert refusal.detail == (
+        f"torch.cuda.Event.query at {__file__}:{line}: a capture on HIP 7.2.4 refuses hipEventQuery of an event recorded before "
+        "the capture (hipErrorStreamCaptureUnsupported, 900), and is lost; record and query events outside the captured "
+        "function; inside, order streams with wait_stream or wait_event"
+    )
+
+
+def test_an_error_can_be_raised() -> None:
+    played = rs.capture(forks, backend="record", plays="cuda", on_error="raise")
+
+    with pytest.raises(CaptureError, match=r"a capture on CUDA cannot end after cudaStreamWaitEvent .*Unjoined, 904"):
+        played(torch.ones(2))
+
+
+def test_a_thread_that_waits_ends_the_capture_of_another() -> None:
+    def wait() -> None:
+        with suppress(Exception):  # the thread's own trouble
+            torch.cuda.synchronize()
+
+    def lets_a_thread_wait(x: Any) -> Any:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+        return x * 2
+
+    played = rs.capture(lets_a_thread_wait, backend="record", plays="hip-7.2")
+    played(torch.ones(2))
+
+    (refusal,) = played.report().refusals
+    assert refusal.reason.value == "another thread"
+    assert "hipDeviceSynchronize from another thread (hipErrorStreamCaptureUnsupported, 900)" in refusal.detail
+
+
+def test_what_is_silently_left_out_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rocsolid"):
+        rs.capture(waits_for_foreign_work, backend="record", plays="hip-6.4")(torch.ones(2))
+
+    assert "HIP 6.4.3 lets hipStreamWaitEvent for an event of a stream outside the capture pass" in caplog.text
+
+
+@pytest.mark.parametrize(("release", "reasons"), [("2.10.0", ["runtime call"]), ("2.11.0+cpu", [])])
+def test_pinned_memory_is_refused_until_torch_asks_for_it_in_relaxed_mode(
+    monkeypatch: pytest.MonkeyPatch, release: str, reasons: list[str]
+) -> None:
+    played = rs.capture(lambda x: x.pin_memory() * 2, backend="record", plays="hip-7.2")
+    monkeypatch.setattr(torch, "__version__", release)
+    assert played(torch.ones(2)).tolist() == [2, 2]
+
+    assert [refusal.reason.value for refusal in played.report().refusals] == reasons
+
+
+def test_torch_is_as_it_was_afterwards() -> None:
+    names = ("Stream", "Event", "stream", "current_stream", "default_stream", "synchronize")
+    before = [getattr(torch.cuda, name) for name in names]
+    played = rs.capture(forks_and_joins, backend="record", plays="hip-7.2")
+    played(torch.ones(2))
+    played.warm([((torch.ones(3),), {})])
+
+    assert [getattr(torch.cuda, name) for name in names] == before
+    assert "pin_memory" not in vars(torch.Tensor)
+    assert len(played.report().graphs) == 2
+    (buffer,) = played.inputs(torch.ones(4))
+    assert buffer.shape == (4,)
+
+
+def test_without_a_runtime_nothing_is_stood_in_for() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    with pytest.raises((AssertionError, RuntimeError)):
+        rs.capture(waits_for_the_device, backend="record")(torch.ones(2))
+
+
+def test_a_method_is_played_too() -> None:
+    class Model:
+        @rs.capture(backend="record", plays="cuda")
+        def step(self, x: Any) -> Any:
+            return waits_for_the_device(x)
+
+    model: Any = Model()
+    assert model.step(torch.ones(2)).tolist() == [2, 2]
+    assert [refusal.reason.value for refusal in model.step.report().refusals] == ["host read"]
+
+
+def test_a_wrong_runtime_and_a_wrong_backend_are_told_at_once() -> None:
+    with pytest.raises(UnknownNameError, match=r"hip-7\.2"):
+        rs.capture(forks, backend="record", plays="hip-7")
+    with pytest.raises(UsageError, match="plays='cuda' goes with backend='record' alone"):
+        rs.capture(forks, plays="cuda")
