@@ -49,6 +49,8 @@ def read_traces(
 ) -> Read:
     """Read files one after another; a picture, Perfetto's and Parquet's files are made of the first.
 
+    A file of rocprofv3 that holds counters and no work becomes part of the file that holds the work, where there is one.
+
     Args:
         files: the traces.
         picture: also make the timeline of the first.
@@ -79,7 +81,9 @@ def read_traces(
                 from rocsolid.trace.timeline import timeline
 
                 pictures[str(file)] = timeline(columns)
-    found = tuple(answered)
+    from rocsolid.trace.counters import joined
+
+    found = joined(answered)
     return Read(record=TraceRecord(files=found, findings=tuple(judge_traces(found))), timelines=pictures)
 
 

@@ -199,6 +199,8 @@ class DeviceTrace:
     graph_kernel_time_ns: int
     skipped_events: int  # of the whole file
     model: str = ""
+    compute_units: int = 0  # 0 where the file does not tell
+    waves_per_unit: int = 0
     stream_count: int = 0
     set_count: int = 0
     categories: tuple[CategoryTime, ...] = ()
@@ -220,6 +222,33 @@ class CounterRow:
     counter: str
     count: int
     mean: float
+    time_ns: float | None = None  # of a dispatch while it was counted, where the file tells
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelUse:
+    """What the counters of one kernel say, mean over its dispatches; `None` where they say nothing."""
+
+    kernel: str
+    dispatches: int
+    time_ns: float | None = None
+    occupancy: float | None = None  # of the wavefronts that the chip can hold; 1 is all of them
+    l2_hit: float | None = None  # of the requests to the L2 cache
+    bytes: float | None = None  # read from memory and written to it
+    gb_per_s: float | None = None
+    of_peak: float | None = None  # of the chip's bandwidth; 1 is all of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareUse:
+    """How well kernels use the chip, as far as counters and catalogue tell; `unknown` says what they do not."""
+
+    chip: str
+    compute_units: int
+    waves_per_unit: int | None
+    peak_gb_per_s: float | None
+    kernels: tuple[KernelUse, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +269,8 @@ class TraceFile:
     graph_breaks: int = 0
     memory: tuple[MemoryUse, ...] = ()
     counters: tuple[CounterRow, ...] = ()
+    hardware: HardwareUse | None = None
+    joined: tuple[str, ...] = ()  # other files whose counters are among these
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from rocsolid.model.trace import (
     Category,
     DeviceTrace,
     Gap,
+    HardwareUse,
     KernelRow,
     MemoryUse,
     Ranks,
@@ -17,8 +18,8 @@ from rocsolid.model.trace import (
     TraceRecord,
 )
 from rocsolid.report.page import asset, finding_html, page
-from rocsolid.report.sortable import counts, share, sizes, sortable, times
-from rocsolid.report.trace_text import figures
+from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
+from rocsolid.report.trace_text import USE_HEADINGS, figures, peak_text, use_cells
 from rocsolid.report.units import percent, size, time
 
 _KEYS: Final = (
@@ -61,9 +62,13 @@ def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
     ]
     parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
     parts += [_timeline(picture)] if picture else []
+    busiest = max(file.devices, key=lambda device: device.kernel_time_ns, default=None)
+    hardware = _hardware(file.hardware, number) if file.hardware else ""
     for device in file.devices:
         offset = picture.device_ns.get(device.device, 0) if picture else 0
-        parts.append(_device(device, f"{number}-{device.device}", offset, shown=picture is not None))
+        use = hardware if device is busiest else ""
+        parts.append(_device(device, f"{number}-{device.device}", offset, use, shown=picture is not None))
+    parts += [hardware] if busiest is None else []
     parts += [_memory(use) for use in file.memory]
     parts.append(_host(file, number))
     return "\n".join(parts)
@@ -96,7 +101,7 @@ def _timeline(picture: Timeline) -> str:
 <script type="text/plain" id="timeline-data">{picture.data}</script>"""
 
 
-def _device(device: DeviceTrace, key: str, offset: int, *, shown: bool) -> str:
+def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, shown: bool) -> str:
     total = sum(row.time_ns for row in device.categories)
     categories = [
         (r.category.value, *times(r.time_ns), share(r.time_ns, total), *counts(r.count)) for r in device.categories
@@ -114,6 +119,7 @@ def _device(device: DeviceTrace, key: str, offset: int, *, shown: bool) -> str:
         sortable(f"idle-{key}", ["cause", "time", "of span", "gaps"], idle),
         "</div></div><h3>Kernels</h3>",
         _kernels(device.kernels, key, device.kernel_time_ns),
+        hardware,
     ]
     if device.gaps:
         parts += [f"<h3>Gaps{hint}</h3>", _gaps(device.gaps, key, offset)]
@@ -217,6 +223,19 @@ def _host(file: TraceFile, number: int) -> str:
         return ""
     headings = ["name", "count", "total", "p50", "longest"]
     return f"<h3>Steps, annotations and compiled regions</h3>{sortable(f'regions-{number}', headings, rows)}"
+
+
+def _hardware(use: HardwareUse, number: int) -> str:
+    """Counters as shares of what the chip can do; a cell that nobody counted sorts below all others."""
+    sorts = ("dispatches", "time_ns", "occupancy", "l2_hit", "bytes", "gb_per_s", "of_peak")
+    rows: list[list[Cell]] = []
+    for kernel in use.kernels:
+        known = [getattr(kernel, name) for name in sorts]
+        cells = [(text, -1.0 if v is None else float(v)) for text, v in zip(use_cells(kernel), known, strict=True)]
+        rows.append([kernel.kernel, *cells])
+    said = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (peak_text(use), *use.unknown) if text)
+    table = sortable(f"hardware-{number}", ["kernel", *USE_HEADINGS[1:]], rows)
+    return f"<h3>Use of the chip by kernel <span class='faint'>from hardware counters</span></h3>{said}{table}"
 
 
 def _memory(use: MemoryUse) -> str:

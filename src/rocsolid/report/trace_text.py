@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from rocsolid.catalog.counters import METERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     Change,
     DeviceTrace,
     FigureChange,
+    HardwareUse,
     KernelChange,
+    KernelUse,
     Ranks,
     TraceDifference,
     TraceFile,
@@ -42,13 +45,14 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     aside = sum(file.set_aside.values())
     counted = f"{file.events:,} events read, {aside:,} of them set aside, {file.skipped_events:,} skipped as broken"
     lines = [terminal.paint(f"{file.file} · {file.producer}{rank}", "bold"), terminal.paint(counted, "dim")]
+    lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.joined]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
     if not file.devices:
         lines.append("no work of any device in this trace")
     yield "\n".join(lines)
     for device in file.devices:
         yield from _device(device, terminal, rows=_ROWS * 4 if verbose else _ROWS)
-    yield from _host(file, terminal, rows=_ROWS * 4 if verbose else 6)
+    yield from _host(file, terminal, verbose=verbose)
 
 
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
@@ -65,7 +69,9 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
     if device.kernels:
         yield _kernels(device, terminal, rows=rows)
-        yield "\n".join(_origins(device, terminal, rows=min(rows, 6)))
+        origins = list(_origins(device, terminal, rows=min(rows, 6)))
+        if origins:
+            yield "\n".join(origins)
     if device.copies:
         yield _copies(device, terminal)
     if device.graphs:
@@ -167,7 +173,8 @@ def _origins(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[
             yield terminal.wrap(terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.name, 40)}: ")
 
 
-def _host(file: TraceFile, terminal: Terminal, *, rows: int) -> Iterator[str]:
+def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
+    rows = _ROWS * 4 if verbose else 6
     if file.steps:
         yield _table(terminal, "steps", ("", "time"), [(r.name, time(r.total_ns)) for r in file.steps[:rows]])
     if file.regions:
@@ -182,18 +189,56 @@ def _host(file: TraceFile, terminal: Terminal, *, rows: int) -> Iterator[str]:
         )
     if file.graph_breaks:
         yield f"{file.graph_breaks} graph breaks or recompiles: {file.graph_breaks + 1} compiled regions"
-    if file.counters:
+    if file.hardware:
+        yield _hardware(file.hardware, terminal, rows=rows * 2)
+    counters = [r for r in file.counters if verbose or r.counter not in METERS]
+    if counters:
         yield _table(
             terminal,
             "hardware counters",
             ("", "counter", "dispatches", "mean"),
-            [
-                (short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}")
-                for r in file.counters[: rows * 4]
-            ],
+            [(short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}") for r in counters[: rows * 4]],
         )
     for use in file.memory:
         yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
+
+
+def _hardware(use: HardwareUse, terminal: Terminal, *, rows: int) -> str:
+    width = max(24, terminal.width - 74)
+    cells = [(short_name(u.kernel, width), *use_cells(u)) for u in use.kernels[:rows]]
+    table = _table(terminal, "use of the chip by kernel, from hardware counters", USE_HEADINGS, cells)
+    more = [peak_text(use), *use.unknown]
+    return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in more if text)])
+
+
+USE_HEADINGS: Final = ("", "dispatches", "mean", "occupancy", "L2 hits", "moved", "GB/s", "of peak")
+
+
+def use_cells(use: KernelUse) -> tuple[str, ...]:
+    """The figures of a kernel; a question mark for what nobody counted."""
+    return (
+        f"{use.dispatches:,}",
+        "?" if use.time_ns is None else time(use.time_ns),
+        _share(use.occupancy),
+        _share(use.l2_hit),
+        "?" if use.bytes is None else size(use.bytes),
+        "?" if use.gb_per_s is None else f"{use.gb_per_s:,.0f}",
+        _share(use.of_peak),
+    )
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else percent(value, 1)
+
+
+def peak_text(use: HardwareUse) -> str:
+    """What the figures are held against."""
+    parts = [
+        f"{use.peak_gb_per_s:,.1f} GB/s to and from memory" if use.peak_gb_per_s else "",
+        f"{use.waves_per_unit} wavefronts a compute unit" if use.waves_per_unit else "",
+    ]
+    said = " and ".join(filter(None, parts))
+    return f"peak of {use.chip}: {said}" if said and use.chip else ""
 
 
 def _ranks(ranks: Ranks, terminal: Terminal) -> str:
