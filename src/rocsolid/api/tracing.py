@@ -1,12 +1,12 @@
 """Where the time goes: profiler files in, answers and advice out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.model.codec import decode, loads
-from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceDifference, TraceFile, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, Flame, Timeline, TraceDifference, TraceFile, TraceRecord
 from rocsolid.rules.tracing import judge_traces
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_traces(
 
     Args:
         files: the traces.
-        picture: also make the timeline of the first.
+        picture: also make the timeline of the first, and the flame view where it holds Python functions.
         stacks: look for the lines of Python that launched the hottest kernels, in a second pass.
         perfetto: where to write a trace for Perfetto.
         parquet: the folder for Parquet files.
@@ -70,21 +70,37 @@ def read_traces(
     for number, file in enumerate(files):
         columns = read_trace(file)
         answers = answer(file, columns)
-        if stacks:
-            from rocsolid.trace.stacks import with_places
-
-            answers = with_places(file, columns, answers)
+        drawn = picture and number == 0
+        flame = None
+        if stacks or drawn:
+            answers, flame = _second_pass(file, columns, answers, flame=drawn)
         answered.append(answers)
         if number == 0:
             _extras(columns, answers, perfetto=perfetto, parquet=parquet)
-            if picture:
-                from rocsolid.trace.timeline import timeline
+        if drawn:
+            from rocsolid.trace.timeline import timeline
 
-                pictures[str(file)] = timeline(columns)
+            pictures[str(file)] = replace(timeline(columns), flame=flame)
     from rocsolid.trace.counters import joined
 
     found = joined(answered)
     return Read(record=TraceRecord(files=found, findings=tuple(judge_traces(found))), timelines=pictures)
+
+
+def _second_pass(file: Path, columns: "Columns", answers: TraceFile, *, flame: bool) -> tuple[TraceFile, Flame | None]:
+    """What only the Python functions of a trace tell: the line behind each hot kernel, and the host's stacks."""
+    from rocsolid.trace.flame import FlameBuilder
+    from rocsolid.trace.frames import has_frames, read_frames
+    from rocsolid.trace.stacks import places
+
+    if not has_frames(columns):
+        return answers, None
+    looking, builder = places(columns, answers), FlameBuilder()
+    for frames in read_frames(file):
+        looking.take(frames)
+        if flame:
+            builder.take(frames)
+    return looking.answers(answers), builder.flame(columns) if flame else None
 
 
 def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, parquet: Path | None) -> None:

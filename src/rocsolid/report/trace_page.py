@@ -17,6 +17,7 @@ from rocsolid.model.trace import (
     TraceFile,
     TraceRecord,
 )
+from rocsolid.report.flame_page import flame_html
 from rocsolid.report.page import asset, finding_html, page
 from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
 from rocsolid.report.trace_text import USE_HEADINGS, figures, peak_text, use_cells
@@ -39,6 +40,8 @@ def trace_html(record: TraceRecord, timelines: Mapping[str, Timeline] | None = N
         parts.append(_file(file, number, picture if number == 0 else None))
     if timelines:
         parts.append(f"<script>\n{asset('trace.js')}</script>")
+    if any(picture.flame for picture in (timelines or {}).values()):
+        parts.append(f"<script>\n{asset('flame.js')}</script>")
     return page("Where the time goes", " · ".join(file.file for file in record.files), "\n".join(parts))
 
 
@@ -62,6 +65,7 @@ def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
     ]
     parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
     parts += [_timeline(picture)] if picture else []
+    parts += [flame_html(picture.flame)] if picture and picture.flame else []
     busiest = max(file.devices, key=lambda device: device.kernel_time_ns, default=None)
     hardware = _hardware(file.hardware, number) if file.hardware else ""
     for device in file.devices:

@@ -85,7 +85,7 @@ class Columns:
     producer: str
     names: tuple[str, ...]
     shapes: tuple[str, ...]
-    threads: tuple[str, ...]
+    threads: tuple[str, ...]  # ids; names of threads may stand in another part of the file
     device: DeviceEvents
     calls: HostEvents
     ops: HostEvents
@@ -95,6 +95,7 @@ class Columns:
     skipped: int
     set_aside: Mapping[str, int] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
+    thread_names: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Mapping[str, Tally]] = field(default_factory=dict)  # by kernel and name
 
