@@ -12,7 +12,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.tracing import read_traces
-from rocsolid.model.trace import Flame
+from rocsolid.model.picture import Flame
 from rocsolid.trace import flame as flames
 from rocsolid.trace.kineto import Share, read_kineto
 from rocsolid.trace.layout import find_events, first_border, sniff

@@ -10,8 +10,9 @@ from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakRepo
 from rocsolid.model.finding import Finding
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
+from rocsolid.model.picture import Timeline
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
-from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
 
 if TYPE_CHECKING:
     from rocsolid.report.terminal import Terminal

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rocsolid.model.compile_log import GraphBreak
 from rocsolid.model.finding import Finding
 
 TRACE_SCHEMA = "rocsolid/trace/1"
@@ -161,6 +162,21 @@ class Region:
     p50_ns: int
     shortest_ns: int
     longest_ns: int
+    function: str = ""  # of a compiled region, where a log of the compiler was read beside the trace
+    place: str = ""  # file:line
+    why: str = ""  # why it is a region of its own, or was compiled again
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileJoin:
+    """What a log of the compiler (TORCH_TRACE) adds to a trace."""
+
+    source: str
+    torch: str
+    matched: int  # compiled regions whose function and line it tells
+    unmatched: tuple[str, ...] = ()  # regions of the trace that it does not know
+    breaks: tuple[GraphBreak, ...] = ()  # of functions that the trace shows
+    other_breaks: int = 0  # of functions that it does not show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,59 +286,8 @@ class TraceFile:
     memory: tuple[MemoryUse, ...] = ()
     counters: tuple[CounterRow, ...] = ()
     hardware: HardwareUse | None = None
+    compiles: CompileJoin | None = None
     joined: tuple[str, ...] = ()  # other files whose counters are among these
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lane:
-    """One row of the picture."""
-
-    label: str
-    kind: str  # device, copy or host
-    depth: int
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrameRow:
-    """All calls of one Python function."""
-
-    name: str
-    count: int
-    total_ns: int  # one that calls itself counts once
-    self_ns: int
-    device_ns: int  # of work that was launched below it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flame:
-    """Host stacks as a tree: node by node its name, parent and weights; roots are threads."""
-
-    names: tuple[str, ...]
-    name: tuple[int, ...]
-    parent: tuple[int, ...]  # -1 for a thread; always before its children
-    host_ns: tuple[int, ...]
-    device_ns: tuple[int, ...]
-    count: tuple[int, ...]
-    rows: tuple[FrameRow, ...] = ()
-    left_out: int = 0  # calls, the shortest, when there were too many
-    pruned: int = 0  # nodes too light to draw
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """A picture of a trace; `data` holds, lane by lane, steps between starts, lengths and names, packed."""
-
-    data: str
-    unit_ns: int
-    span_ns: int
-    origin_ns: int
-    names: tuple[str, ...]
-    categories: tuple[int, ...]  # by name, numbers of `Category`
-    lanes: tuple[Lane, ...]
-    left_out: int = 0
-    device_ns: Mapping[str, int] = field(default_factory=dict)  # where each device's first event stands
-    flame: Flame | None = None
 
 
 class Change(Enum):

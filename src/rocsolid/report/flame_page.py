@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from rocsolid.model.trace import Flame
+from rocsolid.model.picture import Flame
 from rocsolid.report.sortable import counts, sortable, times
 
 _KEYS: Final = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from rocsolid.model.picture import Timeline
 from rocsolid.model.trace import (
     Category,
     DeviceTrace,
@@ -13,14 +14,13 @@ from rocsolid.model.trace import (
     KernelRow,
     MemoryUse,
     Ranks,
-    Timeline,
     TraceFile,
     TraceRecord,
 )
 from rocsolid.report.flame_page import flame_html
 from rocsolid.report.page import asset, finding_html, page
 from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
-from rocsolid.report.trace_text import USE_HEADINGS, figures, peak_text, use_cells
+from rocsolid.report.trace_text import USE_HEADINGS, figures, join_notes, peak_text, use_cells
 from rocsolid.report.units import percent, size, time
 
 _KEYS: Final = (
@@ -220,13 +220,22 @@ def _small_tables(device: DeviceTrace, key: str) -> str:
 
 
 def _host(file: TraceFile, number: int) -> str:
+    join = file.compiles
     rows = [
-        (r.name, *counts(r.count), *times(r.total_ns, r.p50_ns, r.longest_ns)) for r in (*file.steps, *file.regions)
+        (
+            r.name,
+            *((r.function, r.place, r.why) if join else ()),
+            *counts(r.count),
+            *times(r.total_ns, r.p50_ns, r.longest_ns),
+        )
+        for r in (*file.steps, *file.regions)
     ]
     if not rows:
         return ""
-    headings = ["name", "count", "total", "p50", "longest"]
-    return f"<h3>Steps, annotations and compiled regions</h3>{sortable(f'regions-{number}', headings, rows)}"
+    headings = ["name", *(("function", "line", "why") if join else ()), "count", "total", "p50", "longest"]
+    notes = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (join_notes(join) if join else ()))
+    table = sortable(f"regions-{number}", headings, rows)
+    return f"<h3>Steps, annotations and compiled regions</h3>{notes}{table}"
 
 
 def _hardware(use: HardwareUse, number: int) -> str:

@@ -7,6 +7,7 @@ from rocsolid.catalog.counters import METERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     Change,
+    CompileJoin,
     DeviceTrace,
     FigureChange,
     HardwareUse,
@@ -189,6 +190,8 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         )
     if file.graph_breaks:
         yield f"{file.graph_breaks} graph breaks or recompiles: {file.graph_breaks + 1} compiled regions"
+    if file.compiles:
+        yield "\n".join(_compiles(file, file.compiles, terminal))
     if file.hardware:
         yield _hardware(file.hardware, terminal, rows=rows * 2)
     counters = [r for r in file.counters if verbose or r.counter not in METERS]
@@ -201,6 +204,30 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         )
     for use in file.memory:
         yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
+
+
+def _compiles(file: TraceFile, join: CompileJoin, terminal: Terminal) -> Iterator[str]:
+    """Where each compiled region comes from."""
+    yield terminal.paint(f"compiled regions by the user's line, from {join.source}", "bold")
+    for region in file.regions:
+        if region.function:
+            said = f"{region.function} at {region.place}" + (f"; {region.why}" if region.why else "")
+            first = f"  {short_name(region.name, 40)}  {time(region.total_ns)}  "
+            yield terminal.wrap(said, indent="      ", first=first)
+    for text in join_notes(join):
+        yield terminal.paint(terminal.wrap(text, indent="  "), "dim")
+
+
+def join_notes(join: CompileJoin) -> Iterator[str]:
+    """What the log does not tell, or tells of other functions."""
+    if join.unmatched and not join.matched:
+        yield f"the log knows none of the {len(join.unmatched)} compiled regions: it is of another run"
+    elif join.unmatched:
+        yield f"the log does not know {len(join.unmatched)} of the compiled regions: {', '.join(join.unmatched[:5])}"
+    elif not join.matched:
+        yield "the trace shows no compiled region"
+    if join.other_breaks:
+        yield f"{join.other_breaks} more graph breaks of the log are in functions that the trace does not show"
 
 
 def _hardware(use: HardwareUse, terminal: Terminal, *, rows: int) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.model.trace import Flame, FrameRow
+from rocsolid.model.picture import Flame, FrameRow
 from rocsolid.trace.columns import Column, Columns
 from rocsolid.trace.frames import Frames, longest
 from rocsolid.trace.gather import Words

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.model.trace import Category, Lane, Timeline
+from rocsolid.model.picture import Lane, Timeline
+from rocsolid.model.trace import Category
 from rocsolid.trace.categories import category
 from rocsolid.trace.columns import Column, Columns, Kind
 
