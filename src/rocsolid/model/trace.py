@@ -73,6 +73,7 @@ class IdleTime:
     cause: Cause
     gap_count: int
     time_ns: int
+    capture_ns: int = 0  # the part of it in which a graph was being captured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +190,17 @@ class CollectiveTime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Captures:
+    """Graphs that were captured while the trace was taken; a launch that is recorded brings no work to a device."""
+
+    count: int = 0
+    time_ns: int = 0  # union over threads, on the host
+    recorded_launches: int = 0  # within captures, without work on any device
+    silent_launches: int = 0  # anywhere, without work on any device
+    launches: int = 0  # calls that launch a kernel
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryUse:
     """The allocator's curve, thinned out: at which ns since the first report, how many bytes."""
 
@@ -283,6 +295,7 @@ class TraceFile:
     steps: tuple[Region, ...] = ()
     regions: tuple[Region, ...] = ()
     graph_breaks: int = 0
+    captures: Captures = Captures()
     memory: tuple[MemoryUse, ...] = ()
     counters: tuple[CounterRow, ...] = ()
     hardware: HardwareUse | None = None

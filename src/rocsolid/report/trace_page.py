@@ -20,7 +20,7 @@ from rocsolid.model.trace import (
 from rocsolid.report.flame_page import flame_html
 from rocsolid.report.page import asset, finding_html, page
 from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
-from rocsolid.report.trace_text import USE_HEADINGS, figures, join_notes, peak_text, use_cells
+from rocsolid.report.trace_text import USE_HEADINGS, captures_text, figures, join_notes, peak_text, use_cells
 from rocsolid.report.units import percent, size, time
 
 _KEYS: Final = (
@@ -63,6 +63,8 @@ def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
         f"<h2>{escape(file.file)}<span class='faint'>{escape(rank)}</span></h2>",
         f"<p class='faint'>{counted}</p>",
     ]
+    captured = captures_text(file.captures)
+    parts += [f"<p>{escape(captured)}</p>"] if captured else []
     parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
     parts += [_timeline(picture)] if picture else []
     parts += [flame_html(picture.flame)] if picture and picture.flame else []

@@ -6,6 +6,7 @@ from typing import Final
 from rocsolid.catalog.counters import METERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
+    Captures,
     Change,
     CompileJoin,
     DeviceTrace,
@@ -48,6 +49,8 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     lines = [terminal.paint(f"{file.file} · {file.producer}{rank}", "bold"), terminal.paint(counted, "dim")]
     lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.joined]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
+    captured = captures_text(file.captures)
+    lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
         lines.append("no work of any device in this trace")
     yield "\n".join(lines)
@@ -204,6 +207,15 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         )
     for use in file.memory:
         yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
+
+
+def captures_text(captures: Captures) -> str:
+    """What was captured while the trace was taken; nothing when nothing was."""
+    if not captures.count:
+        return ""
+    graphs = "a graph was" if captures.count == 1 else f"{captures.count} graphs were"
+    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded instead of run"
+    return f"{graphs} captured in {time(captures.time_ns)} on the host; {recorded}"
 
 
 def _compiles(file: TraceFile, join: CompileJoin, terminal: Terminal) -> Iterator[str]:

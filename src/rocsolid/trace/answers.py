@@ -8,6 +8,7 @@ import numpy as np
 
 from rocsolid.model.trace import DeviceTrace, TraceFile
 from rocsolid.trace import host, kernels
+from rocsolid.trace.captures import Capturing, captures
 from rocsolid.trace.columns import Column, Columns, Kind, rows
 from rocsolid.trace.counters import counter_rows, hardware_use, kernel_times, seen_device
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
@@ -19,6 +20,7 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
     """Everything we know about a file."""
     links = link(columns)
     operator = launching_operators(columns, links)
+    capturing = captures(columns, links)
     present = np.unique(columns.device.device)
     found = TraceFile(
         file=str(file),
@@ -29,10 +31,11 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
         damage=(*columns.damage, *clock_jumps(columns)),
         rank=_rank(columns),
         platform=_platform(columns),
-        devices=tuple(_device(columns, int(d), links, operator, alone=len(present) == 1) for d in present),
+        devices=tuple(_device(columns, int(d), links, operator, capturing, alone=len(present) == 1) for d in present),
         steps=host.steps(columns),
         regions=host.regions(columns),
         graph_breaks=host.graph_breaks(columns),
+        captures=capturing.answers,
         memory=host.memory_use(columns),
         counters=counter_rows(columns),
     )
@@ -40,7 +43,9 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
     return replace(found, hardware=use) if use else found
 
 
-def _device(columns: Columns, number: int, links: Links, operators: Column, *, alone: bool) -> DeviceTrace:
+def _device(
+    columns: Columns, number: int, links: Links, operators: Column, capturing: Capturing, *, alone: bool
+) -> DeviceTrace:
     which = np.flatnonzero(columns.device.device == number)
     device = rows(columns.device, which)
     operator = operators[which]
@@ -69,7 +74,7 @@ def _device(columns: Columns, number: int, links: Links, operators: Column, *, a
         set_count=int((device.kind == Kind.SET).sum()),
         categories=kernels.category_times(columns, device),
         kernels=kernels.kernel_rows(columns, device, links.in_graph[which], operator),
-        idle=idle_times(gaps),
+        idle=idle_times(gaps, capturing),
         gaps=largest_gaps(columns, device, gaps, links, operator),
         copies=kernels.copy_rows(columns, device),
         graphs=host.graph_rows(columns, device, links.in_graph[which], links),
