@@ -15,6 +15,7 @@ from rocsolid.trace.linking import link
 MOST_FRAMES: Final = 1_000_000
 MOST_NODES: Final = 20_000
 _ROWS: Final = 200
+_SPELLED: Final = 100_000
 # An address would make every object a function of its own, and a number every layer.
 _OWN: Final = re.compile(r" at 0x[0-9a-fA-F]+|(?<=^nn\.Module: )(.*)_\d+$")
 
@@ -24,6 +25,7 @@ class FlameBuilder:
     """Takes frames piece by piece; of too many it keeps the longest."""
 
     names: Words = field(default_factory=Words)
+    spelled: dict[str, int] = field(default_factory=dict)
     threads: Words = field(default_factory=Words)
     parts: list[tuple[Column, Column, Column, Column]] = field(default_factory=list)
     held: int = 0
@@ -31,7 +33,12 @@ class FlameBuilder:
 
     def take(self, frames: Frames) -> None:
         """Some more frames."""
-        names = np.array([self.names[_common(name)] for name in frames.names], dtype=np.int32)
+        if len(self.spelled) > _SPELLED:  # every address is a spelling of its own
+            self.spelled.clear()
+        spelled = self.spelled
+        for name in set(frames.names).difference(spelled):
+            spelled[name] = self.names[_common(name)]
+        names = np.array([spelled[name] for name in frames.names], dtype=np.int32)
         threads = np.array([self.threads[thread] for thread in frames.threads], dtype=np.int32)
         self.parts.append((frames.start, frames.end, names, threads))
         self.held += len(names)
@@ -118,6 +125,7 @@ class _Tree:
         until = [2**63]
         moments, work = (column.tolist() for column in launches)
         following = 0
+        host, count, known = self.host, self.count, self.known
         for begun, ended, called in zip(start.tolist(), end.tolist(), name.tolist(), strict=True):
             while following < len(moments) and moments[following] < begun:
                 self._launch(stack, until, moments[following], work[following])
@@ -125,11 +133,13 @@ class _Tree:
             while until[-1] <= begun:
                 until.pop()
                 stack.pop()
-            node = self.node(stack[-1], called)
-            self.host[node] += ended - begun
-            self.count[node] += 1
+            node = known.get((stack[-1], called), -1)
+            if node < 0:
+                node = self.node(stack[-1], called)
+            host[node] += ended - begun
+            count[node] += 1
             if len(stack) == 1:
-                self.host[root] += ended - begun
+                host[root] += ended - begun
             stack.append(node)
             until.append(ended)
         for moment, amount in zip(moments[following:], work[following:], strict=True):
