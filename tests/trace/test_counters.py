@@ -87,6 +87,15 @@ def test_counters_alone_become_part_of_the_one_trace_with_work(tmp_path: Path) -
     assert len(twice.record.files) == 3  # nobody can say whose counters they are
 
 
+def test_counters_of_another_program_or_chip_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "trace_kernel_trace.csv").write_text(ROCM7.replace("attn_fwd", "other"))
+    counters = counted(tmp_path, OLD, VALUES)
+    assert len(read_traces([tmp_path / "trace_kernel_trace.csv", counters]).record.files) == 2
+    (tmp_path / "trace_kernel_trace.csv").write_text(ROCM7)
+    (tmp_path / "trace_agent_info.csv").write_text(AGENTS + '4,"GPU",256,32,"gfx950","AMD Instinct MI350X"\n')
+    assert len(read_traces([tmp_path / "trace_kernel_trace.csv", counters]).record.files) == 2
+
+
 @pytest.mark.parametrize(
     ("product", "said"),
     [
@@ -111,14 +120,16 @@ def test_what_the_catalogue_does_not_know_is_said_and_not_guessed(tmp_path: Path
 
 
 def test_a_figure_nobody_counted_is_a_question_mark(tmp_path: Path) -> None:
-    file = counted(tmp_path, NEW, {"FETCH_SIZE": 3000, "SQ_WAVES": 64})
+    nothing = run_cli("trace", str(counted(tmp_path, NEW, {"SQ_WAVES": 64})))
+    assert "use of the chip by kernel, from hardware counters\n  the occupancy is unknown" in nothing.out
+    file = counted(tmp_path, NEW, {"FETCH_SIZE": 3000, "L2CacheHit": 80})
     use = hardware(read(file))
     ran = run_cli("trace", str(file))
 
-    assert (use.kernels[0].bytes, use.kernels[0].occupancy, use.kernels[0].l2_hit) == (None, None, None)
+    assert (use.kernels[0].bytes, use.kernels[0].occupancy, use.kernels[0].l2_hit) == (None, None, 0.8)
     assert "the bandwidth is unknown: it needs FETCH_SIZE and WRITE_SIZE, which were not counted" in use.unknown
     assert "the occupancy is unknown: it needs OccupancyPercent" in ran.out.replace("\n  ", " ")
-    assert "attn_fwd(a, b)           2  800 ns          ?        ?      ?     ?        ?" in ran.out
+    assert "attn_fwd(a, b)           2  800 ns          ?   80.0 %      ?     ?        ?" in ran.out
 
 
 def test_waves_a_unit_become_occupancy_by_what_the_device_holds(tmp_path: Path) -> None:

@@ -245,8 +245,10 @@ def join_notes(join: CompileJoin) -> Iterator[str]:
 def _hardware(use: HardwareUse, terminal: Terminal, *, rows: int) -> str:
     width = max(24, terminal.width - 74)
     cells = [(short_name(u.kernel, width), *use_cells(u)) for u in use.kernels[:rows]]
-    table = _table(terminal, "use of the chip by kernel, from hardware counters", USE_HEADINGS, cells)
-    more = [peak_text(use), *use.unknown]
+    title = "use of the chip by kernel, from hardware counters"
+    told = any(value is not None for u in use.kernels for value in (u.occupancy, u.l2_hit, u.bytes))
+    table = _table(terminal, title, USE_HEADINGS, cells) if told else terminal.paint(title, "bold")
+    more = [peak_text(use) if told else "", *use.unknown]
     return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in more if text)])
 
 

@@ -161,13 +161,25 @@ def kernel_times(file: TraceFile) -> dict[str, float]:
     return {_bare(row.name): row.mean_ns for row in busiest.kernels} if busiest else {}
 
 
+def _of_the_same(counted: TraceFile, main: TraceFile) -> bool:
+    """Whether counters can be those of a trace: of its kernels, and of a chip of its kind."""
+    names = {_bare(row.name) for device in main.devices for row in device.kernels}
+    if not any(_bare(row.kernel) in names for row in counted.counters):
+        return False
+    chip = counted.hardware.chip if counted.hardware else ""
+    models = {device.model for device in main.devices} - {""}
+    return not chip or not models or chip in models
+
+
 def joined(files: Sequence[TraceFile]) -> tuple[TraceFile, ...]:
     """Files that hold counters and no work become part of the one that holds the work, where there is just one."""
-    counted = [f for f in files if f.counters and not f.devices]
     working = [f for f in files if f.devices]
-    if not counted or len(working) != 1 or not working[0].producer.startswith("rocp"):
+    if len(working) != 1 or not working[0].producer.startswith("rocp"):
         return tuple(files)
     (main,) = working
+    counted = [f for f in files if not f.devices and _of_the_same(f, main)]
+    if not counted:
+        return tuple(files)
     rows = (*main.counters, *(row for f in counted for row in f.counters))
     known = [f.hardware for f in (*counted, main) if f.hardware and f.hardware.chip]
     busiest = max(main.devices, key=lambda device: device.kernel_time_ns)
