@@ -15,6 +15,8 @@ from typing import Any
 
 import rocsolid
 from rocsolid.catalog.breaks import BREAKS
+from rocsolid.catalog.cards import CARDS
+from rocsolid.catalog.counters import METERS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
 from rocsolid.catalog.recompiles import RECOMPILES
@@ -95,6 +97,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/command-line.md", command_line()
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
+    yield "generated/chips.md", chips()
 
 
 def first(page: str) -> str:
@@ -208,6 +211,32 @@ def graph_breaks() -> str:
     lines += ["## Why functions are compiled again", ""]
     lines += [line for cure in RECOMPILES for line in cure_lines(cure)]
     return "\n".join(lines)
+
+
+def chips() -> str:
+    """What counters are held against: peaks of chips, and what each counter means."""
+    lines = [
+        "# Chips and counters",
+        "",
+        "What `rocsolid trace` holds the hardware counters of rocprofv3 against.",
+        "A chip that is not listed has no peak: its figures are shown without one.",
+        "Bandwidths are what the vendor computes from bus and clock; we measured none.",
+        "Of a card with two dies each die is a device, with half of the card's memory.",
+        "",
+        "| Chip | Target | Memory, GB/s | Compute units | Wavefronts a unit |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {c.name} | {c.arch} | {c.memory_gb_per_s:,.1f} | {c.compute_units} | {c.waves_per_unit or 'unknown'} |"
+        for c in CARDS
+    ]
+    evidence = {str(e): e for chip in CARDS for e in chip.evidence}
+    lines += ["", "## Where the figures are from", "", *evidence_list(tuple(evidence.values())), ""]
+    lines += ["## Counters", "", "| Counter | Gives | Meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].says} |" for m in METERS.values()
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def cure_lines(cure: Cure) -> Iterator[str]:

@@ -178,3 +178,68 @@ def test_names_cannot_become_markup(tmp_path: Path) -> None:
 
     assert "<script>alert" not in html
     assert "http" not in html.replace("http://www.w3.org", "")
+
+
+@pytest.fixture
+def flame(page: "Page", tmp_path: Path) -> Iterator["Page"]:
+    from tests.trace.data import LAYOUTS
+    from tests.trace.test_flame import STEPS
+
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](STEPS))
+    run_cli("trace", str(tmp_path / "t.json"), "--output", "html", "--out", str(tmp_path / "t.html"))
+    browser = page.context.browser
+    assert browser
+    opened = browser.new_page(viewport={"width": 1300, "height": 900})
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.goto((tmp_path / "t.html").as_uri())
+    opened.wait_for_selector("#flame[data-ready]")
+    yield opened
+    assert problems == []
+    opened.close()
+
+
+def test_the_flame_view_walks_zooms_and_searches_by_keyboard(flame: "Page") -> None:
+    canvas, box, detail = flame.locator("#flame canvas"), flame.locator("#flame"), flame.locator("#flame-detail")
+    canvas.focus()
+    for _ in range(3):
+        flame.keyboard.press("ArrowDown")
+    assert detail.inner_text().startswith(
+        "nn.Module: Linear\n50.00 µs on the host in 2 calls · 12.00 µs of device time"
+    )
+    flame.keyboard.press("Enter")
+    assert box.get_attribute("data-top") == "nn.Module: Linear"
+    flame.keyboard.press("ArrowUp")
+    assert "train.py(10): step" in detail.inner_text()
+    flame.keyboard.press("Escape")
+    assert box.get_attribute("data-top") == ""
+    flame.keyboard.press("/")
+    flame.keyboard.type("linear")
+    flame.wait_for_function("document.getElementById('flame-found').value !== ''")
+    assert flame.locator("#flame-found").inner_text() == "50.00 µs, 38.5 %"  # of both threads, the built-in not twice
+
+
+def test_the_flame_view_zooms_on_a_click_and_weighs_by_device_time(flame: "Page") -> None:
+    box = flame.locator("#flame")
+    place = flame.locator("#flame canvas").bounding_box()
+    assert place
+    flame.mouse.click(place["x"] + 20, place["y"] + 2 * 18 + 9)
+    assert box.get_attribute("data-top") == "nn.Module: Linear"
+    flame.get_by_role("button", name="show all stacks").click()
+    flame.get_by_label("wide by").select_option("device")
+    settle(flame)
+    assert box.get_attribute("data-weight") == "device"
+    assert box.get_attribute("data-drawn") == "5"  # the loader launched nothing, and has no box
+    flame.mouse.click(place["x"] + place["width"] - 10, place["y"] + 9)
+    assert box.get_attribute("data-top") == "thread 1/3: no Python frames"
+
+
+def test_names_of_frames_cannot_become_markup(tmp_path: Path) -> None:
+    from tests.trace.data import LAYOUTS
+    from tests.trace.test_flame import frame
+
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"]([frame("</script><script>alert(1)</script>", "1.000", "2.000")]))
+    html = run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
+
+    assert "Host stacks by Python frame" in html
+    assert "<script>alert" not in html

@@ -30,6 +30,12 @@ def broken():
 """
 
 
+PLAIN = """
+def build():
+    return (lambda: None), (), {}
+"""
+
+
 def a_rank(folder: Path, rank: int, compute: str) -> Path:
     events: list[Event] = [
         kernel("10.000", compute, 1),
@@ -193,8 +199,16 @@ options, command = sys.argv[1:at], sys.argv[at + 1:]
 if subprocess.run(command).returncode: sys.exit(7)
 folder, name = pathlib.Path(options[options.index("-d") + 1]), options[options.index("-o") + 1]
 if "--pmc" in options:
-    text = '"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\\n1,4,"k","SQ_WAVES",64\\n'
+    asked = options[options.index("--pmc") + 1:options.index("--output-format")]
+    if "TCC_HIT_sum" in asked:
+        print("Request exceeds the capabilities of the hardware to collect")
+        sys.exit(1)
+    values = {{"OccupancyPercent": 50, "L2CacheHit": 75, "FETCH_SIZE": 96, "WRITE_SIZE": 32}}
+    text = '"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\\n'
+    text += "".join('1,4,"k","%s",%s\\n' % (counter, values.get(counter, 64)) for counter in asked)
     (folder / (name + "_counter_collection.csv")).write_text(text)
+    agents = '"Node_Id","Agent_Type","Product_Name","Cu_Count","Max_Waves_Per_Cu"\\n4,"GPU","AMD Instinct MI300X",304,32\\n'
+    (folder / (name + "_agent_info.csv")).write_text(agents)
 else:
     record = {{"start_timestamp": 100, "end_timestamp": 300, "dispatch_info": {{"kernel_id": 1, "agent_id": {{"handle": 2}}}}}}
     symbols = [{{"kernel_id": 1, "formatted_kernel_name": "k"}}]
@@ -203,22 +217,49 @@ else:
 """
 
 
-@pytest.mark.torch
-def test_rocprof_is_driven_and_its_files_are_read(tmp_path: Path) -> None:
-    """Against a stand-in that runs the command and writes what the real tool would."""
-    (tmp_path / "w.py").write_text(WORKLOAD)
-    tool = tmp_path / "bin/rocprofv3"
+def with_tool(folder: Path) -> dict[str, str]:
+    """An environment in which the stand-in is found."""
+    tool = folder / "bin/rocprofv3"
     tool.parent.mkdir()
     tool.write_text(TOOL.format(python=sys.executable))
     tool.chmod(0o755)
-    env = clean_environ(PATH=f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    return clean_environ(PATH=f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_rocprof_is_driven_and_its_files_are_read(tmp_path: Path) -> None:
+    """Against a stand-in that runs the command and writes what the real tool would."""
+    (tmp_path / "w.py").write_text(PLAIN)
+    env = with_tool(tmp_path)
     options = ["--trace", str(tmp_path / "trace.json.gz"), "--rocprof", "--counter", "SQ_WAVES", "--output", "json"]
     ran = run_cli("profile", f"{tmp_path}/w.py:build", *options, env=env)
 
     assert ran.code == 0, ran.err
-    first, second = ran.json()["files"]
-    assert first["devices"][0]["kernel_time_ns"] == 200
-    assert second["counters"] == [{"kernel": "k", "counter": "SQ_WAVES", "count": 1, "mean": 64.0}]
+    (file,) = ran.json()["files"]
+    assert file["devices"][0]["kernel_time_ns"] == 200
+    assert file["counters"] == [{"kernel": "k", "counter": "SQ_WAVES", "count": 1, "mean": 64.0, "time_ns": None}]
+    assert [Path(name).name for name in file["joined"]] == ["counters_counter_collection.csv"]
+
+
+def test_rocprof_counts_what_the_figures_need_in_runs_of_their_own(tmp_path: Path) -> None:
+    """The stand-in refuses one set, as chips do that cannot count so much at once; another is asked for in its place."""
+    (tmp_path / "w.py").write_text(PLAIN)
+    env = with_tool(tmp_path)
+    options = ["--trace", str(tmp_path / "trace.json.gz"), "--rocprof"]
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", *options, "--output", "json", env=env)
+
+    assert ran.code == 0, ran.err
+    (file,) = ran.json()["files"]
+    assert len(file["joined"]) == 3
+    (use,) = file["hardware"]["kernels"]
+    moved = (96 + 32) * 1024
+    assert (use["occupancy"], use["l2_hit"], use["bytes"], use["time_ns"]) == (0.5, 0.75, moved, 200.0)
+    assert use["gb_per_s"] == pytest.approx(moved / 200)
+    assert use["of_peak"] == pytest.approx(moved / 200 / 5324.8)
+    assert file["hardware"]["unknown"] == []
+    assert "TCC_HIT_sum, TCC_MISS_sum could not be counted: rocprofv3 ended with 1: Request exceeds" in ran.err
+
+    plain = run_cli("profile", f"{tmp_path}/w.py:build", *options, "--no-counters", "--output", "json", env=env)
+    assert (plain.code, plain.json()["files"][0]["hardware"]) == (0, None)
 
 
 @pytest.mark.torch

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rocsolid.catalog.counters import RUNS
 from rocsolid.errors import CannotRunError
 from rocsolid.measure.loading import load_workload
 from rocsolid.model.workload import Workload
@@ -93,10 +94,27 @@ def _nothing() -> None:
     """Without a device there is nothing to wait for."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rocprofed:
+    """What rocprofv3 wrote: the trace first, then counters; and which counters it would not count, a line each."""
+
+    files: tuple[Path, ...]
+    refused: tuple[str, ...] = ()
+
+
 def rocprof_workload(
-    name: str, folder: Path, *, steps: int = 3, warmups: int = 3, counters: Sequence[str] = ()
-) -> list[Path]:
-    """Run a workload under rocprofv3, once for the trace and once more for counters; the files that it wrote."""
+    name: str, folder: Path, *, steps: int = 3, warmups: int = 3, counters: Sequence[str] | None = None
+) -> Rocprofed:
+    """Run a workload under rocprofv3, once for the trace and once more for each set of counters.
+
+    Args:
+        name: the workload.
+        folder: where the files go.
+        steps: how many calls to record.
+        warmups: how many calls before.
+        counters: what to count, in one run; `None` for what occupancy, cache hits and bandwidth need, in a run each.
+
+    """
     tool = shutil.which(_ROCPROF)
     if tool is None:
         msg = f"{_ROCPROF} is not installed; it comes with ROCm (package rocprofiler-sdk)"
@@ -106,15 +124,35 @@ def rocprof_workload(
     command = [sys.executable, "-m", "rocsolid.api.profiling", name, str(warmups), str(steps)]
     trace = ["--kernel-trace", "--hip-trace", "--memory-copy-trace", "--output-format", "json"]
     _run([tool, *trace, "-d", str(folder), "-o", "trace", "--", *command])
-    if counters:
-        options = ["--pmc", *counters, "--output-format", "csv"]
-        _run([tool, *options, "-d", str(folder), "-o", "counters", "--", *command])
     found = [file for pattern in _OUTPUTS for file in sorted(folder.rglob(pattern))][:1]
-    found += sorted(folder.rglob("*_counter_collection.csv")) if counters else []
     if not found:
         msg = f"{_ROCPROF} ended well but wrote no result under {folder}"
         raise CannotRunError(msg)
-    return found
+    if counters is not None:
+        wrote = _count([tool], counters, folder, "counters", command) if counters else []
+        return Rocprofed(files=(*found, *wrote))
+    refused: list[str] = []
+    for number, choices in enumerate(RUNS, 1):
+        for asked in choices:
+            try:
+                found += _count([tool], asked, folder, f"counters-{number}", command)
+                break
+            except CannotRunError as refusal:
+                refused.append(f"{', '.join(asked)} could not be counted: {refusal}")
+    return Rocprofed(files=tuple(found), refused=tuple(refused))
+
+
+def _count(tool: Sequence[str], counters: Sequence[str], folder: Path, name: str, command: Sequence[str]) -> list[Path]:
+    """One run that counts; a folder may hold the files of an earlier one, which are not ours."""
+    for old in folder.rglob(f"*{name}_counter_collection.csv"):
+        old.unlink()
+    options = ["--pmc", *counters, "--output-format", "csv"]
+    _run([*tool, *options, "-d", str(folder), "-o", name, "--", *command])
+    wrote = sorted(folder.rglob(f"*{name}_counter_collection.csv"))
+    if not wrote:
+        msg = f"{_ROCPROF} ended well but wrote no counters under {folder}"
+        raise CannotRunError(msg)
+    return wrote
 
 
 def _run(command: Sequence[str]) -> None:

@@ -1,12 +1,15 @@
 """Where the time goes: profiler files in, answers and advice out."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.model.codec import decode, loads
-from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceDifference, TraceFile, TraceRecord
+from rocsolid.model.compile_log import CompileLog
+from rocsolid.model.finding import Finding, worst_first
+from rocsolid.model.picture import Flame, Timeline
+from rocsolid.model.trace import TRACE_SCHEMA, TraceDifference, TraceFile, TraceRecord
 from rocsolid.rules.tracing import judge_traces
 
 if TYPE_CHECKING:
@@ -46,15 +49,19 @@ def read_traces(
     stacks: bool = False,
     perfetto: Path | None = None,
     parquet: Path | None = None,
+    torch_trace: Path | None = None,
 ) -> Read:
     """Read files one after another; a picture, Perfetto's and Parquet's files are made of the first.
 
+    A file of rocprofv3 that holds counters and no work becomes part of the file that holds the work, where there is one.
+
     Args:
         files: the traces.
-        picture: also make the timeline of the first.
+        picture: also make the timeline of the first, and the flame view where it holds Python functions.
         stacks: look for the lines of Python that launched the hottest kernels, in a second pass.
         perfetto: where to write a trace for Perfetto.
         parquet: the folder for Parquet files.
+        torch_trace: what TORCH_TRACE wrote in the same run; compiled regions get their function and line from it.
 
     """
     from rocsolid.trace.read import need_extra
@@ -63,24 +70,64 @@ def read_traces(
     from rocsolid.trace.answers import answer
     from rocsolid.trace.read import read_trace
 
+    log = _compile_log(torch_trace) if torch_trace else None
     answered: list[TraceFile] = []
     pictures: dict[str, Timeline] = {}
     for number, file in enumerate(files):
         columns = read_trace(file)
         answers = answer(file, columns)
-        if stacks:
-            from rocsolid.trace.stacks import with_places
+        drawn = picture and number == 0
+        flame = None
+        if stacks or drawn:
+            answers, flame = _second_pass(file, columns, answers, flame=drawn)
+        if log and torch_trace:
+            from rocsolid.trace.compiled import with_compiles
 
-            answers = with_places(file, columns, answers)
+            answers = with_compiles(answers, log, str(torch_trace))
         answered.append(answers)
         if number == 0:
             _extras(columns, answers, perfetto=perfetto, parquet=parquet)
-            if picture:
-                from rocsolid.trace.timeline import timeline
+        if drawn:
+            from rocsolid.trace.timeline import timeline
 
-                pictures[str(file)] = timeline(columns)
-    found = tuple(answered)
-    return Read(record=TraceRecord(files=found, findings=tuple(judge_traces(found))), timelines=pictures)
+            pictures[str(file)] = replace(timeline(columns), flame=flame)
+    from rocsolid.trace.counters import joined
+
+    found = joined(answered)
+    findings = [*judge_traces(found), *(_compile_findings(found, log) if log else ())]
+    return Read(record=TraceRecord(files=found, findings=tuple(worst_first(findings))), timelines=pictures)
+
+
+def _compile_log(folder: Path) -> CompileLog:
+    from rocsolid.observe.trace_files import read_trace
+
+    return read_trace(folder)
+
+
+def _compile_findings(files: Sequence[TraceFile], log: CompileLog) -> Iterator[Finding]:
+    """Breaks and recompiles of functions that a trace shows at work."""
+    from rocsolid.observe.findings import break_findings, recompile_findings
+    from rocsolid.trace.compiled import graphs_shown
+
+    for file in files:
+        yield from break_findings(file.compiles.breaks if file.compiles else ())
+        yield from recompile_findings(graphs_shown(file, log))
+
+
+def _second_pass(file: Path, columns: "Columns", answers: TraceFile, *, flame: bool) -> tuple[TraceFile, Flame | None]:
+    """What only the Python functions of a trace tell: the line behind each hot kernel, and the host's stacks."""
+    from rocsolid.trace.flame import FlameBuilder
+    from rocsolid.trace.frames import has_frames, read_frames
+    from rocsolid.trace.stacks import places
+
+    if not has_frames(columns):
+        return answers, None
+    looking, builder = places(columns, answers), FlameBuilder()
+    for frames in read_frames(file):
+        looking.take(frames)
+        if flame:
+            builder.take(frames)
+    return looking.answers(answers), builder.flame(columns) if flame else None
 
 
 def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, parquet: Path | None) -> None:

@@ -5,7 +5,8 @@ Examples:
   rocsolid profile workload.py:build --steps 5 --memory    also the allocator's curve
   rocsolid profile workload.py:build --stacks              also which line of Python launched what; slower
   rocsolid profile workload.py:build --output html --out profile.html
-  rocsolid profile workload.py:build --rocprof             with rocprofv3 instead of torch's profiler
+  rocsolid profile workload.py:build --rocprof             with rocprofv3 instead of torch's profiler; hardware counters too
+  rocsolid profile workload.py:build --rocprof --no-counters   one run instead of four
   rocsolid profile workload.py:build --rocprof --counter SQ_WAVES --counter GRBM_GUI_ACTIVE
 
 """
@@ -31,7 +32,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", action="store_true", help="record what the allocator does")
     parser.add_argument("--rocprof", action="store_true", help="use rocprofv3; its files go to FILE's folder")
     parser.add_argument(
-        "--counter", action="append", default=[], metavar="NAME", help="with --rocprof: a hardware counter"
+        "--counter",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --rocprof: count this, in one run, in place of what occupancy, cache hits and bandwidth need",
+    )
+    parser.add_argument(
+        "--no-counters", action="store_true", help="with --rocprof: one run for the trace, none for counters"
     )
     parser.add_argument("--fail-on", choices=FAIL_ON, default="never", help="least severity that makes the exit code 1")
     parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
@@ -49,9 +57,12 @@ def run(args: argparse.Namespace) -> int:
         from rocsolid.api.profiling import rocprof_workload
 
         folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
-        files = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=args.counter)
-        sys.stderr.write(f"wrote {', '.join(map(str, files))}\n")
-        return answer(files, args)
+        counters = [] if args.no_counters else args.counter or None
+        wrote = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
+        sys.stderr.write(f"wrote {', '.join(map(str, wrote.files))}\n")
+        for line in wrote.refused:
+            sys.stderr.write(f"rocsolid: {line}\n")
+        return answer(wrote.files, args)
     from rocsolid.api.profiling import profile_workload
 
     done = profile_workload(

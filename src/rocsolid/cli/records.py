@@ -11,9 +11,10 @@ from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.finding import Finding
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
+from rocsolid.model.picture import Timeline
 from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import DUEL_SCHEMA, STUDY_SCHEMA, Duel, Study
-from rocsolid.model.trace import TRACE_SCHEMA, Timeline, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
 
 if TYPE_CHECKING:
     from rocsolid.report.terminal import Terminal

@@ -6,6 +6,7 @@ Examples:
   rocsolid trace trace.json.gz --output html --out trace.html
   rocsolid trace trace.json.gz --stacks                also the lines of Python that launched the hottest kernels
   rocsolid trace trace.json.gz --open-perfetto p.json.gz   a trace for ui.perfetto.dev with gaps and findings in it
+  rocsolid trace trace.json.gz --torch-trace logs/     the user's line for each compiled region and graph break
   rocsolid trace 4242_results.json                     rocprofv3's JSON; also its CSV and .db files
   rocsolid trace traces/ --ranks                       one trace for each rank: the straggler, exposed communication
   rocsolid trace before.json.gz after.json.gz          two at once; rocsolid compare sets them side by side
@@ -22,7 +23,8 @@ from pathlib import Path
 from rocsolid.cli.output import add_output, write
 from rocsolid.cli.probe import FAIL_ON, allowed, fails
 from rocsolid.errors import InputError, UsageError
-from rocsolid.model.trace import Timeline, TraceRecord
+from rocsolid.model.picture import Timeline
+from rocsolid.model.trace import TraceRecord
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +46,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stacks", action="store_true", help="find the lines of Python that launched the hottest kernels"
     )
     parser.add_argument("--open-perfetto", type=Path, metavar="FILE", help="also write a trace that Perfetto opens")
+    parser.add_argument(
+        "--torch-trace",
+        type=Path,
+        metavar="DIR",
+        help="what TORCH_TRACE wrote in the same run: compiled regions and graph breaks get the user's line",
+    )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also keep the events as Parquet files")
     parser.add_argument(
         "--allow", action="append", default=[], metavar="NAME", help="leave out findings by code, rule or subject"
@@ -58,8 +66,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, answer, judge, show."""
     if args.ranks:
-        if args.stacks or args.open_perfetto or args.parquet:
-            msg = "--stacks, --open-perfetto and --parquet are about one file; leave out --ranks"
+        if args.stacks or args.open_perfetto or args.parquet or args.torch_trace:
+            msg = "--stacks, --open-perfetto, --parquet and --torch-trace are about one file; leave out --ranks"
             raise UsageError(msg)
         return _ranks(args)
     return answer(args.files, args)
@@ -75,6 +83,7 @@ def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
         stacks=args.stacks,
         perfetto=getattr(args, "open_perfetto", None),
         parquet=getattr(args, "parquet", None),
+        torch_trace=getattr(args, "torch_trace", None),
     )
     for written in filter(None, (getattr(args, "open_perfetto", None), getattr(args, "parquet", None))):
         sys.stderr.write(f"wrote {written}\n")

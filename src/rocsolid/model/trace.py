@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rocsolid.model.compile_log import GraphBreak
 from rocsolid.model.finding import Finding
 
 TRACE_SCHEMA = "rocsolid/trace/1"
@@ -72,6 +73,7 @@ class IdleTime:
     cause: Cause
     gap_count: int
     time_ns: int
+    capture_ns: int = 0  # the part of it in which a graph was being captured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +163,21 @@ class Region:
     p50_ns: int
     shortest_ns: int
     longest_ns: int
+    function: str = ""  # of a compiled region, where a log of the compiler was read beside the trace
+    place: str = ""  # file:line
+    why: str = ""  # why it is a region of its own, or was compiled again
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileJoin:
+    """What a log of the compiler (TORCH_TRACE) adds to a trace."""
+
+    source: str
+    torch: str
+    matched: int  # compiled regions whose function and line it tells
+    unmatched: tuple[str, ...] = ()  # regions of the trace that it does not know
+    breaks: tuple[GraphBreak, ...] = ()  # of functions that the trace shows
+    other_breaks: int = 0  # of functions that it does not show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +187,17 @@ class CollectiveTime:
     count: int = 0
     time_ns: int = 0  # union over streams
     exposed_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captures:
+    """Graphs that were captured while the trace was taken; a launch that is recorded brings no work to a device."""
+
+    count: int = 0
+    time_ns: int = 0  # union over threads, on the host
+    recorded_launches: int = 0  # within captures, without work on any device
+    silent_launches: int = 0  # anywhere, without work on any device
+    launches: int = 0  # calls that launch a kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +227,8 @@ class DeviceTrace:
     graph_kernel_time_ns: int
     skipped_events: int  # of the whole file
     model: str = ""
+    compute_units: int = 0  # 0 where the file does not tell
+    waves_per_unit: int = 0
     stream_count: int = 0
     set_count: int = 0
     categories: tuple[CategoryTime, ...] = ()
@@ -220,6 +250,33 @@ class CounterRow:
     counter: str
     count: int
     mean: float
+    time_ns: float | None = None  # of a dispatch while it was counted, where the file tells
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelUse:
+    """What the counters of one kernel say, mean over its dispatches; `None` where they say nothing."""
+
+    kernel: str
+    dispatches: int
+    time_ns: float | None = None
+    occupancy: float | None = None  # of the wavefronts that the chip can hold; 1 is all of them
+    l2_hit: float | None = None  # of the requests to the L2 cache
+    bytes: float | None = None  # read from memory and written to it
+    gb_per_s: float | None = None
+    of_peak: float | None = None  # of the chip's bandwidth; 1 is all of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareUse:
+    """How well kernels use the chip, as far as counters and catalogue tell; `unknown` says what they do not."""
+
+    chip: str
+    compute_units: int
+    waves_per_unit: int | None
+    peak_gb_per_s: float | None
+    kernels: tuple[KernelUse, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,33 +295,12 @@ class TraceFile:
     steps: tuple[Region, ...] = ()
     regions: tuple[Region, ...] = ()
     graph_breaks: int = 0
+    captures: Captures = Captures()
     memory: tuple[MemoryUse, ...] = ()
     counters: tuple[CounterRow, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lane:
-    """One row of the picture."""
-
-    label: str
-    kind: str  # device, copy or host
-    depth: int
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """A picture of a trace; `data` holds, lane by lane, steps between starts, lengths and names, packed."""
-
-    data: str
-    unit_ns: int
-    span_ns: int
-    origin_ns: int
-    names: tuple[str, ...]
-    categories: tuple[int, ...]  # by name, numbers of `Category`
-    lanes: tuple[Lane, ...]
-    left_out: int = 0
-    device_ns: Mapping[str, int] = field(default_factory=dict)  # where each device's first event stands
+    hardware: HardwareUse | None = None
+    compiles: CompileJoin | None = None
+    joined: tuple[str, ...] = ()  # other files whose counters are among these
 
 
 class Change(Enum):

@@ -5,20 +5,22 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from rocsolid.model.picture import Timeline
 from rocsolid.model.trace import (
     Category,
     DeviceTrace,
     Gap,
+    HardwareUse,
     KernelRow,
     MemoryUse,
     Ranks,
-    Timeline,
     TraceFile,
     TraceRecord,
 )
+from rocsolid.report.flame_page import flame_html
 from rocsolid.report.page import asset, finding_html, page
-from rocsolid.report.sortable import counts, share, sizes, sortable, times
-from rocsolid.report.trace_text import figures
+from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
+from rocsolid.report.trace_text import USE_HEADINGS, captures_text, figures, join_notes, peak_text, use_cells
 from rocsolid.report.units import percent, size, time
 
 _KEYS: Final = (
@@ -38,6 +40,8 @@ def trace_html(record: TraceRecord, timelines: Mapping[str, Timeline] | None = N
         parts.append(_file(file, number, picture if number == 0 else None))
     if timelines:
         parts.append(f"<script>\n{asset('trace.js')}</script>")
+    if any(picture.flame for picture in (timelines or {}).values()):
+        parts.append(f"<script>\n{asset('flame.js')}</script>")
     return page("Where the time goes", " · ".join(file.file for file in record.files), "\n".join(parts))
 
 
@@ -59,11 +63,18 @@ def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
         f"<h2>{escape(file.file)}<span class='faint'>{escape(rank)}</span></h2>",
         f"<p class='faint'>{counted}</p>",
     ]
+    captured = captures_text(file.captures)
+    parts += [f"<p>{escape(captured)}</p>"] if captured else []
     parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
     parts += [_timeline(picture)] if picture else []
+    parts += [flame_html(picture.flame)] if picture and picture.flame else []
+    busiest = max(file.devices, key=lambda device: device.kernel_time_ns, default=None)
+    hardware = _hardware(file.hardware, number) if file.hardware else ""
     for device in file.devices:
         offset = picture.device_ns.get(device.device, 0) if picture else 0
-        parts.append(_device(device, f"{number}-{device.device}", offset, shown=picture is not None))
+        use = hardware if device is busiest else ""
+        parts.append(_device(device, f"{number}-{device.device}", offset, use, shown=picture is not None))
+    parts += [hardware] if busiest is None else []
     parts += [_memory(use) for use in file.memory]
     parts.append(_host(file, number))
     return "\n".join(parts)
@@ -96,7 +107,7 @@ def _timeline(picture: Timeline) -> str:
 <script type="text/plain" id="timeline-data">{picture.data}</script>"""
 
 
-def _device(device: DeviceTrace, key: str, offset: int, *, shown: bool) -> str:
+def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, shown: bool) -> str:
     total = sum(row.time_ns for row in device.categories)
     categories = [
         (r.category.value, *times(r.time_ns), share(r.time_ns, total), *counts(r.count)) for r in device.categories
@@ -114,6 +125,7 @@ def _device(device: DeviceTrace, key: str, offset: int, *, shown: bool) -> str:
         sortable(f"idle-{key}", ["cause", "time", "of span", "gaps"], idle),
         "</div></div><h3>Kernels</h3>",
         _kernels(device.kernels, key, device.kernel_time_ns),
+        hardware,
     ]
     if device.gaps:
         parts += [f"<h3>Gaps{hint}</h3>", _gaps(device.gaps, key, offset)]
@@ -210,13 +222,35 @@ def _small_tables(device: DeviceTrace, key: str) -> str:
 
 
 def _host(file: TraceFile, number: int) -> str:
+    join = file.compiles
     rows = [
-        (r.name, *counts(r.count), *times(r.total_ns, r.p50_ns, r.longest_ns)) for r in (*file.steps, *file.regions)
+        (
+            r.name,
+            *((r.function, r.place, r.why) if join else ()),
+            *counts(r.count),
+            *times(r.total_ns, r.p50_ns, r.longest_ns),
+        )
+        for r in (*file.steps, *file.regions)
     ]
     if not rows:
         return ""
-    headings = ["name", "count", "total", "p50", "longest"]
-    return f"<h3>Steps, annotations and compiled regions</h3>{sortable(f'regions-{number}', headings, rows)}"
+    headings = ["name", *(("function", "line", "why") if join else ()), "count", "total", "p50", "longest"]
+    notes = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (join_notes(join) if join else ()))
+    table = sortable(f"regions-{number}", headings, rows)
+    return f"<h3>Steps, annotations and compiled regions</h3>{notes}{table}"
+
+
+def _hardware(use: HardwareUse, number: int) -> str:
+    """Counters as shares of what the chip can do; a cell that nobody counted sorts below all others."""
+    sorts = ("dispatches", "time_ns", "occupancy", "l2_hit", "bytes", "gb_per_s", "of_peak")
+    rows: list[list[Cell]] = []
+    for kernel in use.kernels:
+        known = [getattr(kernel, name) for name in sorts]
+        cells = [(text, -1.0 if v is None else float(v)) for text, v in zip(use_cells(kernel), known, strict=True)]
+        rows.append([kernel.kernel, *cells])
+    said = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (peak_text(use), *use.unknown) if text)
+    table = sortable(f"hardware-{number}", ["kernel", *USE_HEADINGS[1:]], rows)
+    return f"<h3>Use of the chip by kernel <span class='faint'>from hardware counters</span></h3>{said}{table}"
 
 
 def _memory(use: MemoryUse) -> str:

@@ -3,12 +3,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from rocsolid.catalog.counters import METERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
+    Captures,
     Change,
+    CompileJoin,
     DeviceTrace,
     FigureChange,
+    HardwareUse,
     KernelChange,
+    KernelUse,
     Ranks,
     TraceDifference,
     TraceFile,
@@ -42,13 +47,16 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     aside = sum(file.set_aside.values())
     counted = f"{file.events:,} events read, {aside:,} of them set aside, {file.skipped_events:,} skipped as broken"
     lines = [terminal.paint(f"{file.file} · {file.producer}{rank}", "bold"), terminal.paint(counted, "dim")]
+    lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.joined]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
+    captured = captures_text(file.captures)
+    lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
         lines.append("no work of any device in this trace")
     yield "\n".join(lines)
     for device in file.devices:
         yield from _device(device, terminal, rows=_ROWS * 4 if verbose else _ROWS)
-    yield from _host(file, terminal, rows=_ROWS * 4 if verbose else 6)
+    yield from _host(file, terminal, verbose=verbose)
 
 
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
@@ -65,7 +73,9 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
     if device.kernels:
         yield _kernels(device, terminal, rows=rows)
-        yield "\n".join(_origins(device, terminal, rows=min(rows, 6)))
+        origins = list(_origins(device, terminal, rows=min(rows, 6)))
+        if origins:
+            yield "\n".join(origins)
     if device.copies:
         yield _copies(device, terminal)
     if device.graphs:
@@ -167,7 +177,8 @@ def _origins(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[
             yield terminal.wrap(terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.name, 40)}: ")
 
 
-def _host(file: TraceFile, terminal: Terminal, *, rows: int) -> Iterator[str]:
+def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
+    rows = _ROWS * 4 if verbose else 6
     if file.steps:
         yield _table(terminal, "steps", ("", "time"), [(r.name, time(r.total_ns)) for r in file.steps[:rows]])
     if file.regions:
@@ -182,18 +193,93 @@ def _host(file: TraceFile, terminal: Terminal, *, rows: int) -> Iterator[str]:
         )
     if file.graph_breaks:
         yield f"{file.graph_breaks} graph breaks or recompiles: {file.graph_breaks + 1} compiled regions"
-    if file.counters:
+    if file.compiles:
+        yield "\n".join(_compiles(file, file.compiles, terminal))
+    if file.hardware:
+        yield _hardware(file.hardware, terminal, rows=rows * 2)
+    counters = [r for r in file.counters if verbose or r.counter not in METERS]
+    if counters:
         yield _table(
             terminal,
             "hardware counters",
             ("", "counter", "dispatches", "mean"),
-            [
-                (short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}")
-                for r in file.counters[: rows * 4]
-            ],
+            [(short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}") for r in counters[: rows * 4]],
         )
     for use in file.memory:
         yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
+
+
+def captures_text(captures: Captures) -> str:
+    """What was captured while the trace was taken; nothing when nothing was."""
+    if not captures.count:
+        return ""
+    graphs = "a graph was" if captures.count == 1 else f"{captures.count} graphs were"
+    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded instead of run"
+    return f"{graphs} captured in {time(captures.time_ns)} on the host; {recorded}"
+
+
+def _compiles(file: TraceFile, join: CompileJoin, terminal: Terminal) -> Iterator[str]:
+    """Where each compiled region comes from."""
+    yield terminal.paint(f"compiled regions by the user's line, from {join.source}", "bold")
+    for region in file.regions:
+        if region.function:
+            said = f"{region.function} at {region.place}" + (f"; {region.why}" if region.why else "")
+            first = f"  {short_name(region.name, 40)}  {time(region.total_ns)}  "
+            yield terminal.wrap(said, indent="      ", first=first)
+    for text in join_notes(join):
+        yield terminal.paint(terminal.wrap(text, indent="  "), "dim")
+
+
+def join_notes(join: CompileJoin) -> Iterator[str]:
+    """What the log does not tell, or tells of other functions."""
+    if join.unmatched and not join.matched:
+        yield f"the log knows none of the {len(join.unmatched)} compiled regions: it is of another run"
+    elif join.unmatched:
+        yield f"the log does not know {len(join.unmatched)} of the compiled regions: {', '.join(join.unmatched[:5])}"
+    elif not join.matched:
+        yield "the trace shows no compiled region"
+    if join.other_breaks:
+        yield f"{join.other_breaks} more graph breaks of the log are in functions that the trace does not show"
+
+
+def _hardware(use: HardwareUse, terminal: Terminal, *, rows: int) -> str:
+    width = max(24, terminal.width - 74)
+    cells = [(short_name(u.kernel, width), *use_cells(u)) for u in use.kernels[:rows]]
+    title = "use of the chip by kernel, from hardware counters"
+    told = any(value is not None for u in use.kernels for value in (u.occupancy, u.l2_hit, u.bytes))
+    table = _table(terminal, title, USE_HEADINGS, cells) if told else terminal.paint(title, "bold")
+    more = [peak_text(use) if told else "", *use.unknown]
+    return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in more if text)])
+
+
+USE_HEADINGS: Final = ("", "dispatches", "mean", "occupancy", "L2 hits", "moved", "GB/s", "of peak")
+
+
+def use_cells(use: KernelUse) -> tuple[str, ...]:
+    """The figures of a kernel; a question mark for what nobody counted."""
+    return (
+        f"{use.dispatches:,}",
+        "?" if use.time_ns is None else time(use.time_ns),
+        _share(use.occupancy),
+        _share(use.l2_hit),
+        "?" if use.bytes is None else size(use.bytes),
+        "?" if use.gb_per_s is None else f"{use.gb_per_s:,.0f}",
+        _share(use.of_peak),
+    )
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else percent(value, 1)
+
+
+def peak_text(use: HardwareUse) -> str:
+    """What the figures are held against."""
+    parts = [
+        f"{use.peak_gb_per_s:,.1f} GB/s to and from memory" if use.peak_gb_per_s else "",
+        f"{use.waves_per_unit} wavefronts a compute unit" if use.waves_per_unit else "",
+    ]
+    said = " and ".join(filter(None, parts))
+    return f"peak of {use.chip}: {said}" if said and use.chip else ""
 
 
 def _ranks(ranks: Ranks, terminal: Terminal) -> str:

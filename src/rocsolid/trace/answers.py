@@ -1,12 +1,16 @@
 """Columns into answers: one `TraceFile` for a file, one `DeviceTrace` for each device in it."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rocsolid.model.trace import CounterRow, DeviceTrace, TraceFile
+from rocsolid.model.trace import DeviceTrace, TraceFile
 from rocsolid.trace import host, kernels
+from rocsolid.trace.captures import Capturing, captures
 from rocsolid.trace.columns import Column, Columns, Kind, rows
+from rocsolid.trace.counters import counter_rows, hardware_use, kernel_times, seen_device
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
 from rocsolid.trace.intervals import cover
 from rocsolid.trace.linking import Links, launching_operators, link
@@ -16,8 +20,9 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
     """Everything we know about a file."""
     links = link(columns)
     operator = launching_operators(columns, links)
+    capturing = captures(columns, links)
     present = np.unique(columns.device.device)
-    return TraceFile(
+    found = TraceFile(
         file=str(file),
         producer=columns.producer,
         events=columns.events,
@@ -26,20 +31,21 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
         damage=(*columns.damage, *clock_jumps(columns)),
         rank=_rank(columns),
         platform=_platform(columns),
-        devices=tuple(_device(columns, int(d), links, operator, alone=len(present) == 1) for d in present),
+        devices=tuple(_device(columns, int(d), links, operator, capturing, alone=len(present) == 1) for d in present),
         steps=host.steps(columns),
         regions=host.regions(columns),
         graph_breaks=host.graph_breaks(columns),
+        captures=capturing.answers,
         memory=host.memory_use(columns),
-        counters=tuple(
-            CounterRow(kernel=kernel, counter=counter, count=count, mean=total / count)
-            for kernel, counters in columns.counters.items()
-            for counter, (count, total) in counters.items()
-        ),
+        counters=counter_rows(columns),
     )
+    use = hardware_use(found.counters, seen_device(columns), kernel_times(found)) if found.counters else None
+    return replace(found, hardware=use) if use else found
 
 
-def _device(columns: Columns, number: int, links: Links, operators: Column, *, alone: bool) -> DeviceTrace:
+def _device(
+    columns: Columns, number: int, links: Links, operators: Column, capturing: Capturing, *, alone: bool
+) -> DeviceTrace:
     which = np.flatnonzero(columns.device.device == number)
     device = rows(columns.device, which)
     operator = operators[which]
@@ -62,11 +68,13 @@ def _device(columns: Columns, number: int, links: Links, operators: Column, *, a
         graph_kernel_time_ns=int(time[replayed].sum()),
         skipped_events=columns.skipped,
         model=_model(columns, number),
+        compute_units=_fact(columns, number, "compute_units"),
+        waves_per_unit=_fact(columns, number, "waves_per_unit"),
         stream_count=len(np.unique(device.stream)),
         set_count=int((device.kind == Kind.SET).sum()),
         categories=kernels.category_times(columns, device),
         kernels=kernels.kernel_rows(columns, device, links.in_graph[which], operator),
-        idle=idle_times(gaps),
+        idle=idle_times(gaps, capturing),
         gaps=largest_gaps(columns, device, gaps, links, operator),
         copies=kernels.copy_rows(columns, device),
         graphs=host.graph_rows(columns, device, links.in_graph[which], links),
@@ -117,10 +125,19 @@ def _platform(columns: Columns) -> str:
     return "rocm" if any(key.startswith(("hip_", "roctracer")) for key in columns.metadata) else ""
 
 
+def _listed(columns: Columns) -> list[dict[str, Any]]:
+    listed = columns.metadata.get("deviceProperties")
+    return [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+
+
+def _fact(columns: Columns, number: int, name: str) -> int:
+    values = [e.get(name) for e in _listed(columns) if e.get("id") == number]
+    return values[0] if values and isinstance(values[0], int) else 0
+
+
 def _model(columns: Columns, number: int) -> str:
     """The device's name; where its id is not listed, the name that all listed ones share."""
-    listed = columns.metadata.get("deviceProperties")
-    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    entries = _listed(columns)
     by_id = {e.get("id"): str(e.get("name") or "") for e in entries}
     names = {name for name in by_id.values() if name}
     return by_id.get(number) or (names.pop() if len(names) == 1 else "")

@@ -1,11 +1,12 @@
 """Columns from rows that a reader names one by one; for files whose times are whole nanoseconds already."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rocsolid.trace.columns import Columns, DeviceEvents, HostEvents, Kind, MemoryEvents, stack
+from rocsolid.trace.columns import Columns, DeviceEvents, HostEvents, Kind, MemoryEvents, Tally, stack
 from rocsolid.trace.gather import Words
 
 
@@ -19,7 +20,7 @@ class Assembler:
         self.skipped = 0
         self.damage: list[str] = []
         self.metadata: dict[str, Any] = {}
-        self.counters: list[tuple[str, str, float]] = []  # kernel, counter, value
+        self._counted: dict[tuple[str, str, object], tuple[float, int]] = {}  # value and time
         self._device: list[tuple[int, ...]] = []
         self._host: dict[str, list[tuple[int, ...]]] = {"calls": [], "notes": []}
 
@@ -38,6 +39,25 @@ class Assembler:
         times = self._times(start, end)
         if times is not None:
             self._host[table].append((*times, self.names[name], self.threads[thread], number(correlation)))
+
+    def count(self, kernel: str, counter: str, value: object, *, dispatch: object, length: int = -1) -> None:
+        """A counter of one dispatch; parts of it, such as those of each channel of a cache, add up."""
+        try:
+            amount = float(str(value))
+        except ValueError:
+            amount = math.nan
+        if not math.isfinite(amount):
+            self.skipped += 1
+            return
+        key = (kernel, counter, len(self._counted) if dispatch is None else dispatch)
+        before, _ = self._counted.get(key, (0.0, -1))
+        self._counted[key] = (before + amount, length)
+
+    def device(self, number: int, name: str, *, gpu: bool, compute_units: object = 0, waves: object = 0) -> None:
+        """A processor that the file describes."""
+        listed = self.metadata.setdefault("deviceProperties", [])
+        facts = {"compute_units": told(compute_units), "waves_per_unit": told(waves)}
+        listed.append({"id": number, "name": name, "gpu": gpu, **facts})
 
     def _times(self, start: object, end: object) -> tuple[int, int] | None:
         first, last = number(start), number(end)
@@ -75,7 +95,7 @@ class Assembler:
             skipped=self.skipped,
             damage=tuple(self.damage),
             metadata=self.metadata,
-            counters=counted(self.counters),
+            counters=_tallied(self._counted),
         )
 
 
@@ -91,14 +111,21 @@ def _table(given: list[tuple[int, ...]]) -> HostEvents:
     )
 
 
-def counted(values: list[tuple[str, str, float]]) -> Mapping[str, Mapping[str, tuple[int, float]]]:
-    """By kernel and counter: how many dispatches, and the sum over them."""
-    sums: dict[str, dict[str, tuple[int, float]]] = {}
-    for kernel, counter, value in values:
-        mine = sums.setdefault(kernel, {})
-        count, total = mine.get(counter, (0, 0.0))
-        mine[counter] = (count + 1, total + value)
+def _tallied(counted: Mapping[tuple[str, str, object], tuple[float, int]]) -> Mapping[str, Mapping[str, Tally]]:
+    sums: dict[str, dict[str, Tally]] = {}
+    for (kernel, counter, _), (value, length) in counted.items():
+        tally = sums.setdefault(kernel, {}).setdefault(counter, Tally())
+        tally.count += 1
+        tally.total += value
+        if length > 0:
+            tally.timed += 1
+            tally.time_ns += length
     return sums
+
+
+def told(value: object) -> int:
+    """A count that a file may tell; 0 for none."""
+    return max(0, number(value))
 
 
 def number(value: object) -> int:

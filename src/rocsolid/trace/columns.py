@@ -68,6 +68,16 @@ class MemoryEvents:
         return len(self.at)
 
 
+@dataclass(kw_only=True)
+class Tally:
+    """A counter of one kernel: over how many dispatches, the sum, and how long those took whose time is known."""
+
+    count: int = 0
+    total: float = 0.0
+    timed: int = 0
+    time_ns: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Columns:
     """One file: events in columns, the words they use, and what stood around them."""
@@ -75,7 +85,7 @@ class Columns:
     producer: str
     names: tuple[str, ...]
     shapes: tuple[str, ...]
-    threads: tuple[str, ...]
+    threads: tuple[str, ...]  # ids; names of threads may stand in another part of the file
     device: DeviceEvents
     calls: HostEvents
     ops: HostEvents
@@ -85,8 +95,9 @@ class Columns:
     skipped: int
     set_aside: Mapping[str, int] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
+    thread_names: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, tuple[int, float]]] = field(default_factory=dict)  # count and sum
+    counters: Mapping[str, Mapping[str, Tally]] = field(default_factory=dict)  # by kernel and name
 
 
 TYPES: Final[Mapping[str, npt.DTypeLike]] = {

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import Cause, Gap, IdleTime
+from rocsolid.trace.captures import Capturing
 from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, rows
 from rocsolid.trace.intervals import Cover, overlap
 from rocsolid.trace.linking import Links, loader_waits
@@ -91,11 +92,17 @@ def _blocked(columns: Columns, kind: Column, cover: Cover, call: Column) -> Colu
     return blocked
 
 
-def idle_times(gaps: JudgedGaps) -> tuple[IdleTime, ...]:
+def idle_times(gaps: JudgedGaps, capturing: Capturing) -> tuple[IdleTime, ...]:
     """Idle time by cause, the worst first."""
     length = gaps.cover.gap_end - gaps.cover.gap_start
+    captured = overlap(gaps.cover.gap_start, gaps.cover.gap_end, capturing.start, capturing.end)
     times = [
-        IdleTime(cause=cause, gap_count=int(mine.sum()), time_ns=int(length[mine].sum()))
+        IdleTime(
+            cause=cause,
+            gap_count=int(mine.sum()),
+            time_ns=int(length[mine].sum()),
+            capture_ns=int(captured[mine].sum()),
+        )
         for number, cause in enumerate(_ORDER)
         for mine in (gaps.cause == number,)
         if mine.any()

@@ -173,12 +173,12 @@ class _Reader:
     def columns(self) -> Columns:
         gathered = self.gatherer
         tables = gathered.tables()
-        threads = tuple(f"{pid}/{tid}" for pid, tid in gathered.threads)
         return Columns(
             producer="kineto",
             names=tuple(gathered.names),
             shapes=tuple(shape_text(*shape) for shape in gathered.shapes),
-            threads=tuple(gathered.thread_names.get(thread, thread) for thread in threads),
+            threads=tuple(f"{pid}/{tid}" for pid, tid in gathered.threads),
+            thread_names=gathered.thread_names,
             events=gathered.events + gathered.broken,
             skipped=gathered.broken + gathered.unusable,
             set_aside=gathered.set_aside,

@@ -18,7 +18,11 @@ def write_parquet(folder: Path, columns: Columns) -> list[Path]:
         from pyarrow import parquet
     except ImportError as missing:
         raise MissingExtraError(feature="writing Parquet", extra="parquet") from missing
-    words = {"name": columns.names, "shape": columns.shapes, "thread": columns.threads}
+    words = {
+        "name": columns.names,
+        "shape": columns.shapes,
+        "thread": [columns.thread_names.get(thread, thread) for thread in columns.threads],
+    }
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in _TABLES:

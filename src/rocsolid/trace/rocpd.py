@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import InputError
-from rocsolid.trace.assemble import Assembler, shape_of
+from rocsolid.trace.assemble import Assembler, number, shape_of
 from rocsolid.trace.columns import Columns, Kind
 
 MAGIC: Final = b"SQLite format 3\0"
@@ -50,12 +50,11 @@ class _Process:
         self.agents: dict[int, tuple[int, str]] = {}
 
     def take(self) -> None:
-        for number, index, kind, model in self.rows(
+        for agent, index, kind, model in self.rows(
             f"select id, absolute_index, type, coalesce(nullif(product_name, ''), name) from {self.table('info_agent')}"
         ):
-            self.agents[number] = (index if index is not None else number, kind or "")
-            listed = self.found.metadata.setdefault("deviceProperties", [])
-            listed.append({"id": self.agents[number][0], "name": model or ""})
+            self.agents[agent] = (index if index is not None else agent, kind or "")
+            self.found.device(self.agents[agent][0], model or "", gpu=kind == "GPU")
         self._kernels()
         self._copies()
         self._calls()
@@ -156,11 +155,21 @@ class _Process:
     def _counters(self) -> None:
         if not (self.has("pmc_event") and self.has("info_pmc")):
             return
+        places, joins = self._placed("kernel_dispatch")
+        times = places.split(", ")
         query = (
-            f"select coalesce(s.display_name, s.kernel_name), i.symbol, p.value from {self.table('pmc_event')} p"
+            f"select coalesce(s.display_name, s.kernel_name), i.symbol, p.value, t.id, {times[0]}, {times[1]}"
+            f" from {self.table('pmc_event')} p"
             f" join {self.table('info_pmc')} i on i.id = p.pmc_id"
-            f" join {self.table('kernel_dispatch')} t on t.event_id = p.event_id"
+            f" join {self.table('kernel_dispatch')} t on t.event_id = p.event_id{joins}"
             f" left join {self.table('info_kernel_symbol')} s on s.id = t.kernel_id"
         )
-        for kernel, counter, value in self.rows(query):
-            self.found.counters.append((str(kernel), str(counter), float(str(value))))
+        for kernel, counter, value, dispatch, start, end in self.rows(query):
+            first, last = number(start), number(end)
+            self.found.count(
+                str(kernel),
+                str(counter),
+                value,
+                dispatch=(self.suffix, dispatch),
+                length=last - first if 0 <= first < last else -1,
+            )

@@ -155,16 +155,30 @@ def _call(row: Row, found: Assembler) -> None:
 
 
 def _counter(row: Row, found: Assembler) -> None:
-    """A counter of one dispatch; its times, where a release tells them, are those of the kernel trace."""
+    """A counter of one dispatch, and how long that took where the release tells it."""
     found.events += 1
-    try:
-        value = float(row["counter_value"])
-    except (KeyError, ValueError):
-        found.skipped += 1
-        return
-    found.counters.append((row.get("kernel_name", ""), row["counter_name"], value))
+    start, end = number(row.get("start_timestamp")), number(row.get("end_timestamp"))
+    found.count(
+        row.get("kernel_name", ""),
+        row["counter_name"],
+        row.get("counter_value"),
+        dispatch=_dispatch(row),
+        length=end - start if 0 <= start < end else -1,
+    )
+
+
+def _dispatch(row: Row) -> object:
+    """What tells a dispatch from the others; nothing where the file numbers none."""
+    if "dispatch_id" not in row:
+        return None
+    return tuple(row.get(name, "") for name in ("guid", "process_id", "agent_id", "dispatch_id"))
 
 
 def _agent(row: Row, found: Assembler) -> None:
-    listed = found.metadata.setdefault("deviceProperties", [])
-    listed.append({"id": number(row.get("node_id")), "name": row.get("product_name") or row.get("name", "")})
+    found.device(
+        number(row.get("node_id")),
+        row.get("product_name") or row.get("name", ""),
+        gpu=row.get("agent_type", "").upper() == "GPU",
+        compute_units=row.get("cu_count"),
+        waves=row.get("max_waves_per_cu"),
+    )

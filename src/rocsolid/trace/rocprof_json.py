@@ -13,7 +13,16 @@ from rocsolid.trace.columns import Columns, Kind
 from rocsolid.trace.salvage import salvage
 
 TOOL: Final = b'"rocprofiler-sdk-tool"'
-_LISTS: Final = ("agents", "kernel_symbols", "kernel_dispatch", "memory_copy", "hip_api", "marker_api")
+_LISTS: Final = (
+    "agents",
+    "kernel_symbols",
+    "kernel_dispatch",
+    "memory_copy",
+    "hip_api",
+    "marker_api",
+    "counters",
+    "counter_collection",
+)
 
 
 class Handle(Struct):
@@ -42,6 +51,7 @@ class Dispatch(Struct):
     agent_id: Handle = msgspec.field(default_factory=Handle)
     queue_id: Handle = msgspec.field(default_factory=Handle)
     kernel_id: int = -1
+    dispatch_id: int = -1
     private_segment_size: int = 0
     group_segment_size: int = 0
     workgroup_size: Sizes = msgspec.field(default_factory=Sizes)
@@ -72,6 +82,43 @@ class Agent(Struct):
     node_id: int = -1
     product_name: str = ""
     name: str = ""
+    cu_count: int = 0
+    max_waves_per_cu: int = 0
+
+
+class CounterName(Struct):
+    """A counter of one agent; each agent numbers its own."""
+
+    id: Handle
+    name: str = ""
+
+
+class Value(Struct):
+    """A counter, or a part of it, in one dispatch."""
+
+    counter_id: Handle
+    value: float
+
+
+class DispatchData(Struct):
+    """The dispatch that was counted; releases before ROCm 7 tell no times."""
+
+    dispatch_info: Dispatch = msgspec.field(default_factory=Dispatch)
+    start_timestamp: int = -1
+    end_timestamp: int = -1
+
+
+class Counts(Struct):
+    """All counters of one dispatch."""
+
+    dispatch_data: DispatchData
+    records: list[Value] = []
+
+
+class Callbacks(Struct):
+    """What was recorded while the program waited."""
+
+    counter_collection: list[Counts] = []
 
 
 class Symbol(Struct):
@@ -113,6 +160,8 @@ class Process(Struct):
     kernel_symbols: list[Symbol] = []
     strings: Strings = msgspec.field(default_factory=Strings)
     buffer_records: Buffers = msgspec.field(default_factory=Buffers)
+    counters: list[CounterName] = []
+    callback_records: Callbacks = msgspec.field(default_factory=Callbacks)
 
 
 class Tool(Struct):
@@ -121,7 +170,12 @@ class Tool(Struct):
     tool: list[Process] = msgspec.field(name="rocprofiler-sdk-tool", default_factory=list)
 
 
-_ITEM: Final[dict[str, Any]] = {"agents": Agent, "kernel_symbols": Symbol}
+_ITEM: Final[dict[str, Any]] = {
+    "agents": Agent,
+    "kernel_symbols": Symbol,
+    "counters": CounterName,
+    "counter_collection": Counts,
+}
 
 
 def read_rocprof_json(file: Path) -> Columns:
@@ -135,13 +189,18 @@ def read_rocprof_json(file: Path) -> Columns:
         processes = [_piece_by_piece(text, found)]
         found.damage.append("the JSON is broken or cut off; what could be read of it was read")
     found.damage += [stream.damage] if stream.damage else []
-    found.metadata["deviceProperties"] = [
-        {"id": agent.node_id, "name": agent.product_name or agent.name}
-        for process in processes
-        for agent in process.agents
-    ]
     for process in processes:
+        for agent in process.agents:
+            found.device(
+                agent.node_id,
+                agent.product_name or agent.name,
+                gpu=agent.type == 2,  # noqa: PLR2004 - the producer's number
+                compute_units=agent.cu_count,
+                waves=agent.max_waves_per_cu,
+            )
+    for number, process in enumerate(processes):
         _take(process, found)
+        _take_counters(process, number, found)
     return found.columns()
 
 
@@ -181,7 +240,7 @@ def _take_kernel(record: Record, nodes: dict[int, int], symbols: dict[int, Symbo
     symbol = symbols.get(info.kernel_id, Symbol(kernel_id=-1))
     found.work(
         Kind.KERNEL,
-        symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}",
+        _kernel_name(symbols, info.kernel_id),
         record.start_timestamp,
         record.end_timestamp,
         device=nodes.get(info.agent_id.handle, info.agent_id.handle),
@@ -196,6 +255,28 @@ def _take_kernel(record: Record, nodes: dict[int, int], symbols: dict[int, Symbo
             B_scratch=info.private_segment_size,
         ),
     )
+
+
+def _take_counters(process: Process, number: int, found: Assembler) -> None:
+    names = {counter.id.handle: counter.name for counter in process.counters}
+    symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
+    for counts in process.callback_records.counter_collection:
+        data, info = counts.dispatch_data, counts.dispatch_data.dispatch_info
+        length = data.end_timestamp - data.start_timestamp
+        for record in counts.records:
+            found.events += 1
+            found.count(
+                _kernel_name(symbols, info.kernel_id),
+                names.get(record.counter_id.handle, f"counter {record.counter_id.handle}"),
+                record.value,
+                dispatch=(number, info.dispatch_id) if info.dispatch_id >= 0 else None,
+                length=length if data.start_timestamp >= 0 else -1,
+            )
+
+
+def _kernel_name(symbols: dict[int, Symbol], number: int) -> str:
+    symbol = symbols.get(number, Symbol(kernel_id=-1))
+    return symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {number}"
 
 
 def _operation(process: Process, record: Record) -> str:
@@ -222,5 +303,9 @@ def _piece_by_piece(text: bytes, found: Assembler) -> Process:
                 found.skipped += 1
                 found.events += 1
     return Process(
-        agents=lists.pop("agents"), kernel_symbols=lists.pop("kernel_symbols"), buffer_records=Buffers(**lists)
+        agents=lists.pop("agents"),
+        kernel_symbols=lists.pop("kernel_symbols"),
+        counters=lists.pop("counters"),
+        callback_records=Callbacks(counter_collection=lists.pop("counter_collection")),
+        buffer_records=Buffers(**lists),
     )

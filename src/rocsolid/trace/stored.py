@@ -17,7 +17,18 @@ _TABLES: Final[dict[str, Any]] = {
     "notes": HostEvents,
     "memory": MemoryEvents,
 }
-_PLAIN: Final = ("producer", "names", "shapes", "threads", "events", "skipped", "set_aside", "damage", "metadata")
+_PLAIN: Final = (
+    "producer",
+    "names",
+    "shapes",
+    "threads",
+    "events",
+    "skipped",
+    "set_aside",
+    "damage",
+    "thread_names",
+    "metadata",
+)
 # Which words the columns of each table stand for.
 _WORDS: Final = {"name": "names", "shape": "shapes", "thread": "threads"}
 
@@ -71,6 +82,7 @@ def join(shares: Sequence[Columns]) -> Columns:
         skipped=sum(s.skipped for s in shares),
         set_aside=aside,
         damage=tuple(d for s in shares for d in s.damage),
+        thread_names={thread: name for s in shares for thread, name in s.thread_names.items()},
         metadata={name: value for s in shares for name, value in s.metadata.items()},
         **lists,
         **tables,

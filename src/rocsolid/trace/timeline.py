@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.model.trace import Category, Lane, Timeline
+from rocsolid.model.picture import Lane, Timeline
+from rocsolid.model.trace import Category
 from rocsolid.trace.categories import category
 from rocsolid.trace.columns import Column, Columns, Kind
 
@@ -97,7 +98,7 @@ def _host_lanes(columns: Columns) -> list[_Events]:
             here = mine[depth == level]
             found.append(
                 _Events(
-                    label=_thread(columns.threads[number]) if level == 0 else "",
+                    label=_thread(columns, number) if level == 0 else "",
                     kind="host",
                     depth=level,
                     start=start[here],
@@ -108,7 +109,8 @@ def _host_lanes(columns: Columns) -> list[_Events]:
     return found
 
 
-def _thread(name: str) -> str:
+def _thread(columns: Columns, number: int) -> str:
+    name = columns.thread_names.get(columns.threads[number], columns.threads[number])
     return name if name.startswith("thread") else f"thread {name}"
 
 

@@ -1,0 +1,170 @@
+"""Compiled regions of a trace joined to TORCH_TRACE: functions, lines, breaks, recompiles; and logs that do not fit."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import clean_environ, run_cli, run_python
+from tests.trace.data import LAYOUTS, host
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+from rocsolid.api.tracing import read_traces
+from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, GraphKind, Recompile
+from rocsolid.model.trace import TraceFile
+from rocsolid.trace.compiled import compile_id, graphs_shown, with_compiles
+
+SCRIPT = """\
+import sys
+import torch
+
+def forward(x):
+    y = x * 2
+    print("values")
+    return y.relu()
+
+def unused(x):
+    torch._dynamo.graph_break()
+    return x + 1
+
+compiled = torch.compile(forward, backend="eager", dynamic=False)
+torch.compile(unused, backend="eager")(torch.ones(3))
+compiled(torch.ones(3))
+compiled(torch.ones(4))
+with torch.profiler.profile() as profiler:
+    compiled(torch.ones(4))
+profiler.export_chrome_trace(sys.argv[1])
+"""
+
+
+def a_trace(folder: Path, *names: str) -> TraceFile:
+    events = [host("cpu_op", name, f"{10 * n}.000", "5.000", n) for n, name in enumerate(names, 1)]
+    (folder / "t.json").write_text(LAYOUTS["kineto"](events))
+    return read_traces([folder / "t.json"]).record.files[0]
+
+
+def graph(compile_id: str, function: str, place: str, **more: Any) -> CompiledGraph:
+    return CompiledGraph(
+        number=1, compile_id=compile_id, kind=GraphKind.INFERENCE, function=function, place=place, **more
+    )
+
+
+def a_break(place: str, function: str, stack: tuple[str, ...] = ()) -> GraphBreak:
+    return GraphBreak(id="GB0059", kind="k", place=place, function=function, cause="print", cure="do not", stack=stack)
+
+
+def a_log(graphs: tuple[CompiledGraph, ...], *breaks: GraphBreak) -> CompileLog:
+    return CompileLog(started_at="", seconds=1.0, torch="2.13", graphs=graphs, breaks=breaks)
+
+
+def test_names_of_regions() -> None:
+    names = ("Torch-Compiled Region: 3/1", "Torch-Compiled Region: !0/4/2", "Torch-Compiled Region: 0/0_1", "aten::mm")
+    assert [compile_id(name) for name in names] == ["3/1", "4/2", "0/0", ""]
+
+
+def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
+    trace = a_trace(tmp_path, "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0", "Torch-Compiled Region: 2/1")
+    again = Recompile(against="2/0", guard="g", cause="the size changed", cure="mark it dynamic")
+    log = a_log(
+        (
+            graph("0/0", "f", "a.py:1"),
+            graph("1/0", "f (from line 3 on)", "a.py:3"),
+            graph("2/0", "g", "b.py:7"),
+            graph("2/1", "g", "b.py:7", recompile=again),
+        ),
+        a_break("a.py:3", "f"),
+        a_break("deep.py:9", "helper", ("b.py:7", "deep.py:9")),
+        a_break("other.py:5", "never"),
+    )
+    joined = with_compiles(trace, log, "logs")
+    told = {region.name[-3:]: (region.function, region.place, region.why) for region in joined.regions}
+
+    assert told == {
+        "0/0": ("f", "a.py:1", ""),
+        "1/0": ("f (from line 3 on)", "a.py:3", "graph break at a.py:3: print"),
+        "2/1": ("g", "b.py:7", "compiled again: the size changed"),
+    }
+    assert joined.compiles
+    assert (joined.compiles.matched, joined.compiles.unmatched, joined.compiles.other_breaks) == (3, (), 1)
+    assert [found.place for found in joined.compiles.breaks] == ["a.py:3", "deep.py:9"]
+    assert [shown.compile_id for shown in graphs_shown(joined, log)] == ["0/0", "1/0", "2/1"]
+
+
+def test_where_processes_number_alike_all_places_are_named(tmp_path: Path) -> None:
+    trace = a_trace(tmp_path, "Torch-Compiled Region: 0/0")
+    backward = CompiledGraph(number=2, compile_id="0/0", kind=GraphKind.BACKWARD, function="x", place="x.py:1")
+    log = a_log((graph("0/0", "f", "a.py:1"), graph("0/0", "g", "b.py:2"), graph("0/0", "f", "a.py:1"), backward))
+    (region,) = with_compiles(trace, log, "logs").regions
+
+    assert (region.function, region.place) == ("f or g", "a.py:1 or b.py:2")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that was profiled and wrote what its compiler did."""
+    made = tmp_path_factory.mktemp("run")
+    (made / "script.py").write_text(SCRIPT)
+    env = clean_environ(TORCH_TRACE=str(made / "logs"))
+    ran = run_python(str(made / "script.py"), str(made / "t.json"), env=env)
+    assert ran.code == 0, ran.err
+    return made
+
+
+@pytest.mark.torch
+def test_a_real_run_with_its_log(run: Path) -> None:
+    ran = run_cli("trace", str(run / "t.json"), "--torch-trace", str(run / "logs"), "--output", "json")
+    (file,) = ran.json()["files"]
+    told = [(r["function"], r["place"]) for r in file["regions"] if r["name"].startswith("Torch-Compiled Region")]
+    script = run / "script.py"
+
+    assert sorted(told) == [("forward", f"{script}:4"), ("forward (from line 6 on)", f"{script}:6")]
+    assert {found["place"] for found in file["compiles"]["breaks"]} == {f"{script}:6"}
+    assert file["compiles"]["other_breaks"] == 1
+    codes = [(f["code"], f["place"]) for f in ran.json()["findings"]]
+    assert ("BRK001", f"{script}:6") in codes
+    assert [code for code, _ in codes].count("BRK002") == 2  # both halves were compiled again for the longer input
+
+
+@pytest.mark.torch
+def test_the_lines_in_text_page_and_saved_record(run: Path, tmp_path: Path) -> None:
+    given = ["trace", str(run / "t.json"), "--torch-trace", str(run / "logs")]
+    flat = " ".join(run_cli(*given).out.split())
+    assert f"forward at {run}/script.py:4" in flat
+    assert "1 more graph breaks of the log are in functions that the trace does not show" in flat
+    assert f"{run}/script.py:6" in run_cli(*given, "--output", "html").out
+    run_cli(*given, "--output", "json", "--out", str(tmp_path / "saved.json"))
+    assert f"{run}/script.py:6" in run_cli("report", str(tmp_path / "saved.json")).out
+
+
+@pytest.mark.torch
+def test_a_log_of_another_run_is_said(run: Path, tmp_path: Path) -> None:
+    a_trace(tmp_path, "Torch-Compiled Region: 7/0")
+    ran = run_cli("trace", str(tmp_path / "t.json"), "--torch-trace", str(run / "logs"))
+    assert "the log knows none of the 1 compiled regions: it is of another run" in ran.out
+    assert "BRK001" not in ran.out
+
+
+def test_a_folder_without_a_log_is_one_line(tmp_path: Path) -> None:
+    a_trace(tmp_path, "Torch-Compiled Region: 7/0")
+    ran = run_cli("trace", str(tmp_path / "t.json"), "--torch-trace", str(tmp_path / "nowhere"))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "does not exist; give the folder that TORCH_TRACE named" in ran.err
+    assert run_cli("trace", str(tmp_path), "--ranks", "--torch-trace", str(tmp_path)).code == 2
+
+
+def test_the_log_is_read_without_torch(tmp_path: Path) -> None:
+    """Reading is for laptops too."""
+    (tmp_path / "logs").mkdir()
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from rocsolid.observe.trace_files import read_trace
+from pathlib import Path
+try:
+    read_trace(Path({str(tmp_path / "logs")!r}))
+except Exception as error:
+    print(type(error).__name__)
+"""
+    assert run_python("-c", code, python=sys.executable).out == "InputError\n"
