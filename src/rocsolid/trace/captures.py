@@ -9,7 +9,7 @@ import numpy as np
 from rocsolid.model.trace import Captures
 from rocsolid.trace.columns import Column, Columns
 from rocsolid.trace.intervals import total, union
-from rocsolid.trace.linking import Links, named
+from rocsolid.trace.linking import Links, among, named
 
 _BEGIN: Final = re.compile(r"(cuda|hip|cu)StreamBeginCapture")
 _END: Final = re.compile(r"(cuda|hip|cu)StreamEndCapture")
@@ -30,7 +30,7 @@ def captures(columns: Columns, links: Links) -> Capturing:
     calls = columns.calls
     begins, ends = named(columns, calls, _BEGIN), named(columns, calls, _END)
     launches = named(columns, calls, _LAUNCH)
-    silent = np.setdiff1d(launches, links.call)
+    silent = launches[~among(links.call[links.call >= 0], len(calls))[launches]]
     stretches: list[tuple[int, int]] = []
     for thread in np.unique(calls.thread[np.concatenate((begins, ends))]).tolist():
         of_begin = calls.start[begins[calls.thread[begins] == thread]]

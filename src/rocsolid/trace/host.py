@@ -10,7 +10,7 @@ from rocsolid.trace.categories import category
 from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, Kind
 from rocsolid.trace.intervals import overlap, total, union
 from rocsolid.trace.kernels import group, rank
-from rocsolid.trace.linking import Links, named
+from rocsolid.trace.linking import Links, among, named
 
 _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _COMPILED: Final = re.compile(
@@ -30,7 +30,7 @@ def launch_statistics(columns: Columns, device: DeviceEvents, which: Column, lin
     time = calls.end - calls.start
     # A launch cannot take effect before it is made; where clocks disagree it counts as no delay.
     delay = np.sort(np.maximum(device.start[alone] - calls.start[call[alone]], 0))
-    used = np.sort(time[np.unique(call[alone])])
+    used = np.sort(time[among(call[alone], len(calls))])
     rows = []
     for name, members in group(calls.name, time):
         mine = time[members]
@@ -38,7 +38,7 @@ def launch_statistics(columns: Columns, device: DeviceEvents, which: Column, lin
             CallRow(name=columns.names[name], count=len(mine), total_ns=int(mine.sum()), p50_ns=rank(mine, 0.5))
         )
     return Launches(
-        launch_count=len(np.unique(call[linked])),
+        launch_count=int(among(call[linked], len(calls)).sum()),
         call_p50_ns=rank(used, 0.5) if len(used) else 0,
         delay_p50_ns=rank(delay, 0.5) if len(delay) else 0,
         delay_p99_ns=rank(delay, 0.99) if len(delay) else 0,
@@ -108,7 +108,9 @@ def regions(columns: Columns) -> tuple[Region, ...]:
     found = [
         *_regions(columns, columns.ops, named(columns, columns.ops, _COMPILED)),
         *_regions(
-            columns, columns.notes, np.setdiff1d(np.arange(len(columns.notes)), named(columns, columns.notes, _STEP))
+            columns,
+            columns.notes,
+            np.flatnonzero(~among(named(columns, columns.notes, _STEP), len(columns.notes))),
         ),
     ]
     return tuple(sorted(found, key=lambda region: -region.total_ns)[:_REGIONS])
