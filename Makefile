@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test lint types contracts docs docs-serve generate unit browser clean
+.PHONY: demo test test-hip lint types contracts docs docs-serve generate unit browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
@@ -58,6 +58,10 @@ docs-serve: $(VENV)/.test
 # Writes the pages that are made from declarations.
 generate: $(VENV)/.test
 	$(BIN)/python scripts/gen_docs.py
+
+# Opt-in: asks the real HIP runtimes, unpacked from Debian's packages below .rocsolid/, on a model of a chip.
+test-hip: $(VENV)/.test
+	ROCSOLID_HIP=1 $(BIN)/python -m pytest tests/hip -rA --no-header
 
 # Chromium opens the HTML reports in the tests. Where it may not be installed, those tests are skipped and say so.
 browser:

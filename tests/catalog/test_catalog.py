@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.support import ROOT, make_env
 
+from rocsolid.catalog.capture_errors import MEANINGS
+from rocsolid.catalog.capture_rules import BACKING
 from rocsolid.catalog.images import IMAGES
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES, chain, profile, resolve
@@ -42,6 +44,8 @@ def all_evidence() -> Iterator[tuple[str, Evidence]]:
         yield from ((problem.id, e) for e in problem.evidence)
     for file in all_rules():
         yield from ((file.rule.code, e) for e in file.rule.evidence)
+    yield from ((runtime.label, e) for runtime, evidence in BACKING.items() for e in evidence)
+    yield from ((meaning.says, e) for meaning in MEANINGS for e in meaning.evidence)
 
 
 def test_measured_evidence_points_at_a_stored_run() -> None:

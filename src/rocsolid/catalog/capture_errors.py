@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture import Reason
-from rocsolid.model.evidence import Evidence, source
+from rocsolid.model.evidence import Evidence, measured, source
 from rocsolid.model.runtime_error import RuntimeErrorCode
 
 
@@ -28,7 +28,7 @@ _SEEN = source(
     "torch 2.11.0+cu130 on an H200", "Raised in a capture that did it on purpose; the texts are the runtime's."
 )
 _READ = source("libamdhip64 6.4.3 and 7.2.4, libcudart 13.0", "The number, name and text of the error.")
-_PRETEND = source("HIP runtime 6.4.3 and 7.2.4, run against a pretend device", "Which calls are answered with it.")
+_PRETEND = measured("capture-rules-on-hip", "Which calls HIP 6.4.3 and 7.2.4 answer with it, on a pretend device.")
 
 MEANINGS = (
     Meaning(

@@ -7,11 +7,12 @@ thread_local, relaxed) or one for all three:
     done     is done at once and takes no part in the graph
     left     succeeds, and is silently left out of the graph
     900      refused with this error, and the capture is lost
+    kept401  refused with this error, and the capture goes on
     end904   the end of the capture fails with this error
     ?        not tried, and no document says
 
-HIP's columns are what the runtimes answered on a pretend device. CUDA's are what NVIDIA's headers and guide say, and torch's
-source relies on; they were not measured.
+HIP's columns are what the runtimes answered on a pretend device; `make test-hip` asks them again. CUDA's are what NVIDIA's headers
+and guide say, and torch's source relies on; they were not measured.
 """
 
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Final
 
 from rocsolid.model.capture import Reason
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
-from rocsolid.model.evidence import Evidence, source
+from rocsolid.model.evidence import Evidence, measured, source
 from rocsolid.model.release import Span
 
 # From here on torch allocates pinned memory in a capture as if the capture were relaxed.
@@ -31,6 +32,7 @@ _WORDS = {
     "left": Outcome.LEFT_OUT,
     "?": Outcome.UNKNOWN,
 }
+_REFUSALS = {"end": Outcome.UNENDED, "kept": Outcome.REJECTED}
 _BEFORE = "do it before the capture; a warm-up on the same stream and thread does"
 _NO_WAIT = "let the host wait after the replay, outside the captured function"
 _OWN_STREAM = "use the current stream (torch.cuda.current_stream()) and the asynchronous call"
@@ -38,9 +40,9 @@ _KEEP_OFF = "keep other threads off the device while a graph is captured, or let
 
 BACKING: dict[Runtime, tuple[Evidence, ...]] = {
     runtime: (
-        source(
-            f"{runtime.label}, run against a pretend device",
-            "Each cell is the answer of the runtime itself; Debian's build, one chip (gfx942), and kernels that compute nothing.",
+        measured(
+            "capture-rules-on-hip",
+            f"Each cell is the answer of {runtime.label} itself on a pretend device: Debian's build, one chip (gfx942), and kernels that compute nothing.",
         ),
     )
     for runtime in (Runtime.HIP_6_4, Runtime.HIP_7_2)
@@ -64,8 +66,8 @@ BACKING[Runtime.CUDA] = (
 def _cell(word: str) -> Answer:
     if word in _WORDS:
         return Answer(outcome=_WORDS[word])
-    unended = word.startswith("end")
-    return Answer(outcome=Outcome.UNENDED if unended else Outcome.REFUSED, error=int(word.removeprefix("end")))
+    outcome = next((refusal for start, refusal in _REFUSALS.items() if word.startswith(start)), Outcome.REFUSED)
+    return Answer(outcome=outcome, error=int(word.lstrip("endkpt")))
 
 
 def _cells(words: str) -> dict[CaptureMode, Answer]:
@@ -117,15 +119,28 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.Tensor.pin_memory",),
         cure="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
     ),
+    _rule("host-free", "hipHostFree", hip="900 900 done", cuda_call="cudaFreeHost"),
+    _rule("host-register", "hipHostRegister", hip="900 900 done"),
     _rule("malloc-async", "hipMallocAsync", hip="node", cuda="node"),
+    _rule("free-async", "hipFreeAsync", "of memory that the capture allocated", hip="node", cuda="node"),
+    _rule("pool-trim", "hipMemPoolTrimTo", hip="done"),
+    _rule("pointer-attributes", "hipPointerGetAttributes", hip="done"),
     _rule("mem-get-info", "hipMemGetInfo", hip="done", torch=("torch.cuda.mem_get_info",)),
     # Copies.
     _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
     _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node"),
     _rule("memcpy-to-pinned", "hipMemcpyAsync", "to pinned host memory", hip="node", cuda="node"),
     _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node"),
+    _rule(
+        "memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left",
+        cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+    ),
     _rule("memset", "hipMemset", "on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
     _rule("memset-async", "hipMemsetAsync", hip="node", cuda="node"),
+    _rule(
+        "memset-default-stream", "hipMemsetAsync", "on the default stream", hip="left", cuda="left",
+        cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+    ),
     # Waiting and asking.
     _rule(
         "stream-synchronize", "hipStreamSynchronize", "of the capturing stream", hip="900", cuda="900",
@@ -156,9 +171,15 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
     ),
     _rule(
+        "event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture", hip="900 900 done",
+        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
+    ),
+    _rule(
         "event-synchronize-captured", "hipEventSynchronize", "of an event recorded in the capture", hip="907", cuda="907",
         torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
     ),
+    _rule("event-elapsed-old", "hipEventElapsedTime", "of events recorded before the capture", hip="done"),
+    _rule("event-record-other", "hipEventRecord", "on a stream outside the capture", hip="done", torch=("torch.cuda.Event.record",)),
     # Work on other streams.
     _rule(
         "launch-default-stream", "hipModuleLaunchKernel", "on the default stream", hip="left", cuda="left",
@@ -186,8 +207,31 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         cuda="905", torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
         cure="wait for it before the call; HIP forgets the wait without a word, and the replay runs too early",
     ),
+    _rule(
+        "wait-other-capture", "hipStreamWaitEvent", "for an event of another capture", hip="left", cuda="902",
+        torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
+        cure="capture one function at a time, and let none wait for the other",
+    ),
+    # Captures and graphs.
+    _rule(
+        "begin-twice", "hipStreamBeginCapture", "on a stream that captures already", hip="kept401",
+        torch=("torch.cuda.graph",), cure="capture the inner function as part of the outer one",
+    ),
+    _rule(
+        "end-other-stream", "hipStreamEndCapture", "on another stream than it began on", hip="kept401",
+        torch=("torch.cuda.graph",), cure="leave the current stream as it was when the capture began",
+    ),
+    _rule("graph-instantiate", "hipGraphInstantiate", hip="done"),
+    _rule(
+        "graph-launch", "hipGraphLaunch", "on the capturing stream", hip="left", torch=("torch.cuda.CUDAGraph.replay",),
+        cure="replay graphs outside the captured function",
+    ),
     # Making and loading.
     _rule("module-load", "hipModuleLoadData", hip="done", cuda_call="cuModuleLoadData"),
+    _rule("set-device", "hipSetDevice", "to the same device", hip="done", torch=("torch.cuda.set_device",)),
+    _rule("device-attribute", "hipDeviceGetAttribute", hip="done"),
+    _rule("event-destroy", "hipEventDestroy", "of an event recorded before the capture", hip="done"),
+    _rule("stream-destroy", "hipStreamDestroy", "of a stream that is not capturing", hip="done"),
     _rule("event-create", "hipEventCreateWithFlags", hip="done", torch=("torch.cuda.Event",)),
     _rule("stream-create", "hipStreamCreateWithFlags", hip="done", torch=("torch.cuda.Stream",)),
     # Calls back to the host.
@@ -198,6 +242,29 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     ),
     # The same from a thread that captures nothing.
     _rule("thread-malloc", "hipMalloc", hip="900 done done", cuda="900 done done"),
+    _rule("thread-free", "hipFree", "of device memory", hip="900 done done"),
+    _rule("thread-host-malloc", "hipHostMalloc", hip="900 done done", cuda_call="cudaHostAlloc", torch=("torch.Tensor.pin_memory",)),
+    _rule("thread-host-free", "hipHostFree", hip="900 done done", cuda_call="cudaFreeHost"),
+    _rule(
+        "thread-event-query-captured", "hipEventQuery", "of an event recorded in the capture", hip="907", cuda="907",
+        torch=("torch.cuda.Event.query",),
+    ),
+    _rule(
+        "thread-event-synchronize-captured", "hipEventSynchronize", "of an event recorded in the capture", hip="907",
+        cuda="907", torch=("torch.cuda.Event.synchronize",),
+    ),
+    _rule(
+        "thread-event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture",
+        hip="900 done done", torch=("torch.cuda.Event.synchronize",),
+    ),
+    _rule(
+        "thread-stream-query", "hipStreamQuery", "of the capturing stream", hip="900", cuda="900",
+        torch=("torch.cuda.Stream.query",),
+    ),
+    _rule(
+        "thread-stream-synchronize", "hipStreamSynchronize", "of the capturing stream", hip="900", cuda="900",
+        torch=("torch.cuda.Stream.synchronize",),
+    ),
     _rule(
         "thread-event-query-old", "hipEventQuery", "of an event recorded before the capture", hip="done",
         hip72="900 done done", cuda="900 done done", torch=("torch.cuda.Event.query",),
@@ -212,11 +279,14 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         hip="900 done done", torch=("torch.cuda.Stream.synchronize",),
     ),
     _rule("thread-memcpy", "hipMemcpy", "to the host, on the default stream", hip="906"),
+    _rule("thread-memset", "hipMemset", "on the default stream", hip="906"),
+    _rule("thread-memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left"),
+    _rule("thread-end", "hipStreamEndCapture", hip="kept908 kept908 done", torch=("torch.cuda.graph",)),
     _rule(
-        "thread-launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left ? left",
-        hip72="left", cuda="left", cuda_call="cudaLaunchKernel",
+        "thread-launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left",
+        cuda="left", cuda_call="cudaLaunchKernel",
     ),
-    _rule("thread-module-load", "hipModuleLoadData", hip="done ? done", hip72="done", cuda_call="cuModuleLoadData"),
+    _rule("thread-module-load", "hipModuleLoadData", hip="done", cuda_call="cuModuleLoadData"),
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         401,
         "IllegalState",
         "the operation cannot be performed in the present state",
-        "HIP answers it to the next capture on a stream whose last capture ended with unjoined work: the stream still captures.",
+        "HIP answers it where CUDA has errors of its own: to a capture on a stream that captures already, be it one whose last capture had unjoined work, and to an end on the wrong stream (CUDA: 903).",
     ),
     _same(700, "IllegalAddress", "an illegal memory access was encountered"),
     _same(719, "LaunchFailure", "unspecified launch failure"),
@@ -47,7 +47,7 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         904,
         "StreamCaptureUnjoined",
         "capturing stream has unjoined work",
-        "HIP 6.4.3 and 7.2.4 leave the stream capturing: the next capture on it fails with 401, and ending it twice crashes the process. CUDA ends the capture.",
+        "HIP 6.4.3 and 7.2.4 leave the stream capturing: the next capture on it fails with 401, a stream that waits for it is drawn into the dead capture, and reading the graph that was handed out crashes the process, as does a second end in relaxed mode. CUDA ends the capture.",
     ),
     _same(
         905,

@@ -40,6 +40,7 @@ class Outcome(Enum):
     DONE = "is done at once and takes no part in the graph"
     LEFT_OUT = "succeeds, and is silently left out of the graph"
     REFUSED = "is refused, and the capture is lost"
+    REJECTED = "is refused, and the capture goes on"
     UNENDED = "makes the end of the capture fail"
     UNKNOWN = "has not been tried"
 

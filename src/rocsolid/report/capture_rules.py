@@ -103,7 +103,7 @@ def table_page() -> str:
         "- **in the graph**: the call becomes part of the graph",
         "- **done at once**: it is done once, now, and no replay repeats it",
         "- **left out**: it succeeds without a word, and the graph does not hold it",
-        "- a number: it is refused with this error, and the capture is lost; *end* means that the end of the capture reports it",
+        "- a number: it is refused with this error, and the capture is lost; *end* means that the end of the capture reports it, *kept* that the capture goes on",
         "- *not known*: not tried, and no document says",
         "",
         "Each cell has the three modes in the order global, thread_local, relaxed, or one answer for all of them.",
@@ -114,7 +114,7 @@ def table_page() -> str:
     ]
     for rule in CAPTURE_RULES:
         cells = " | ".join(_cell(rule.answers[runtime].values()) for runtime in Runtime)
-        lines.append(f"| `{rule.call}` | {rule.situation} | {cells} |")
+        lines.append(f"| {rule.call} | {rule.situation} | {cells} |")
     lines += ["", *_background()]
     return "\n".join(lines) + "\n"
 
@@ -125,8 +125,8 @@ def _cell(answers: Iterable[Answer]) -> str:
 
 
 def _briefly(answer: Answer) -> str:
-    number = str(answer.error)
-    return _SHORT.get(answer.outcome) or (f"end {number}" if answer.outcome is Outcome.UNENDED else number)
+    before = {Outcome.UNENDED: "end ", Outcome.REJECTED: "kept, "}.get(answer.outcome, "")
+    return _SHORT.get(answer.outcome, f"{before}{answer.error}")
 
 
 def _background() -> Iterator[str]:

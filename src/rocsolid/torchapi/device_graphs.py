@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocsolid.torchapi.doors import door
-from rocsolid.torchapi.driver import call_named
+from rocsolid.torchapi.driver import call_named, new_stream
 
 _REPLAY = door("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
 _END_POOL = door("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
@@ -24,7 +24,8 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
     """End a capture in which something failed, and undo what torch leaves behind of it (seen on 2.11).
 
     Ending it raises before the memory pool is let go, so allocations on the stream would go on landing there, and before the
-    generators of random numbers are told, so that the next draw would fail with "Offset increment outside graph capture".
+    generators of random numbers are told, so that the next draw would fail with "Offset increment outside graph capture". Where the
+    runtime goes on capturing all the same, the current stream becomes another one.
     """
     import torch
 
@@ -36,7 +37,10 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
     with contextlib.suppress(RuntimeError):
         _END_POOL.reach()(device, pool)
         _RELEASE_POOL.reach()(device, pool)
-    # A capture that goes well tells the generators that capturing is over.
+    if still_capturing(torch.cuda.current_stream(device)):
+        # Whatever ran there would be recorded and not done, and whoever waited for it would be drawn in.
+        torch.cuda.set_stream(new_stream(device))
+    # A capture that goes well tells the generators that capturing is over, and HIP that the stream is no longer invalidated.
     healing = torch.cuda.CUDAGraph()
     for generator in generators:
         healing.register_generator_state(generator)
@@ -47,6 +51,15 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
         finally:
             healing.capture_end()
         healing.reset()
+
+
+def still_capturing(stream: Any) -> bool:
+    """Whether a stream captures, as the runtime sees it: HIP goes on after an end that failed over unjoined work."""
+    ask, state = call_named("StreamIsCapturing"), ctypes.c_int()
+    active = 1
+    return (
+        ask is not None and not ask(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(state)) and state.value == active
+    )
 
 
 def nodes_being_captured(stream: Any) -> int | None:

@@ -79,6 +79,16 @@ class AsksAnOldEvent(torch.nn.Module):  # type: ignore[misc]
         return x * 2
 
 
+class WaitsForAnOldEvent(AsksAnOldEvent):
+    """Keeps the event of its first call."""
+
+    def forward(self, x: Any) -> Any:
+        if self.event is None:
+            self.event = torch.cuda.current_stream().record_event()
+        self.event.synchronize()
+        return x * 2
+
+
 def asks_an_event_never_recorded(x: Any) -> Any:
     torch.cuda.Event().query()
     return x * 2
@@ -130,6 +140,7 @@ CASES: list[tuple[Any, tuple[str, str, str]]] = [
     (waits_for_an_event_of_its_own, ("event",) * 3),
     (times_itself, ("event",) * 3),
     (AsksAnOldEvent(), ("", "event", "event")),
+    (WaitsForAnOldEvent(), ("event", "event", "")),  # not known of CUDA
     (asks_an_event_never_recorded, ("", "", "")),
     (forks, ("unjoined stream",) * 3),
     (forks_and_joins, ("", "", "")),

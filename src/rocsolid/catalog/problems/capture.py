@@ -97,9 +97,9 @@ PROBLEMS = (
                 "ROCm/rccl#2022",
                 "AMD: the stricter behaviour came with ROCm 7.0, and AMD_LOG_LEVEL=4 shows the offending call.",
             ),
-            source(
-                "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "hipEventQuery of an old event is allowed during capture by runtime 6.4.3 and refused by 7.2.4 in the same thread.",
+            measured(
+                "capture-rules-on-hip",
+                "On a pretend device hipEventQuery of an old event is allowed during a capture by runtime 6.4.3, and refused by 7.2.4 in the same thread, and from another one in global mode.",
             ),
         ),
     ),

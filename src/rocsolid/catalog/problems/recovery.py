@@ -97,7 +97,7 @@ PROBLEMS = (
             ),
             source(
                 "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "On 6.4.3 and 7.2.4 the state stays invalidated after a failed end, and a second end of an unjoined capture segfaults.",
+                "On 6.4.3 and 7.2.4 the state stays invalidated after a failed end until the next good capture on the stream; after unjoined work the stream goes on capturing, and a second end segfaults in relaxed mode.",
             ),
         ),
     ),

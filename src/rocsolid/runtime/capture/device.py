@@ -179,14 +179,20 @@ class DeviceBackend:
             caller, stream = torch.cuda.current_stream(), self._lane.stream
             stream.wait_stream(caller)
             gc.disable()
+            used = stream
             try:
                 with torch.cuda.stream(stream):
                     self._lane.make_ready()
-                    yield
+                    try:
+                        yield
+                    finally:
+                        used = torch.cuda.current_stream()  # another one, where a capture could not be ended
             finally:
                 if collecting:
                     gc.enable()
-                caller.wait_stream(stream)
+                caller.wait_stream(used)
+                if used.cuda_stream != stream.cuda_stream:
+                    self._lane.lost, self._lane = True, None
 
     def session(self, generators: Sequence[Any]) -> DeviceSession:
         """A new capture."""

@@ -24,6 +24,7 @@ class Lane:
         self.device = device
         self.stream = new_stream(device)
         self._memory = torch.cuda.MemPool()
+        self.lost = False  # the runtime never ended a capture on it
 
     def make_ready(self) -> None:
         """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it.
@@ -44,5 +45,10 @@ def lane_for(user: object, device: int) -> Lane:
     with _lock:
         waiting = _free.setdefault(device, [])
         lane = waiting.pop() if waiting else Lane(device)
-    weakref.finalize(user, waiting.append, lane).atexit = False
+    weakref.finalize(user, _give_back, lane, waiting).atexit = False
     return lane
+
+
+def _give_back(lane: Lane, waiting: list[Lane]) -> None:
+    if not lane.lost:
+        waiting.append(lane)

@@ -1,0 +1,148 @@
+"""Debian packages unpacked into a folder of their own: nothing is installed, no root is needed, no line of them is run for it.
+
+Package lists are checked against the suite's signature where gpgv and Debian's keys are here, and each file against its list.
+"""
+
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+SOURCES = Path("/etc/apt")  # where a Debian machine says where it gets its packages from
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+DEADLINE_S = 60
+
+
+class Unreachable(Exception):  # noqa: N818 - it is a state of the network, and the reason of a skip
+    """The suites cannot be had from here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """One entry of a package list."""
+
+    name: str
+    version: str
+    needs: tuple[tuple[str, ...], ...]  # alternatives, of which one is enough
+    provides: tuple[str, ...]
+    file: str
+    sha256: str
+
+
+@cache
+def mirror() -> str:
+    """The archive that was named, or that this machine's own packages come from; security updates are another one."""
+    if named := os.environ.get("DEBIAN_MIRROR"):
+        return named.rstrip("/")
+    for file in (SOURCES / "sources.list", *sorted((SOURCES / "sources.list.d").glob("*"))):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        for line in lines:
+            found = re.match(r"(?:URIs:|deb\b.*?)\s*(https?://\S+/debian)/?(?:\s|$)", line)
+            if found:
+                return found[1]
+    msg = "no archive of Debian's is known here: name one in DEBIAN_MIRROR"
+    raise Unreachable(msg)
+
+
+def fetch(path: str) -> bytes:
+    try:
+        with urllib.request.urlopen(f"{mirror()}/{path}", timeout=DEADLINE_S) as answer:  # noqa: S310 - ours to name
+            return bytes(answer.read())
+    except (urllib.error.URLError, OSError) as error:
+        msg = f"{path} cannot be had: {error}"
+        raise Unreachable(msg) from error
+
+
+def checked(data: bytes, sha256: str, what: str) -> bytes:
+    if hashlib.sha256(data).hexdigest() != sha256:
+        msg = f"{what} is not the file that its list names"
+        raise ValueError(msg)
+    return data
+
+
+def package_list(suite: str) -> dict[str, Package]:
+    """The packages of a suite, by name."""
+    release = fetch(f"dists/{suite}/InRelease")
+    if shutil.which("gpgv") and KEYS.exists():
+        command = ["gpgv", "--quiet", "--keyring", str(KEYS), "-"]
+        subprocess.run(command, input=release, check=True, capture_output=True)
+    wanted = "main/binary-amd64/Packages.xz"
+    digest = re.search(rf"^ ([0-9a-f]{{64}}) +\d+ {re.escape(wanted)}$", release.decode(), re.MULTILINE)
+    assert digest is not None, f"{suite} lists no {wanted}"
+    data = checked(fetch(f"dists/{suite}/{wanted}"), digest[1], f"the list of {suite}")
+    return {p.name: p for p in map(_parsed, lzma.decompress(data).decode().split("\n\n")) if p}
+
+
+def _parsed(entry: str) -> Package | None:
+    fields = dict(re.findall(r"^([\w-]+): (.*)$", entry, re.MULTILINE))
+    if not fields:
+        return None
+    needs = ", ".join(fields[key] for key in ("Pre-Depends", "Depends") if key in fields)
+    return Package(
+        name=fields["Package"],
+        version=fields["Version"],
+        needs=tuple(tuple(_names(group, "|")) for group in needs.split(",") if group.strip()),
+        provides=tuple(_names(fields.get("Provides", ""), ",")),
+        file=fields["Filename"],
+        sha256=fields["SHA256"],
+    )
+
+
+def _names(text: str, between: str) -> Iterator[str]:
+    return (match[0] for part in text.split(between) if (match := re.match(r"[\w.+-]+", part.strip())))
+
+
+def closure(wanted: Sequence[str], known: Mapping[str, Package]) -> list[Package]:
+    """The packages and all that they need."""
+    providers: dict[str, str] = {}
+    for package in known.values():
+        for name in package.provides:
+            providers.setdefault(name, package.name)
+    found: dict[str, Package] = {}
+    left = list(wanted)
+    while left:
+        package = known[left.pop()]
+        if package.name not in found:
+            found[package.name] = package
+            for choices in package.needs:
+                there = (name if name in known else providers.get(name) for name in choices)
+                left += [name for name in there if name][:1]
+    return sorted(found.values(), key=lambda package: package.name)
+
+
+def unpack(packages: Sequence[Package], folder: Path, keep: Path) -> None:
+    """Download what is not kept yet, and unpack all."""
+    keep.mkdir(parents=True, exist_ok=True)
+    for package in packages:
+        file = keep / f"{package.name}-{package.sha256[:16]}.deb"
+        if not file.exists():
+            data = checked(fetch(package.file), package.sha256, package.name)
+            partial = file.with_suffix(".part")
+            partial.write_bytes(data)
+            partial.rename(file)
+        with tarfile.open(fileobj=BytesIO(_content(file.read_bytes())), mode="r:*") as content:
+            content.extractall(folder, filter="tar")
+
+
+def _content(archive: bytes) -> bytes:
+    """The member data.tar.* of a package, which is an archive of the old kind."""
+    place = 8  # after the magic word
+    while place < len(archive):
+        header = archive[place : place + 60]
+        name, size = header[:16].decode().strip(), int(header[48:58])
+        start = place + 60
+        if name.startswith("data.tar"):
+            return archive[start : start + size]
+        place = start + size + size % 2
+    msg = "the package holds no files"
+    raise ValueError(msg)

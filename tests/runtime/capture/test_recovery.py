@@ -1,0 +1,119 @@
+"""After a capture that HIP cannot end, nothing of ours runs on its stream or waits for it (stand-ins for streams and runtime).
+
+That the runtime does go on capturing, and draws in whoever waits, is asked of HIP itself in tests/hip.
+"""
+
+import contextlib
+import ctypes
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from rocsolid.runtime.capture import device, lanes
+from rocsolid.torchapi import device_graphs
+
+pytestmark = pytest.mark.torch
+
+
+class Stream:
+    """Remembers what it was told to wait for."""
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream = number
+        self.waited: list[Stream] = []
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.waited.append(other)
+
+
+class Machine:
+    """A caller's stream, a lane's, one more, and a runtime in which some of them capture."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capturing: set[int]) -> None:
+        self.caller, self.stream, self.fresh = Stream(1), Stream(2), Stream(3)
+        self.current = self.caller
+        self.healed_on: list[Stream] = []
+
+        def is_capturing(stream: ctypes.c_void_p, state: Any) -> int:
+            state._obj.value = int(stream.value in capturing)
+            return 0
+
+        monkeypatch.setattr(device_graphs, "call_named", lambda _: is_capturing)
+        monkeypatch.setattr(device_graphs, "new_stream", lambda _: self.fresh)
+        for name in ("_END_POOL", "_RELEASE_POOL"):
+            monkeypatch.setattr(device_graphs, name, self)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: self.current)
+        monkeypatch.setattr(torch.cuda, "set_stream", self.enter)
+        monkeypatch.setattr(torch.cuda, "stream", self.entered)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+        monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
+
+    def reach(self) -> Any:
+        return lambda *_: None
+
+    def enter(self, stream: Stream) -> None:
+        self.current = stream
+
+    @contextlib.contextmanager
+    def entered(self, stream: Stream) -> Any:
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+    def capture_begin(self, **_: Any) -> None:
+        self.healed_on.append(self.current)
+
+    def capture_end(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+class CannotEnd:
+    """A graph with unjoined work."""
+
+    def capture_end(self) -> None:
+        msg = "HIP error: capturing stream has unjoined work"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_a_stream_that_goes_on_capturing_is_left(monkeypatch: pytest.MonkeyPatch, *, stuck: bool) -> None:
+    machine = Machine(monkeypatch, {2} if stuck else set())
+    machine.current = machine.stream
+
+    device_graphs.leave_failed_capture(CannotEnd(), 0, None, ())
+
+    wanted = machine.fresh if stuck else machine.stream
+    assert machine.current is wanted
+    assert machine.healed_on == [wanted]
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_nobody_waits_for_it_or_is_handed_it_again(monkeypatch: pytest.MonkeyPatch, *, stuck: bool) -> None:
+    machine = Machine(monkeypatch, {2} if stuck else set())
+    monkeypatch.setattr(lanes, "_free", {})
+
+    class Lane:
+        lost = False
+        stream = machine.stream
+
+        def make_ready(self) -> None:
+            pass
+
+    lane = Lane()
+    monkeypatch.setattr(lanes, "Lane", lambda _: lane)
+    backend = device.DeviceBackend(torch.device("cuda", 0), shared=False)
+    with backend.section():
+        device_graphs.leave_failed_capture(CannotEnd(), 0, None, ())
+
+    assert machine.caller.waited == [machine.fresh if stuck else machine.stream]
+    assert lane.lost is stuck
+    assert (backend._lane is None) is stuck
+    del backend
+    assert len(lanes._free[0]) == (0 if stuck else 1)
