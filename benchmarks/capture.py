@@ -24,6 +24,7 @@ from torch import nn
 
 import rocsolid as rs
 from benchmarks.denoiser import Block, Expert
+from rocsolid.measure.clock import clock_here
 
 _COUNTS = (1, 8, 32, 128)
 _ROUNDS = 7
@@ -46,16 +47,8 @@ def device_ms(call: Callable[[], Any], times: int = 30) -> float:
     """The median time of a call on the device's clock."""
     for _ in range(5):
         call()
-    spent = []
-    for _ in range(times):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        spent.append(begin.elapsed_time(end))
-    return float(statistics.median(spent))
+    clock = clock_here()
+    return float(statistics.median(clock.sample(call, 1) for _ in range(times)))
 
 
 def by_hand(function: Callable[..., Any], inputs: Sequence[Any], warmups: int = 3) -> tuple[Any, Any]:

@@ -5,7 +5,6 @@ Talks in lines of JSON: first what setting up came to, then, for each number rea
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.models import MODELS
+from rocsolid.measure.clock import clock_here
 
 Call = Callable[..., Any]
 WARM: Final = 3
@@ -81,6 +81,7 @@ class Cell:
                 torch.cuda.synchronize()
             setup = time.perf_counter() - begun
         self._turn = 0
+        self._clock = clock_here()
         error = float((first_tensor(result).float() - reference).norm() / reference.norm())
         self.about: dict[str, Any] = {"setup_s": round(setup, 2), "error": error}
         if self._on_device:
@@ -103,27 +104,12 @@ class Cell:
         self._turn ^= 1
         inputs = self._inputs[self._turn]
         with torch.no_grad():
-            if not self._on_device:
-                begun = time.perf_counter()
-                self._call(*inputs)
-                return (time.perf_counter() - begun) * 1e3
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            start.record()
-            self._call(*inputs)
-            end.record()
-            torch.cuda.synchronize()
-            return float(start.elapsed_time(end))
+            return self._clock.sample(lambda: self._call(*inputs), 1)
 
 
 def first_tensor(result: Any) -> Any:
     """The result, or the first of several."""
     return result if isinstance(result, torch.Tensor) else next(x for x in result if isinstance(x, torch.Tensor))
-
-
-def median_of(times: list[float]) -> float:
-    """Of one round."""
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,9 @@ class Running:
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
+            env=dict(os.environ)
+            if device == "cuda"
+            else {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
         )
         self.about: dict[str, Any] = {}
         self.rounds: list[float] = []

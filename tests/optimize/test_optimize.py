@@ -9,6 +9,7 @@ import pytest
 
 import rocsolid as rs
 from rocsolid.errors import UsageError
+from rocsolid.measure.race import Race
 from rocsolid.model.optimized import Outcome
 from rocsolid.model.plan import Tuned
 
@@ -16,6 +17,7 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
+from rocsolid.optimize.contest import judge, named
 from rocsolid.optimize.examples import Example, examples_of
 from rocsolid.runtime.answers import error_against
 from rocsolid.runtime.regions import Regional, repeated_regions
@@ -171,6 +173,35 @@ def test_on_a_cpu_a_model_is_compiled_checked_and_raced() -> None:
     assert torch.allclose(fast(x), model(x), atol=1e-5)
     assert fast.captured is None
     assert fast.head is model.head
+
+
+ROUNDS = {
+    "eager": (9.0, 5.0, 14.0, 6.0, 11.0, 5.0),
+    "eager, graph": (0.98, 0.97, 0.99, 0.97, 0.98, 0.97),
+    "compiled, graph": (0.45, 0.46, 0.45, 0.47, 0.45, 0.45),
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "chosen"),
+    [
+        ({}, "compiled, graph"),  # however restless eager is
+        ({"compiled, graph": (0.97, 0.98, 0.98, 0.98, 0.97, 0.98)}, "eager, graph"),  # no faster, and less simple
+        ({"eager, graph": (6.0, 9.0, 8.0, 8.0, 7.0, 9.0), "compiled, graph": (7.0, 6.0, 9.0, 8.0, 8.0, 6.0)}, "eager"),
+    ],
+)
+def test_graphs_are_judged_by_their_own_rounds(changed: dict[str, Any], chosen: str) -> None:
+    """As on a machine where twenty other processes compile: eager waits for the host, and graphs do not."""
+    control = (5.0, 12.0, 6.0, 13.0, 5.0, 9.0)
+    raced = Race(samples_ms=ROUNDS | changed, control_ms=control, baseline="eager", clock="device")
+    entrants = named({name: (lambda: len) for name in ROUNDS})
+    for entrant in entrants:
+        entrant.function = len
+        entrant.result = replace(entrant.result, outcome=Outcome.SLOWER)
+    winner, why = judge(entrants, raced)
+    assert winner.name == chosen
+    assert winner.result.outcome is Outcome.CHOSEN
+    assert why
 
 
 def test_a_layer_that_somebody_has_patched_stays_patched() -> None:

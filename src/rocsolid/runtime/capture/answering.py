@@ -16,7 +16,7 @@ from rocsolid.errors import CaptureError
 from rocsolid.model.capture import Reason
 from rocsolid.runtime.capture.backend import Backend, capture_lock
 from rocsolid.runtime.capture.books import Books
-from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, signature_of, take_call
+from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, calling_signature, take_call
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.checking import recheck, wrong_answer
 from rocsolid.runtime.capture.entry import DUE, FAILED, INSIDE, STALE, Entry
@@ -320,6 +320,6 @@ def _dress_as(captured: Answering, function: Function) -> None:
     captured.__qualname__ = getattr(function, "__qualname__", captured.__name__)
     captured.__doc__ = function.__doc__
     try:
-        captured.__signature__ = signature_of(function)
+        captured.__signature__ = calling_signature(function)
     except (TypeError, ValueError):
         return

@@ -64,7 +64,7 @@ class Length(NamedTuple):
     group: int  # lengths that were equal in this call share a number
 
 
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+def calling_signature(function: Callable[..., Any]) -> inspect.Signature:
     """How a function or module is called; of a compiled module, how the module itself is, for its wrapper takes anything.
 
     Raises TypeError or ValueError where a function does not tell.
@@ -86,7 +86,7 @@ class Parameters:
     def of(cls, function: Callable[..., Any]) -> "Parameters":
         """As far as the function tells them."""
         try:
-            parameters = signature_of(function).parameters.values()
+            parameters = calling_signature(function).parameters.values()
         except (TypeError, ValueError):
             return cls()
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
@@ -235,7 +235,7 @@ def take_call(
         parts.append((argument.name, (argument.tree.form, tuple(tokens))))
     given = {argument.name for argument in arguments}
     parts += [(name, ("*", (known,))) for name, known in parameters.defaults.items() if name not in given]
-    _know_some([leaf.path for leaf in tensors], buckets or {})
+    _refuse_names_of_nothing(buckets or {}, [leaf.path for leaf in tensors])
     lengths, specs = _bucketed(tensors, buckets or {})
     shared = tuple((length.tensor, length.dim, length.group) for length in lengths)
     return Call(
@@ -298,8 +298,8 @@ def fit_for_capture(leaf: Leaf) -> None:
     )
 
 
-def _know_some(paths: Sequence[str], buckets: Mapping[str, Sequence[Bucket]]) -> None:
-    """A name that is written wrongly would leave every length without its bucket."""
+def _refuse_names_of_nothing(buckets: Mapping[str, Sequence[Bucket]], paths: Sequence[str]) -> None:
+    """A name that is written wrongly would leave every length without its bucket; one that is left out this time does not."""
     if buckets and not any(path in buckets for path in paths):
         named = ", ".join(map(repr, buckets))
         detail = f"buckets are given for {named}, and the call has no such tensor; it has {', '.join(map(repr, paths))}"
