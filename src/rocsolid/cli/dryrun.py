@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, writable, write
-from rocsolid.cli.probe import FAIL_ON, allowed, fails
 from rocsolid.cli.records import render_dryrun
 from rocsolid.errors import UsageError
 from rocsolid.model.dryrun import DryRunRecord
@@ -63,13 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where compiled kernels are kept (default: ~/.cache/rocsolid/dryrun)"
     )
-    parser.add_argument("--allow", action="append", default=[], metavar="NAME", help="leave out findings (repeatable)")
-    parser.add_argument(
-        "--fail-on",
-        choices=FAIL_ON,
-        default="critical",
-        help="least severity that makes the exit code 1 (default: critical)",
-    )
+    add_judging(parser, "critical")
     parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grids")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
@@ -85,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if sys.stderr.isatty():
             sys.stderr.write("\r\033[K")
-    record = replace(record, findings=tuple(f for f in record.findings if not allowed(f, args.allow)))
+    record = replace(record, findings=not_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return fails(record.findings, args.fail_on)
 

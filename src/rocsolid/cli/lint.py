@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocsolid.cli.judging import FAIL_ON, fails
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.probe import FAIL_ON, fails
 from rocsolid.cli.records import render_lint
 from rocsolid.errors import UsageError
 

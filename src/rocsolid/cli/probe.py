@@ -15,15 +15,13 @@ Examples:
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, read, write
 from rocsolid.cli.records import read_probe, render
-from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.finding import Severity
 from rocsolid.model.record import Difference, ProbeRecord
-
-FAIL_ON = ("critical", "warning", "info", "never")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,19 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="with --record: the image's name, where it cannot be seen from inside",
     )
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="the ledger to write to")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="leave out findings by code, rule, subject or CODE:subject (repeatable)",
-    )
-    parser.add_argument(
-        "--fail-on",
-        choices=FAIL_ON,
-        default="critical",
-        help="least severity that makes the exit code 1 (default: critical)",
-    )
+    add_judging(parser, "critical")
     parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
@@ -92,19 +78,6 @@ def run(args: argparse.Namespace) -> int:
     return fails(record.findings, args.fail_on)
 
 
-def fails(findings: Sequence[Finding], fail_on: str) -> int:
-    """1 when there is a finding of at least that severity."""
-    if fail_on == "never":
-        return 0
-    least = Severity[fail_on.upper()]
-    return int(any(f.severity >= least for f in findings))
-
-
-def allowed(finding: Finding, names: Sequence[str]) -> bool:
-    """Whether a finding is allowed by its code, its rule's name, its subject or its key."""
-    return any(name in (finding.code, finding.name, finding.subject, finding.key) for name in names)
-
-
 def _probe(args: argparse.Namespace) -> ProbeRecord:
     from rocsolid.api.probing import check, probe
     from rocsolid.catalog.profiles import profile
@@ -118,7 +91,7 @@ def _probe(args: argparse.Namespace) -> ProbeRecord:
         active=args.active,
         progress=_progress,
     )
-    findings = tuple(f for f in check(env, args.profile) if not allowed(f, args.allow))
+    findings = not_allowed(check(env, args.profile), args.allow)
     return ProbeRecord(environment=env, findings=findings, profile=args.profile)
 
 

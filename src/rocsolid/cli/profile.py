@@ -15,8 +15,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from rocsolid.cli.judging import add_judging
 from rocsolid.cli.output import add_output
-from rocsolid.cli.probe import FAIL_ON
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-counters", action="store_true", help="with --rocprof: one run for the trace, none for counters"
     )
-    parser.add_argument("--fail-on", choices=FAIL_ON, default="never", help="least severity that makes the exit code 1")
+    add_judging(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
-    parser.set_defaults(allow=[], ranks=False)
+    parser.set_defaults(ranks=False)
     add_output(parser, ("text", "json", "html"))
 
 

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.probe import FAIL_ON, allowed, fails
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.picture import Timeline
 from rocsolid.model.trace import TraceRecord
@@ -53,12 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="what TORCH_TRACE wrote in the same run: compiled regions and graph breaks get the user's line",
     )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also keep the events as Parquet files")
-    parser.add_argument(
-        "--allow", action="append", default=[], metavar="NAME", help="leave out findings by code, rule or subject"
-    )
-    parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="never", help="least severity that makes the exit code 1 (default: never)"
-    )
+    add_judging(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
     add_output(parser, ("text", "json", "html"))
 
@@ -105,7 +100,7 @@ def _ranks(args: argparse.Namespace) -> int:
 def _show(record: TraceRecord, args: argparse.Namespace, timelines: Mapping[str, Timeline]) -> int:
     from rocsolid.cli.records import render_trace
 
-    shown = replace(record, findings=tuple(f for f in record.findings if not allowed(f, args.allow)))
+    shown = replace(record, findings=not_allowed(record.findings, args.allow))
     for file in shown.files:
         if file.damage or file.skipped_events:
             said = "; ".join(file.damage) or "part of it is broken"
