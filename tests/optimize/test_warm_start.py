@@ -1,6 +1,7 @@
 """What was compiled is kept for the next process, and nothing is loaded that somebody else may have written."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import rocsolid as rs
 pytest.importorskip("torch")
 import torch
 
+from rocsolid.optimize import optimized
 from rocsolid.optimize.warm_start import _load, _save, key_of
 
 pytestmark = pytest.mark.torch
@@ -39,8 +41,9 @@ def test_the_second_process_finds_what_the_first_compiled(tmp_path: Path) -> Non
     assert told[0]["miss"] > 0
     assert told[1]["miss"] == 0, "another cache folder, and still nothing was compiled anew"
     assert told[1]["hit"] > 0
-    (file,) = kept.iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert kept.stat().st_mode & 0o777 == 0o700
+    for file in kept.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -72,3 +75,83 @@ def test_the_key_tells_models_plans_and_shapes_apart() -> None:
     keys = {key_of(model, plan) for model in models for plan in (safe, fast)}
     assert len(keys) == 2 * len(models)
     assert key_of(small, safe) == key_of(torch.nn.Linear(2, 2), safe)
+
+
+@pytest.fixture
+def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artefacts of torch's, without compiling."""
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"artefacts", None))
+    monkeypatch.setattr(torch.compiler, "load_cache_artifacts", lambda _: True)
+
+
+def slow(x: Any) -> Any:
+    time.sleep(0.003)
+    return x * 2
+
+
+def quick(x: Any) -> Any:
+    return x + x
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, example: Any = None, second: Any = quick, **kwargs: Any
+) -> tuple[list[str], Any]:
+    """The forms that were set up, and the report."""
+    made: list[str] = []
+
+    def forms(*_: Any) -> dict[str, Any]:
+        def form(name: str, function: Any) -> Any:
+            def make() -> Any:
+                made.append(name)
+                return function
+
+            return make
+
+        return {"eager": form("eager", slow), "middling": form("middling", slow), "quick": form("quick", second)}
+
+    monkeypatch.setattr(optimized, "candidates", forms)
+    fast = rs.optimize(slow, torch.ones(4) if example is None else example, artefacts=folder, **kwargs)
+    return made, fast.report()
+
+
+@pytest.mark.usefixtures("keeps")
+def test_the_next_process_sets_up_only_what_won(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"]
+    made, report = tried(monkeypatch, folder)
+    assert made == ["eager", "quick"]
+    assert report.chosen == "quick"
+    assert "the other forms were tried on 20" in report.why
+    assert tried(monkeypatch, folder, torch.ones(5))[0] == ["eager", "middling", "quick"], "another call, another race"
+
+
+@pytest.mark.usefixtures("keeps")
+@pytest.mark.parametrize("now", [slow, lambda x: x * 3], ids=["no longer faster", "wrong"])
+def test_a_winner_that_is_none_any_more_is_raced_again(
+    now: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    tried(monkeypatch, folder)
+    made, report = tried(monkeypatch, folder, second=now)
+    assert made == ["eager", "quick", "eager", "middling", "quick"]
+    assert report.chosen == "eager"
+    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"], "nothing is remembered of it"
+
+
+@pytest.mark.usefixtures("keeps")
+def test_nobody_is_remembered_who_won_for_want_of_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    assert tried(monkeypatch, folder, budget_s=0)[0] == ["eager"]
+    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"]
+
+
+@pytest.mark.usefixtures("keeps")
+def test_a_damaged_or_foreign_note_is_no_winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    tried(monkeypatch, folder)
+    (note,) = folder.glob("*.json")
+    for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "since": ""}'):
+        note.write_text(text, encoding="utf-8")
+        assert len(tried(monkeypatch, folder)[0]) == 3, text
+    note.chmod(0o666)
+    assert len(tried(monkeypatch, folder)[0]) == 3

@@ -3,13 +3,14 @@
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from rocsolid.model.optimized import OptimizeReport
+from rocsolid.model.optimized import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.optimize.contest import EAGER, Entrant, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
@@ -63,25 +64,60 @@ def optimized(
     """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     truth = [kept(example.call(model)) for example in examples]
-    entrants = named(candidates(model, plan, capture, budget_s))
-    with warm_start(model, plan, artefacts):
-        for entrant in entrants:
-            set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
-    left = _RACE_S if budget_s is None else max(1.0, min(_RACE_S, deadline - time.perf_counter()))
-    raced = run_race(entrants, examples, left)
-    winner, why = judge(entrants, raced)
-    closing_others(entrants, winner)
+    forms = candidates(model, plan, capture, budget_s)
+    with warm_start(model, plan, examples, artefacts) as before:
+        outcome = None
+        if before.winner in forms:
+            outcome = contested({name: forms[name] for name in (EAGER, before.winner)}, examples, truth, deadline)
+        if outcome is None or outcome.winner.name == EAGER:
+            outcome = contested(forms, examples, truth, deadline)
+            before.winner = outcome.to_remember
+        else:
+            outcome.why += f"; the other forms were tried on {before.since}, and this one won"
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
         where=whereabouts(),
         profile=plan.profile,
-        candidates=tuple(entrant.result for entrant in entrants),
-        chosen=winner.name,
-        why=why,
-        noise=raced.noise,
+        candidates=tuple(entrant.result for entrant in outcome.entrants),
+        chosen=outcome.winner.name,
+        why=outcome.why,
+        noise=outcome.noise,
         examples=len(examples),
     )
-    return Optimized(winner.form, model, report)
+    return Optimized(outcome.winner.form, model, report)
+
+
+@dataclass
+class Contest:
+    """How a race ended."""
+
+    entrants: Sequence[Entrant]
+    winner: Entrant
+    why: str
+    noise: float
+
+    @property
+    def to_remember(self) -> str:
+        """The winner, for the next process; nothing when it won because something could not be tried, or by noise."""
+        everybody = all(entrant.result.outcome is not Outcome.SKIPPED for entrant in self.entrants)
+        return self.winner.name if everybody and self.winner.name != EAGER else ""
+
+
+def contested(
+    forms: Mapping[str, Callable[[], Callable[..., Any]]],
+    examples: Sequence[Example],
+    truth: Sequence[Any],
+    deadline: float,
+) -> Contest:
+    """Set the forms up, race those that answer rightly, and give back what the others hold."""
+    entrants = named(forms)
+    for entrant in entrants:
+        set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
+    left = max(1.0, min(_RACE_S, deadline - time.perf_counter()))
+    raced = run_race(entrants, examples, left)
+    winner, why = judge(entrants, raced)
+    closing_others(entrants, winner)
+    return Contest(entrants=entrants, winner=winner, why=why, noise=raced.noise)
 
 
 def candidates(

@@ -1,24 +1,29 @@
-"""Keeps what torch compiled, so that the next process starts in a fraction of the time.
+"""Keeps what torch compiled and which form won, so that the next process starts in a fraction of the time.
 
 The artefacts are torch's own, and they are pickles: loading one from somebody else would run their code. So they are kept in a
-folder that belongs to this user alone, under a key of model, plan and environment, and with a checksum. Whatever does not fit
-is left where it is, with one line, and the model is compiled as if it were not there.
+folder that belongs to this user alone, under a key of model, plan, example and environment, and with a checksum. Whatever does
+not fit is left where it is, with one line, and the model is compiled as if it were not there.
 """
 
+import datetime as dt
 import hashlib
+import json
 import logging
 import os
 import platform
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from rocsolid.model.plan import Plan
+from rocsolid.optimize.examples import Example
+from rocsolid.runtime.capture.tree import take_apart
 
 _log = logging.getLogger("rocsolid")
 _MAGIC: Final = b"rocsolid artefacts 1\n"
@@ -31,10 +36,19 @@ def default_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "rocsolid" / "artefacts"
 
 
-def key_of(model: Callable[..., Any], plan: Plan) -> str:
-    """What must be the same for artefacts to fit: the model's code and shapes, the plan, and what runs them."""
+@dataclass
+class Kept:
+    """What an earlier process found out, and what this one leaves."""
+
+    winner: str = ""
+    since: str = ""  # the day on which it won among all
+
+
+def key_of(model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = ()) -> str:
+    """What must be the same for artefacts to fit: the model's code and shapes, the plan, the calls, and what runs them."""
     told = hashlib.sha256()
-    for part in (*_model(model), *(f"{d.id}={d.value!r}" for d in plan), *_environment()):
+    settings = (f"{d.id}={d.value!r}" for d in plan)
+    for part in (*_model(model), *settings, *_calls(examples), *_environment()):
         told.update(part.encode() + b"\0")
     return told.hexdigest()[:32]
 
@@ -48,6 +62,17 @@ def _model(model: Callable[..., Any]) -> Iterator[str]:
             yield f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.device.type}"
 
 
+def _calls(examples: Sequence[Example]) -> Iterator[str]:
+    yield f"{torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}"
+    for example in examples:
+        for leaf in take_apart((example.args, dict(example.kwargs)), "").leaves:
+            value = leaf.value
+            if isinstance(value, torch.Tensor):
+                yield f"{leaf.path} {tuple(value.shape)} {value.stride()} {value.dtype} {value.device.type}"
+            else:
+                yield f"{leaf.path} {type(value).__qualname__}"
+
+
 def _environment() -> Iterator[str]:
     yield from (torch.__version__, platform.python_version(), platform.machine(), sys.platform)
     yield f"{torch.version.hip} {torch.version.cuda}"
@@ -57,15 +82,42 @@ def _environment() -> Iterator[str]:
 
 
 @contextmanager
-def warm_start(model: Callable[..., Any], plan: Plan, folder: Path | None = None) -> Iterator[None]:
-    """Around the compiling: load what fits before, keep what is new after."""
-    home = folder or default_folder()
-    file = home / f"{key_of(model, plan)}.bin"
+def warm_start(
+    model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None = None
+) -> Iterator[Kept]:
+    """Around compiling and racing: load what fits before, keep what is new after."""
+    file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
     loaded = _load(file)
-    yield
+    kept = _read_winner(file) if loaded else Kept()
+    before = kept.winner
+    yield kept
     made = torch.compiler.save_cache_artifacts()
     if made is not None and made[0] and not loaded:
-        _save(file, made[0])
+        loaded = _save(file, made[0])
+    if loaded and kept.winner != before:
+        _save_winner(file, kept.winner)
+
+
+def _read_winner(file: Path) -> Kept:
+    """Which form won, when that was found out; whatever is wrong with the note, all forms can be tried again."""
+    note = file.with_suffix(".json")
+    try:
+        if _distrust(note):
+            return Kept()
+        found = json.loads(note.read_text(encoding="utf-8"))
+        return Kept(winner=str(found["winner"]), since=str(found["since"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return Kept()
+
+
+def _save_winner(file: Path, winner: str) -> None:
+    note = file.with_suffix(".json")
+    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+    try:
+        note.touch(mode=0o600)
+        note.write_text(json.dumps({"winner": winner, "since": today}) + "\n", encoding="utf-8")
+    except OSError as refused:
+        _log.warning("the winner is not kept: %s", refused)
 
 
 def _load(file: Path) -> bool:
@@ -97,7 +149,7 @@ def _distrust(file: Path) -> str:
     return ""
 
 
-def _save(file: Path, payload: bytes) -> None:
+def _save(file: Path, payload: bytes) -> bool:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_suffix(f".{os.getpid()}")
@@ -106,3 +158,5 @@ def _save(file: Path, payload: bytes) -> None:
         draft.replace(file)
     except OSError as refused:
         _log.warning("the artefacts are not kept: %s", refused)
+        return False
+    return True
