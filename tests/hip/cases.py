@@ -5,14 +5,17 @@
 It runs in the rig's own Python and needs nothing but that. Each case has streams and events of its own. After a case that
 leaves a stream capturing, the process ends, since no later answer could be trusted; whoever started it goes on with the rest.
 It ends without goodbye: ROCr's leave-taking calls what a model of a chip does not have.
+
+Cases are spelled with HIP's names less their `hip`. Where the library is CUDA's, the same cases are made by the names that CUDA
+has for the same calls; arguments and numbers are the same in both.
 """
 
 import ctypes as c
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,15 @@ STATES = ("none", "active", "invalidated")
 TO_HOST, TO_DEVICE, ON_DEVICE = 2, 1, 3
 NON_BLOCKING, NO_TIMING = 1, 2
 BYTES = 4096
+# What CUDA spells otherwise than with `cuda` before the same name; what begins with `cu` alone is its driver's.
+CUDA_NAMES = {
+    "Init": "cudaSetDevice",
+    "HostMalloc": "cudaHostAlloc",
+    "HostFree": "cudaFreeHost",
+    "ModuleLoadData": "cuModuleLoadData",
+    "ModuleGetFunction": "cuModuleGetFunction",
+    "ModuleLaunchKernel": "cuLaunchKernel",
+}
 
 
 class Runtime:
@@ -28,7 +40,10 @@ class Runtime:
 
     def __init__(self, library: c.CDLL, kernel: bytes) -> None:
         self.library = library
+        self.driver = None if hasattr(library, "hipInit") else c.CDLL("libcuda.so.1")
+        self.thread = ThreadPoolExecutor(1)
         self.must("Init", 0)
+        self.elsewhere(lambda: self.must("Init", 0))  # CUDA's driver answers no thread that never chose a device
         self.stream, self.other, self.blocking = (
             self.make("StreamCreateWithFlags", f) for f in (NON_BLOCKING, NON_BLOCKING, 0)
         )
@@ -50,12 +65,19 @@ class Runtime:
         self.must("DeviceSynchronize")
 
     def call(self, name: str, *args: Any) -> int:
-        return int(getattr(self.library, f"hip{name}")(*args))
+        if self.driver is None:
+            return int(getattr(self.library, f"hip{name}")(*args))
+        spelled = CUDA_NAMES.get(name, f"cuda{name}")
+        return int(getattr(self.library if spelled.startswith("cuda") else self.driver, spelled)(*args))
 
     def must(self, name: str, *args: Any) -> None:
         error = self.call(name, *args)
         if error:
-            sys.exit(f"hip{name} answered {error} where it must succeed")
+            sys.exit(f"{name} answered {error} where it must succeed")
+
+    def elsewhere(self, work: Callable[[], Any]) -> Any:
+        """What work on a thread comes to that was there before the capture."""
+        return self.thread.submit(work).result()
 
     def make(self, name: str, *args: Any) -> c.c_void_p:
         """What a call hands out through its first argument."""
@@ -169,14 +191,6 @@ def cases(rt: Runtime, mode: int) -> dict[str, Callable[[], int]]:
     }
 
 
-def elsewhere(work: Callable[[], int]) -> int:
-    answered: list[int] = []
-    thread = threading.Thread(target=lambda: answered.append(work()))
-    thread.start()
-    thread.join()
-    return answered[0]
-
-
 def tried(rt: Runtime, mode: int, case: str) -> dict[str, Any]:
     """Capture one kernel and the case; the cases of the end are about the end itself."""
     rt.must("StreamBeginCapture", rt.stream, mode)
@@ -185,12 +199,12 @@ def tried(rt: Runtime, mode: int, case: str) -> dict[str, Any]:
     graph = c.c_void_p()
     end = c.byref(graph)
     if case == "thread-end":
-        seen["returned"] = elsewhere(lambda: rt.call("StreamEndCapture", rt.stream, end))
+        seen["returned"] = rt.elsewhere(lambda: rt.call("StreamEndCapture", rt.stream, end))
     elif case == "end-other-stream":
         seen["returned"] = rt.call("StreamEndCapture", rt.other, end)
     else:
         work = cases(rt, mode)[case.removeprefix("thread-")]
-        seen["returned"] = elsewhere(work) if case.startswith("thread-") else work()
+        seen["returned"] = rt.elsewhere(work) if case.startswith("thread-") else work()
     seen["state"] = rt.state(rt.stream)
     if seen["state"] != "none":
         seen["ended"] = rt.call("StreamEndCapture", rt.stream, end)
@@ -211,6 +225,7 @@ def main(library: str, kernel: str, mode: str, *wanted: str) -> None:
     for case in wanted:
         rt = Runtime(loaded, image)
         print(json.dumps(tried(rt, MODES.index(mode), case)), flush=True)  # noqa: T201 - to the one who asked
+        rt.thread.shutdown()
         if "active" in (rt.state(rt.stream), rt.state(rt.other)):
             break
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hip.cases import MODES, NON_BLOCKING, Runtime, elsewhere
+from tests.hip.cases import MODES, NON_BLOCKING, Runtime
 
 THREAD_LOCAL = MODES.index("thread_local")
 
@@ -102,7 +102,7 @@ def first_handle(rt: Runtime, elsewhere_too: int) -> dict[str, int | str]:
     def create() -> int:
         return int(blas.hipblasLtCreate(c.byref(c.c_void_p())))
 
-    return {"inside": elsewhere(create) if elsewhere_too else create(), "state": rt.state(rt.stream)}
+    return {"inside": rt.elsewhere(create) if elsewhere_too else create(), "state": rt.state(rt.stream)}
 
 
 WALKS: dict[str, Callable[[Runtime, int], object]] = {

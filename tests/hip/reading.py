@@ -22,3 +22,20 @@ def agrees(answer: Answer, seen: Mapping[str, Any]) -> bool:
             return given == (0, "active", answer.error)
         case Outcome.UNKNOWN:
             return True
+
+
+def word(seen: Mapping[str, Any]) -> str:
+    """The word that the table would have for what was seen; `pass` stands for both words of a call that left no node."""
+    returned, state, ended = seen.get("returned"), seen.get("state"), seen.get("ended")
+    match returned, state, ended:
+        case 0, "active", 0:
+            return "node" if seen.get("nodes", 1) > 1 else "pass"
+        case 0, "none", None:
+            return "pass" if seen.get("nodes") == 1 else "odd"
+        case 0, "active", int():
+            return f"end{ended}"
+        case int(), "invalidated", 901 if returned:
+            return str(returned)
+        case int(), "active", 0 if returned:
+            return f"kept{returned}"
+    return next((why for why in ("died", "hung") if why in seen), "odd")

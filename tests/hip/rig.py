@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.hip.asking import answers
 from tests.hip.debian import Package, closure, package_list, unpack
 from tests.hip.topology import write_topology
 
@@ -85,14 +86,7 @@ class Rig:
 
     def answers(self, runtime: str, mode: str, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What the runtime did in each case; a case that kills the process is told by its exit code."""
-        left = list(cases)
-        while left:
-            done = self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left)
-            seen = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-            yield from seen
-            left = left[len(seen) :]
-            if left and done.returncode != 0:
-                yield {"case": left.pop(0), "died": done.returncode, "said": done.stderr[-400:]}
+        return answers(lambda left: self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left), cases)
 
 
 def missing_tool() -> str:

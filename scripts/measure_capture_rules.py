@@ -1,0 +1,210 @@
+"""Ask the CUDA runtime about every row of the capture-rule table, and write the evidence record.
+
+    python scripts/measure_capture_rules.py [--out evidence/capture-rules-on-cuda.json] [--library libcudart.so.13]
+
+The cases are those that `make test-hip` asks the HIP runtimes about (tests/hip/cases.py), so that the columns mean the same.
+Each has a capture of its own; where one leaves a stream capturing or ends its process, a fresh process goes on with the next.
+It needs an NVIDIA GPU, and the runtime that torch brings or the one that is named; the whole takes about a minute.
+At the end it prints where the table says something else.
+"""
+
+import argparse
+import contextlib
+import ctypes as c
+import datetime as dt
+import json
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tests.hip.asking import answers  # noqa: E402 - found by the line above
+from tests.hip.cases import MODES  # noqa: E402
+from tests.hip.reading import agrees, word  # noqa: E402
+
+from rocsolid.catalog.capture_rules import CAPTURE_RULES  # noqa: E402
+from rocsolid.model.capture_rule import CaptureMode, Outcome, Runtime  # noqa: E402
+
+CASES = ROOT / "tests/hip/cases.py"
+DEADLINE_S = 60
+# Any chip since 2018 takes this, through the driver's own compiler. More arguments than it has are not looked at.
+KERNEL = """
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry touch(.param .u64 place) {
+    .reg .b64 %at;
+    .reg .b32 %one;
+    ld.param.u64 %at, [place];
+    cvta.to.global.u64 %at, %at;
+    mov.b32 %one, 1065353216;
+    st.global.b32 [%at], %one;
+    ret;
+}
+"""
+# For a driver that came without its compiler; eight warps are the threads that a case launches.
+COMPILED_KERNEL = """
+import sys
+from pathlib import Path
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def touch(place):
+    tl.store(place, 1.0)
+
+
+source = ASTSource(fn=touch, signature={"place": "*fp32"})
+made = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[2]), 32), options={"num_warps": 8})
+Path(sys.argv[1]).write_bytes(made.asm["cubin"])
+"""
+
+
+def main() -> int:
+    """Ask, write and compare."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "evidence/capture-rules-on-cuda.json")
+    parser.add_argument("--library", help="CUDA's runtime; the one that torch loads unless told")
+    args = parser.parse_args()
+    library = args.library or next(runtimes(), "")
+    chip = device()
+    if not library or not chip:
+        print("no CUDA runtime found: name it with --library" if chip else "no NVIDIA GPU here", file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory() as folder:
+        record = heading(library, chip)
+        kernel = working_kernel(library, Path(folder), chip["capability"])
+        record["kernel"] = kernel.suffix.removeprefix(".")
+        record["answers"] = {"cuda": {}}
+        for mode in MODES:
+            record["answers"]["cuda"][mode] = asked(library, kernel, mode, [rule.case for rule in CAPTURE_RULES])
+            args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for line in differences(record["answers"]["cuda"]):
+        print(line)
+    return 0
+
+
+def runtimes() -> Iterator[str]:
+    """Where CUDA's runtime lies: the one that torch has loaded, else what its wheels brought, else the machine's own."""
+    with contextlib.suppress(Exception):
+        import torch
+
+        torch.cuda.init()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+        yield from (line.split()[-1] for line in maps.splitlines() if "/libcudart" in line)
+    packages = Path(sysconfig.get_path("purelib"))
+    for place, pattern in (
+        (packages, "nvidia/*/lib/libcudart.so.*"),
+        (packages, "torch/lib/libcudart*.so*"),
+        (Path("/usr/local"), "cuda*/lib*/libcudart.so"),
+        (Path("/usr/lib"), "*/libcudart.so*"),
+    ):
+        yield from map(str, sorted(place.glob(pattern), reverse=True))
+
+
+def device() -> dict[str, Any]:
+    """The first GPU and its driver; empty where there is none."""
+    try:
+        driver = c.CDLL("libcuda.so.1")
+    except OSError:
+        return {}
+    if driver.cuInit(0):
+        return {}
+    name, version, numbers = c.create_string_buffer(256), c.c_int(), [c.c_int(), c.c_int()]
+    driver.cuDeviceGetName(name, 256, 0)
+    driver.cuDriverGetVersion(c.byref(version))
+    for attribute, number in zip((75, 76), numbers, strict=True):
+        driver.cuDeviceGetAttribute(c.byref(number), attribute, 0)
+    said = Path("/proc/driver/nvidia/version")
+    module = said.read_text(encoding="utf-8").split("\n")[0].split() if said.exists() else []
+    return {
+        "device": name.value.decode(),
+        "capability": numbers[0].value * 10 + numbers[1].value,
+        "driver": next((part for part in module if part[0].isdigit() and "." in part), "not told"),
+        "driver's CUDA": _release(version.value),
+    }
+
+
+def _release(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def heading(library: str, chip: Mapping[str, Any]) -> dict[str, Any]:
+    """The record without its answers."""
+    version = c.c_int()
+    c.CDLL(library).cudaRuntimeGetVersion(c.byref(version))
+    torch = "none"
+    with contextlib.suppress(ImportError):
+        import torch as installed
+
+        torch = installed.__version__
+    return {
+        "schema": "rocsolid/evidence/1",
+        "what": "what CUDA does with each call of the capture-rule table during a capture, in three modes",
+        "command": "python scripts/measure_capture_rules.py",
+        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+        **chip,
+        "torch": torch,
+        "runtime": {"library": Path(library).name, "CUDA": _release(version.value), "number": version.value},
+        "launches": "with cuLaunchKernel, the driver's call; modules are loaded with cuModuleLoadData",
+    }
+
+
+def start(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """A process that tries these cases."""
+    return subprocess.run(
+        [sys.executable, str(CASES), library, str(kernel), mode, *cases],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def working_kernel(library: str, folder: Path, capability: int) -> Path:
+    """A kernel that a capture of nothing else holds: as source, or compiled beforehand."""
+    kernel = folder / "touch.ptx"
+    kernel.write_text(KERNEL, encoding="utf-8")
+    seen = next(answers(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
+    if seen.get("nodes") == 1:
+        return kernel
+    print("the driver did not take the kernel's source, so Triton compiles it:", seen, file=sys.stderr)
+    program, compiled = folder / "kernel.py", folder / "touch.cubin"
+    program.write_text(COMPILED_KERNEL, encoding="utf-8")
+    subprocess.run([sys.executable, str(program), str(compiled), str(capability)], check=True)
+    return compiled
+
+
+def asked(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What was seen in each case of a mode."""
+    seen = {}
+    for answer in answers(lambda left: start(library, kernel, mode, left), cases):
+        seen[answer.pop("case")] = answer
+    print(f"{mode}: {len(seen)} cases", flush=True)
+    return seen
+
+
+def differences(seen: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """A line for each row whose stored answers are others, or not known; the three modes as the table writes them."""
+    for rule in CAPTURE_RULES:
+        stored = [rule.answer(Runtime.CUDA, CaptureMode(mode)) for mode in MODES]
+        given = [seen[mode][rule.case] for mode in MODES]
+        known = [answer.outcome is not Outcome.UNKNOWN for answer in stored]
+        if all(known) and all(map(agrees, stored, given)):
+            continue
+        kind = "wrong  " if any(known) else "unknown"
+        yield f"{kind} {rule.case:36} {' '.join(map(word, given))}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

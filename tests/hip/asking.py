@@ -1,0 +1,29 @@
+"""Asks a runtime about case after case, in as many processes as it takes."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+Start = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+def answers(start: Start, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What was seen in each case. The one that killed its process or never came back is told as that, and the rest are asked anew."""
+    left = list(cases)
+    while left:
+        try:
+            done = start(left)
+            printed, end = done.stdout, {"died": done.returncode, "said": done.stderr[-400:]}
+        except subprocess.TimeoutExpired as late:
+            printed, end = _text(late.stdout), {"hung": late.timeout, "said": _text(late.stderr)[-400:]}
+        seen = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        yield from seen
+        left = left[len(seen) :]
+        # A process that ends well before the last case has left a stream capturing, and has answered at least once.
+        if left and (end.get("died") != 0 or not seen):
+            yield {"case": left.pop(0), **end}
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
