@@ -91,9 +91,9 @@ def warm_start(
     kept = _read_winner(file) if loaded else Kept()
     before = kept.winner
     yield kept
-    made = torch.compiler.save_cache_artifacts()
-    if made is not None and made[0] and not loaded:
-        loaded = _save(file, made[0])
+    if not loaded:
+        made = torch.compiler.save_cache_artifacts()
+        loaded = made is not None and bool(made[0]) and _save(file, made[0])
     if loaded and kept.winner != before:
         _save_winner(file, kept.winner)
 

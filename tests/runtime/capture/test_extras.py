@@ -11,6 +11,7 @@ import pytest
 import rocsolid as rs
 from rocsolid.errors import CaptureError, UnknownNameError, UsageError
 from rocsolid.runtime.capture.reading import reader
+from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.torchapi.fastpath import tensor_check
 
 pytest.importorskip("torch")
@@ -244,3 +245,16 @@ def test_reading_made_to_measure_agrees_with_reading_in_general(place: Any) -> N
                 assert [t.data_ptr() for t in tensors] == [leaf.value.data_ptr() for leaf in call.tensors]
             elif other != number:
                 assert tensors is None, (calls[number], args, kwargs)
+
+
+def test_what_a_compiled_function_keeps_about_itself_is_no_part_of_it() -> None:
+    def called(x: Any) -> Any:
+        return inner(x)
+
+    inner = rs.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    sight = look_around(called)
+    before = sight.fingerprint()
+    for size in (2, 3):
+        called(torch.ones(size))
+    assert inner.rocsolid.used == 1
+    assert sight.fingerprint() == before

@@ -144,9 +144,7 @@ class _Walk:
         import torch
 
         value = slot.value
-        if type(value).__module__.startswith(
-            "rocsolid."
-        ):  # another captured function: what it wraps is reached through it
+        if _is_ours(value):  # another captured function: what it wraps is reached through it
             self._next.extend((slot.path, vars(value)[name]) for name in _WRAPPED if name in vars(value))
             return
         if isinstance(value, torch.Tensor):
@@ -188,7 +186,7 @@ class _Walk:
                 if not isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
                     self._hold(Slot(_joined(path, name), function.__globals__, name, value))
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        self._next.extend((f"{path}<default>", value) for value in defaults)
+        self._next.extend((f"{path}<default>", value) for value in defaults if not _is_ours(value))
         self._next.extend((path, vars(function)[name]) for name in _WRAPPED if name in vars(function))
 
     def _container(self, path: str, held: Any) -> None:
@@ -222,6 +220,11 @@ def _is_users(value: Any) -> bool:
     """Whether to look into an object: an instance of a class that belongs to no library of the machinery."""
     kind = type(value)
     return hasattr(value, "__dict__") and not isinstance(value, type) and not _in_a_library(kind.__module__)
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether it is something of rocsolid's own, such as the books of a compiled function, which change as it compiles."""
+    return type(value).__module__.startswith("rocsolid.")
 
 
 def _in_a_library(module: str) -> bool:
