@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import rocsolid as rs
-from benchmarks.denoiser import Block, Expert
+from benchmarks.denoiser import Encoder, Expert
 from rocsolid.measure.clock import clock_here
 from rocsolid.measure.race import race
 
@@ -213,27 +213,6 @@ def kernel_ms(call: Callable[[], Any]) -> float:
         event.device_time_total for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA
     )
     return float(spent) / 1e3
-
-
-class Encoder(nn.Module):  # type: ignore[misc]
-    """Twelve layers with a padding mask."""
-
-    def __init__(self, layers: int = 12, width: int = 1024, heads: int = 16) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(1000, width)
-        self.layers = nn.ModuleList(Block(width, heads) for _ in range(layers))
-
-    def forward(self, ids: Any, mask: Any) -> Any:
-        """Token vectors."""
-        x = self.embed(ids)
-        bias = torch.where(mask, 0.0, float("-inf")).to(x.dtype)[:, None, None, :]
-        for layer in self.layers:
-            batch, count, width = x.shape
-            parts = layer.qkv(layer.norm1(x)).view(batch, count, 3, layer.heads, -1).permute(2, 0, 3, 1, 4)
-            seen = nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias)
-            x = x + layer.out(seen.transpose(1, 2).reshape(batch, count, width))
-            x = x + layer.down(nn.functional.gelu(layer.up(layer.norm2(x))))
-        return x
 
 
 def lengths() -> dict[str, list[float]]:

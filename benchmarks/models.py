@@ -7,7 +7,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from benchmarks.denoiser import TenSteps
+import rocsolid as rs
+from benchmarks.denoiser import Encoder, TenSteps
+from benchmarks.loops import Generates, Stream, Trains
 
 _WORDS: Final = 1000
 
@@ -26,12 +28,21 @@ class Tensor(nn.Module):  # type: ignore[misc]
         return self.model(**dict(zip(self.names, given, strict=True)), **self.fixed).last_hidden_state
 
 
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The part of a model that is made fast, where that is not the whole of it."""
+
+    trains: bool = False
+    buckets: Mapping[str, rs.Bucket] | None = None
+
+
 @dataclass(frozen=True)
 class Built:
     """A model in float32 on the CPU, and what it is called with."""
 
     model: nn.Module
     inputs: tuple[Any, ...]
+    step: Step | None = None
 
 
 def _vision(name: str) -> Callable[[], Built]:
@@ -151,6 +162,27 @@ def _quantised() -> Built:
     return Built(nn.Sequential(*layers).eval(), (torch.randn(1, 2048),))
 
 
+def _generates() -> Built:
+    import transformers
+
+    config = transformers.LlamaConfig(**_SMALL, num_key_value_heads=4, vocab_size=32000)
+    model = Generates(transformers.LlamaForCausalLM(config).eval())
+    return Built(model, (torch.randint(1, _WORDS, (1, 16)),), Step())
+
+
+def _stream() -> Built:
+    longest = 256
+    sizes = {name: rs.Bucket.every(64, longest, dim=1, pad=0) for name in ("ids", "mask")}
+    inputs = (torch.randint(1, _WORDS, (1, longest)), torch.ones(1, longest, dtype=torch.bool))
+    return Built(Stream(Encoder(layers=6, width=512, heads=8).eval(), longest=longest), inputs, Step(buckets=sizes))
+
+
+def _trains() -> Built:
+    width = 512
+    layers = [part for _ in range(8) for part in (nn.LayerNorm(width), nn.Linear(width, width), nn.GELU())]
+    return Built(Trains(nn.Sequential(*layers)), (torch.randn(16, width),), Step(trains=True))
+
+
 _SMALL: Final = {"hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 16, "intermediate_size": 2816}
 MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "resnet50": _vision("resnet50"),
@@ -178,4 +210,7 @@ MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "ten_step_denoiser": _denoiser,
     "diffusion_transformer": lambda: Built(DiffusionStep().eval(), (torch.randn(1, 256, 768), torch.rand(1))),
     "int8_linears": _quantised,
+    "llama_generate": _generates,
+    "changing_lengths": _stream,
+    "training_step": _trains,
 }

@@ -1,0 +1,102 @@
+"""Programs whose step is called many times: a language model that generates, a stream of lengths, training.
+
+Each is a module with a part named `step`; the method under test makes that part fast, and the whole is timed.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+_ROOM = 128  # tokens that the cache holds
+
+
+class OneToken(nn.Module):  # type: ignore[misc]
+    """What comes after one more token, with keys and values kept in place."""
+
+    def __init__(self, model: nn.Module, cache: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.cache = cache
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        """Scores of the next token."""
+        return self.model(input_ids=ids, attention_mask=mask, past_key_values=self.cache, use_cache=True).logits
+
+
+class Generates(nn.Module):  # type: ignore[misc]
+    """Greedy decoding through transformers' own `generate` with a static cache."""
+
+    def __init__(self, model: Any, new_tokens: int = 32) -> None:
+        super().__init__()
+        from transformers import StaticCache
+
+        self.model = model
+        self.cache = StaticCache(config=model.config, max_cache_len=_ROOM)
+        self.step = OneToken(model, self.cache)
+        self.new_tokens = new_tokens
+
+    def forward(self, prompt: Any) -> Any:
+        """The prompt and what follows it."""
+        self.cache.reset()
+        whole = self.model.forward
+
+        def answered(*args: Any, **kwargs: Any) -> Any:
+            ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
+            if ids is None or ids.shape[1] > 1 or mask is None:
+                return whole(*args, **kwargs)
+            self.model.forward = whole  # what the step calls
+            try:
+                return self._output(self.step(ids, mask))
+            finally:
+                self.model.forward = answered
+
+        self.model.forward = answered
+        try:
+            return self.model.generate(
+                prompt,
+                max_new_tokens=self.new_tokens,
+                min_new_tokens=self.new_tokens,
+                do_sample=False,
+                past_key_values=self.cache,
+                disable_compile=True,
+            )
+        finally:
+            self.model.forward = whole
+
+    def _output(self, scores: Any) -> Any:
+        from transformers.modeling_outputs import CausalLMOutputWithPast
+
+        return CausalLMOutputWithPast(logits=scores, past_key_values=self.cache)
+
+
+class Stream(nn.Module):  # type: ignore[misc]
+    """Requests of changing length, one after the other."""
+
+    def __init__(self, step: nn.Module, requests: int = 40, longest: int = 256) -> None:
+        super().__init__()
+        self.step = step
+        drawn = torch.Generator().manual_seed(0)
+        self.lengths = torch.randint(1, longest + 1, (requests,), generator=drawn).tolist()
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        """The first vectors of all answers."""
+        return torch.cat([self.step(ids[:, :n], mask[:, :n])[:, :1] for n in self.lengths], 1)
+
+
+class Trains(nn.Module):  # type: ignore[misc]
+    """Forward and backward of one batch; the gradients are left where they are and begin anew with the next call."""
+
+    def __init__(self, step: nn.Module) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: Any) -> Any:
+        """The loss and the sizes of all gradients."""
+        with torch.enable_grad():
+            loss = self.step(x).float().square().mean()
+            for parameter in self.parameters():
+                parameter.grad = None
+            loss.backward()
+        sizes = [p.grad.float().norm() for p in self.parameters() if p.grad is not None]
+        return torch.stack([loss.detach(), *sizes])
