@@ -7,13 +7,28 @@ from typing import Any
 
 import pytest
 from tests.hip.reading import agrees as recorded_as
-from tests.support import ROOT
+from tests.support import ROOT, make_env
 
+import rocsolid as rs
 from rocsolid.api.explaining import explain
-from rocsolid.catalog.capture_rules import BACKING, CAPTURE_RULES, capture_rule, rules_of
+from rocsolid.catalog.capture_rules import (
+    BACKING,
+    CAPTURE_RULES,
+    capture_rule,
+    cited,
+    find_rule,
+    nearest,
+    rules_of,
+    runtimes_on,
+)
+from rocsolid.catalog.problems import all_problems
+from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, Outcome, Runtime
+from rocsolid.model.finding import Finding
+from rocsolid.model.platform import Platform
 from rocsolid.report.capture_rules import table_page
+from rocsolid.rules.engine import judge
 
 RELEASES = {"6.4.3": Runtime.HIP_6_4, "7.2.4": Runtime.HIP_7_2}
 # How the stored experiment names our cases; it ran these from another thread too where the name begins with `T:`.
@@ -165,6 +180,74 @@ def test_a_call_is_explained_by_each_of_its_names(name: str) -> None:
         in page
     )
     assert "- instead: record and query events outside the captured function" in page
+
+
+def test_a_row_is_cited_in_a_sentence() -> None:
+    everyone, of_a_foreign_event = cited("event-query-old"), cited("wait-uncaptured-event", (Runtime.HIP_7_2,))
+
+    assert everyone == (
+        "hipEventQuery of an event recorded before the capture: HIP 6.4.3 lets it pass; "
+        "HIP 7.2.4 and CUDA refuse it with error 900, and the capture is lost"
+    )
+    assert of_a_foreign_event == (
+        "hipStreamWaitEvent for an event of a stream outside the capture: "
+        "HIP 7.2.4 lets it pass, and the graph does not hold it"
+    )
+    assert cited("event-query-old", mode=CaptureMode.RELAXED).endswith("CUDA let it pass")
+
+
+@pytest.mark.parametrize(
+    ("platform", "release", "runtimes", "played"),
+    [
+        (Platform.ROCM, "7.2.1", (Runtime.HIP_7_2,), Runtime.HIP_7_2),
+        (Platform.ROCM, "6.4", (Runtime.HIP_6_4,), Runtime.HIP_6_4),
+        (Platform.ROCM, "7.0.2", (Runtime.HIP_6_4, Runtime.HIP_7_2), Runtime.HIP_7_2),
+        (Platform.ROCM, "6.3.1", (Runtime.HIP_6_4, Runtime.HIP_7_2), Runtime.HIP_6_4),
+        (Platform.CUDA, "", (Runtime.CUDA,), Runtime.CUDA),
+        (Platform.CPU, "", (), Runtime.HIP_7_2),
+    ],
+)
+def test_a_machine_is_told_of_its_own_runtime(
+    platform: Platform, release: str, runtimes: tuple[Runtime, ...], played: Runtime
+) -> None:
+    assert runtimes_on(platform, release) == runtimes
+    assert nearest(platform, release) is played
+
+
+def test_what_the_probe_finds_names_the_answers_of_this_machines_runtime() -> None:
+    """The watchdog's query is let pass by HIP 6.4 and refused by 7.2; a release between them hears of both."""
+    said = {
+        release: next(f.why for f in judged(release) if f.subject == "rccl-watchdog-breaks-capture")
+        for release in ("7.0.2", "7.2.0")
+    }
+
+    assert "before the capture, from another thread: HIP 6.4.3 lets it pass; HIP 7.2.4 refuses it" in said["7.0.2"]
+    assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in said["7.2.0"]
+    assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
+    assert "## What runtimes do with the calls behind it\n- hipEventQuery of" in explain("rccl-watchdog-breaks-capture")
+
+
+def judged(release: str) -> list[Finding]:
+    env = make_env(rocm=release, torch="2.11.0")
+    return judge(env, resolve("safe", env))
+
+
+def test_what_the_lint_finds_names_the_answers_of_every_runtime(tmp_path: Path) -> None:
+    text = "import torch\nwith torch.cuda.graph(torch.cuda.CUDAGraph()):\n    {}\n"
+    for line, says, call in (
+        ("x.item()", "HIP 6.4.3, HIP 7.2.4 and CUDA refuse it with error 900", "hipStreamSynchronize"),
+        ("event.query()", "HIP 6.4.3 lets it pass; HIP 7.2.4 and CUDA refuse it", "hipEventQuery"),
+        ("event.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA refuse it with error 907", "hipEventSynchronize"),
+        ("torch.cuda.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA refuse it", "hipDeviceSynchronize"),
+        ("if x.any(): pass", "HIP 6.4.3, HIP 7.2.4 and CUDA refuse it", "hipStreamSynchronize"),
+        ("y = torch.tensor([1], device='cuda')", "take it into the graph", "hipMemcpyAsync"),
+    ):
+        file = tmp_path / "program.py"
+        file.write_text(text.format(line))
+        (found,) = (f for f in rs.lint(file).findings if f.code in ("SRC201", "SRC202", "SRC203"))
+        assert says in found.why
+        assert found.check == f"rocsolid explain {call}"
+        assert rules_of(call)
 
 
 def test_the_page_has_a_line_for_every_row() -> None:

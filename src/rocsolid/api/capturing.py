@@ -6,14 +6,11 @@ from functools import partial
 from typing import Any, Final
 
 from rocsolid.api.safety import tried_elsewhere
+from rocsolid.catalog.capture_rules import nearest
 from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.capture_rule import Runtime
 from rocsolid.model.environment import Environment
-from rocsolid.model.platform import Platform
-from rocsolid.model.pretence import Pretence
 from rocsolid.model.problem import Problem
-from rocsolid.model.release import compare
 from rocsolid.probe.pretending import pretended
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.capture.call import Call
@@ -88,7 +85,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     """
     given = pretended()
     if given and backend == "auto" and not plays:
-        backend, plays = "record", runtime_of(given).value
+        backend, plays = "record", nearest(given.chip.platform, given.release).value
     options = Options(
         outputs=outputs,
         on_error=on_error,
@@ -120,13 +117,6 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     if fn is None:
         return partial(kind, options=options, backends=backend_for, care=care)
     return kind(fn, options, backend_for, care)
-
-
-def runtime_of(given: Pretence) -> Runtime:
-    """The runtime of the table that comes nearest."""
-    if given.chip.platform is Platform.CUDA:
-        return Runtime.CUDA
-    return Runtime.HIP_6_4 if compare(given.release, "7") < 0 else Runtime.HIP_7_2
 
 
 def _told(known: Problem, env: Environment) -> str:

@@ -15,13 +15,15 @@ HIP's columns are what the runtimes answered on a pretend device; `make test-hip
 and guide say, and torch's source relies on; they were not measured.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
 from rocsolid.model.capture import Reason
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.evidence import Evidence, measured, source
-from rocsolid.model.release import Span
+from rocsolid.model.platform import Platform
+from rocsolid.model.release import Span, compare, parts
 
 # From here on torch allocates pinned memory in a capture as if the capture were relaxed.
 PINS_IN_RELAXED_MODE: Final = Span("2.11")
@@ -31,6 +33,15 @@ _WORDS = {
     "done": Outcome.DONE,
     "left": Outcome.LEFT_OUT,
     "?": Outcome.UNKNOWN,
+}
+_DOES = {
+    Outcome.RECORDED: "take{s} it into the graph",
+    Outcome.DONE: "let{s} it pass",
+    Outcome.LEFT_OUT: "let{s} it pass, and the graph does not hold it",
+    Outcome.REFUSED: "refuse{s} it with error {error}, and the capture is lost",
+    Outcome.REJECTED: "refuse{s} it with error {error}, and the capture goes on",
+    Outcome.UNENDED: "report{s} error {error} at the end, and the capture is lost",
+    Outcome.UNKNOWN: "{was} not asked",
 }
 _REFUSALS = {"end": Outcome.UNENDED, "kept": Outcome.REJECTED}
 _BEFORE = "do it before the capture; a warm-up on the same stream and thread does"
@@ -308,3 +319,36 @@ def find_rule(case: str) -> CaptureRule | None:
 def rules_of(name: str) -> tuple[CaptureRule, ...]:
     """The rows of a call, by HIP's or CUDA's name, or by that of the Python function that makes it."""
     return tuple(rule for rule in CAPTURE_RULES if name in (rule.call, rule.cuda_call, rule.case, *rule.torch))
+
+
+def runtimes_on(platform: Platform, release: str) -> tuple[Runtime, ...]:
+    """Whose answers count on a machine: those of its own release, or of both that were asked where it is neither."""
+    if platform is Platform.CUDA:
+        return (Runtime.CUDA,)
+    if platform is Platform.CPU:
+        return ()
+    of_hip = tuple(runtime for runtime in Runtime if runtime.is_hip)
+    own = tuple(runtime for runtime in of_hip if parts(runtime.value.removeprefix("hip-")) == parts(release)[:2])
+    return own or of_hip
+
+
+def nearest(platform: Platform, release: str) -> Runtime:
+    """The runtime to play for a machine."""
+    older = compare(release, "7") < 0
+    return Runtime.CUDA if platform is Platform.CUDA else Runtime.HIP_6_4 if older else Runtime.HIP_7_2
+
+
+def cited(case: str, runtimes: Iterable[Runtime] = tuple(Runtime), mode: CaptureMode = CaptureMode.GLOBAL) -> str:
+    """What the runtimes do with a call during a capture, without a full stop; in the mode of `torch.cuda.graph` unless told."""
+    rule = capture_rule(case)
+    alike: dict[Answer, list[Runtime]] = {}
+    for runtime in runtimes:
+        alike.setdefault(rule.answer(runtime, mode), []).append(runtime)
+    said = "; ".join(_who_does(answer, those) for answer, those in alike.items())
+    return f"{rule.call} {rule.situation}".rstrip() + f": {said}"
+
+
+def _who_does(answer: Answer, runtimes: Sequence[Runtime]) -> str:
+    *most, last = [runtime.label for runtime in runtimes]
+    does = _DOES[answer.outcome].format(s="" if most else "s", was="were" if most else "was", error=answer.error)
+    return f"{', '.join(most)} and {last} {does}" if most else f"{last} {does}"

@@ -252,6 +252,7 @@ PROBLEMS = (
             "Capture a function with a hidden `.item()` or unpinned host copy: it must raise. Then replay with "
             "changed inputs and compare with eager."
         ),
+        calls=("wait-uncaptured-event", "memcpy"),
         status="fixed in ROCm 7.14; torch checks synchronous copies itself since 2.9",
         evidence=(
             issue(
