@@ -8,7 +8,7 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.release import parts
 
 # What torch.version.hip says beside a release of ROCm, as real traces show it; of others the last number is not known to us.
-_BUILDS: Final = {"7.0": "7.0.51831", "7.2": "7.2.53211"}
+_BUILDS: Final = {"6.4": "6.4.43483", "7.0": "7.0.51831", "7.2": "7.2.53211"}
 
 
 @dataclass(frozen=True, kw_only=True)

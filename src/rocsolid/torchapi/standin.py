@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from rocsolid.errors import UsageError
 from rocsolid.model.chip import Chip
+from rocsolid.model.platform import Platform
 from rocsolid.model.pretence import Pretence
 from rocsolid.torchapi.arrivals import when_imported
 from rocsolid.torchapi.swap import Swap
 
 # Read the vendor while they are imported, and never again.
 _READS_ONCE: Final = ("torch._inductor.config", "torch._inductor.runtime.hints")
+_UNASKED_BYTES: Final = 48 << 10  # what a block on a chip of NVIDIA's has unless it asks for more
 _up: "list[StandIn]" = []
 
 
@@ -42,7 +44,7 @@ def properties(chip: Chip) -> SimpleNamespace:
         clock_rate=2_100_000,
         memory_clock_rate=1_300_000,
         memory_bus_width=8192,
-        shared_memory_per_block=chip.lds_bytes,
+        shared_memory_per_block=chip.lds_bytes if chip.platform is Platform.ROCM else _UNASKED_BYTES,
         shared_memory_per_block_optin=chip.lds_bytes,
         shared_memory_per_multiprocessor=chip.unit_lds_bytes,
         L2_cache_size=4 << 20,
