@@ -200,6 +200,41 @@ def test_captures_are_tried_elsewhere_where_a_library_may_end_the_process(preten
         assert rs.capture(len)._care.trial is None  # a tape ends no process
 
 
+def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
+    seen = {}
+    for text in ("gfx942", "sm_90"):
+        pretend_chip(text)
+        env = rs.probe(live=False)
+        seen[text] = env.settings["inductor.layout_optimization"].value, {cache.name for cache in env.caches}
+
+    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen found"})
+    assert seen["sm_90"] == (True, {"inductor", "triton"})
+
+
+def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless they are told to: sharing was seen to corrupt there."""
+    from rocsolid.runtime.capture import choosing, device
+
+    monkeypatch.setattr(device, "DeviceBackend", lambda _, *, shared: f"shared: {shared}")
+    for text, shared in (("gfx942", False), ("sm_90", True)):
+        pretend_chip(text)
+        assert str(choosing._device_backend("cuda", "auto")) == f"shared: {shared}"
+        assert str(choosing._device_backend("cuda", "shared")) == "shared: True"
+
+
+def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of our own is for CUDA's driver alone."""
+    from rocsolid.torchapi import driver
+
+    both = types.SimpleNamespace(hipModuleLoadData="HIP's", cuModuleLoadData="CUDA's")
+    monkeypatch.setattr(driver, "library", lambda: both)
+    for text, asked in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
+        pretend_chip(text)
+        assert driver.call_named("ModuleLoadData") == asked
+    pretend_chip("gfx942")
+    assert driver.copy_kernel.__wrapped__(0, 8) is None
+
+
 def test_replays_are_compared_twice_where_they_were_seen_to_be_corrupt(pretend_chip: Pretend) -> None:
     for text, rounds in (("gfx942@7.2.1", 2), ("gfx942@7.2.4", 0)):
         pretend_chip(text)
