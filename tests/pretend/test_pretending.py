@@ -10,10 +10,12 @@ import pytest
 from tests.support import clean_environ, has_gpu, run_cli, run_python
 
 import rocsolid as rs
+from rocsolid.api.images import keep
 from rocsolid.catalog.chips import CHIPS, pretence
 from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.capture import Reason
 from rocsolid.model.pretence import Pretence
+from rocsolid.model.record import ProbeRecord
 from rocsolid.probe.pretending import refuse_beside_a_device
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.text import headline
@@ -173,6 +175,7 @@ def test_a_capture_plays_the_runtime_of_the_pretended_chip(pretend_chip: Pretend
         asks = rs.capture(_asks_an_old_event())
         asks(torch.ones(2))
         refused[text] = {refusal.reason for refusal in asks.report().refusals}
+        assert asks.report().backend.startswith("record, plays ")
 
     assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT}, "sm_90": {Reason.EVENT}}
 
@@ -239,6 +242,15 @@ def test_replays_are_compared_twice_where_they_were_seen_to_be_corrupt(pretend_c
     for text, rounds in (("gfx942@7.2.1", 2), ("gfx942@7.2.4", 0)):
         pretend_chip(text)
         assert rs.capture(len, verify="off")._options.verify.rounds == rounds
+
+
+def test_a_pretended_machine_does_not_enter_the_ledger(pretend_chip: Pretend, tmp_path: Path) -> None:
+    pretend_chip("gfx942")
+    record = ProbeRecord(environment=rs.probe(live=False), findings=(), profile="safe")
+
+    with pytest.raises(UsageError, match=r"the probe is of gfx942@7\.2\.4, which was pretended"):
+        keep(record, file=tmp_path / "ledger.json")
+    assert not (tmp_path / "ledger.json").exists()
 
 
 def test_a_machine_with_a_device_does_not_pretend(tmp_path: Path) -> None:
