@@ -1,6 +1,6 @@
 """Ask the CUDA runtime about every row of the capture-rule table, and write the evidence record.
 
-    python scripts/measure_capture_rules.py [--out evidence/capture-rules-on-cuda.json] [--library libcudart.so.13]
+    python scripts/measure_capture_rules.py [--out evidence/capture-rules-on-cuda.json] [--library libcudart.so.13] [--only CASE]
 
 The cases are those that `make test-hip` asks the HIP runtimes about (tests/hip/cases.py), so that the columns mean the same.
 Each has a capture of its own; where one leaves a stream capturing or ends its process, a fresh process goes on with the next.
@@ -75,6 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "evidence/capture-rules-on-cuda.json")
     parser.add_argument("--library", help="CUDA's runtime; the one that torch loads unless told")
+    parser.add_argument("--only", choices=[rule.case for rule in CAPTURE_RULES], metavar="CASE", help="keep the rest")
     args = parser.parse_args()
     library = args.library or next(runtimes(), "")
     chip = device()
@@ -85,9 +86,10 @@ def main() -> int:
         record = heading(library, chip)
         kernel = working_kernel(library, Path(folder), chip["capability"])
         record["kernel"] = kernel.suffix.removeprefix(".")
-        record["answers"] = {"cuda": {}}
+        record["answers"] = {"cuda": stored(args.out, record) if args.only else {mode: {} for mode in MODES}}
+        wanted = [args.only] if args.only else [rule.case for rule in CAPTURE_RULES]
         for mode in MODES:
-            record["answers"]["cuda"][mode] = asked(library, kernel, mode, [rule.case for rule in CAPTURE_RULES])
+            record["answers"]["cuda"][mode] |= asked(library, kernel, mode, wanted)
             args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for line in differences(record["answers"]["cuda"]):
         print(line)
@@ -158,6 +160,16 @@ def heading(library: str, chip: Mapping[str, Any]) -> dict[str, Any]:
         "runtime": {"library": Path(library).name, "CUDA": _release(version.value), "number": version.value},
         "launches": "with cuLaunchKernel, the driver's call; modules are loaded with cuModuleLoadData",
     }
+
+
+def stored(out: Path, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The answers already in the record, which must be of the same device, driver and runtime."""
+    old = json.loads(out.read_text(encoding="utf-8"))
+    other = [name for name in ("device", "driver", "runtime") if old[name] != record[name]]
+    if other:
+        sys.exit(f"{out} is of another {' and '.join(other)}: ask about everything anew")
+    answered: dict[str, dict[str, Any]] = old["answers"]["cuda"]
+    return answered
 
 
 def start(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support import chromium, has_gpu, in_ci, installed_torch, record_row
 
+pytest_plugins = ["rocsolid.testing"]
+
 
 def pytest_configure() -> None:
     """Where the whole run was started in the background, Ctrl-C is ignored, and every program that a test starts inherits that."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.support import ROOT, clean_environ, run_python
+from tests.support import ROOT, clean_environ, has_gpu, run_python
 
 import rocsolid as rs
 from rocsolid.api import (
@@ -17,6 +17,7 @@ from rocsolid.api import (
     linting,
     observing,
     optimizing,
+    pretending,
     probing,
     safety,
     tracing,
@@ -46,6 +47,7 @@ NAMES = [
     "lint",
     "optimize",
     "patch_calls",
+    "pretend",
     "probe",
     "record_compiles",
     "resolve",
@@ -103,6 +105,7 @@ def test_docstring_examples_run() -> None:
         linting,
         tuning,
         dryrunning,
+        *([] if has_gpu() else [pretending]),
     ):  # observing forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocsolid.api.observing import breaks as breaks
     from rocsolid.api.observing import record_compiles as record_compiles
     from rocsolid.api.optimizing import optimize as optimize
+    from rocsolid.api.pretending import pretend as pretend
     from rocsolid.api.probing import check as check
     from rocsolid.api.probing import probe as probe
     from rocsolid.api.probing import resolve as resolve
@@ -62,6 +63,7 @@ _HOMES = {
     "lint": "rocsolid.api.linting",
     "optimize": "rocsolid.api.optimizing",
     "patch_calls": "rocsolid.ops.patching",
+    "pretend": "rocsolid.api.pretending",
     "probe": "rocsolid.api.probing",
     "record_compiles": "rocsolid.api.observing",
     "resolve": "rocsolid.api.probing",

@@ -2,18 +2,37 @@
 
 import json
 import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hip.asking import answers
 from tests.hip.reading import agrees as recorded_as
-from tests.support import ROOT
+from tests.hip.reading import word
+from tests.support import ROOT, make_env
 
+import rocsolid as rs
 from rocsolid.api.explaining import explain
-from rocsolid.catalog.capture_rules import BACKING, CAPTURE_RULES, capture_rule, rules_of
+from rocsolid.catalog.capture_rules import (
+    BACKING,
+    CAPTURE_RULES,
+    capture_rule,
+    cited,
+    find_rule,
+    nearest,
+    rules_of,
+    runtimes_on,
+)
+from rocsolid.catalog.problems import all_problems
+from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, Outcome, Runtime
+from rocsolid.model.finding import Finding
+from rocsolid.model.platform import Platform
 from rocsolid.report.capture_rules import table_page
+from rocsolid.rules.engine import judge
 
 RELEASES = {"6.4.3": Runtime.HIP_6_4, "7.2.4": Runtime.HIP_7_2}
 # How the stored experiment names our cases; it ran these from another thread too where the name begins with `T:`.
@@ -114,6 +133,63 @@ def test_the_table_is_backed_by_our_own_record() -> None:
                 assert recorded_as(answer, seen), (rule.case, runtime, mode, seen)
 
 
+def test_cudas_column_is_backed_by_our_own_record() -> None:
+    """Which scripts/measure_capture_rules.py makes anew on a GPU."""
+    record = json.loads((ROOT / "evidence/capture-rules-on-cuda.json").read_text())
+    assert record["device"] == "NVIDIA H200"
+    assert f"CUDA {record['runtime']['CUDA']}" == Runtime.CUDA.label
+    for rule in CAPTURE_RULES:
+        for mode in CaptureMode:
+            seen = record["answers"]["cuda"][mode.value][rule.case]
+            answer = rule.answer(Runtime.CUDA, mode)
+            assert (answer.outcome is Outcome.UNKNOWN) is ("died" in seen), rule.case
+            assert recorded_as(answer, seen), (rule.case, mode, seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "read"),
+    [
+        ({"returned": 0, "state": "active", "ended": 0, "nodes": 2}, "node"),
+        ({"returned": 0, "state": "active", "ended": 0, "nodes": 1}, "pass"),
+        ({"returned": 0, "state": "none", "nodes": 1}, "pass"),
+        ({"returned": 0, "state": "active", "ended": 904}, "end904"),
+        ({"returned": 900, "state": "invalidated", "ended": 901}, "900"),
+        ({"returned": 908, "state": "none"}, "908"),
+        ({"returned": 401, "state": "active", "ended": 0, "nodes": 1}, "kept401"),
+        ({"died": -11, "said": ""}, "died"),
+        ({"returned": 0, "state": "invalidated", "ended": 901}, "odd"),
+    ],
+)
+def test_an_answer_is_read_in_the_words_of_the_table(seen: dict[str, Any], read: str) -> None:
+    assert word(seen) == read
+
+
+def test_who_dies_or_hangs_is_told_and_the_rest_is_asked() -> None:
+    ends = {"dies": (-11, ""), "leaves a stream capturing": (0, "x")}
+
+    def start(left: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        answered: list[str] = []
+        for case in left:
+            if case == "hangs":
+                raise subprocess.TimeoutExpired([], 2, output="".join(answered))
+            code, answer = ends.get(case, (0, "x"))
+            answered += [json.dumps({"case": case}) + "\n"] if answer else []
+            if case in ends:
+                return subprocess.CompletedProcess([], code, "".join(answered), "said")
+        return subprocess.CompletedProcess([], 0, "".join(answered), "")
+
+    seen = list(answers(start, ["a", "dies", "b", "leaves a stream capturing", "hangs", "c"]))
+
+    assert [(row["case"], *sorted(row.keys() - {"case"})) for row in seen] == [
+        ("a",),
+        ("dies", "died", "said"),
+        ("b",),
+        ("leaves a stream capturing",),
+        ("hangs", "hung", "said"),
+        ("c",),
+    ]
+
+
 @pytest.mark.parametrize(("file", "lacks"), [("hip_errors_6.json", {909, 911, 912}), ("hip_errors_7.json", {909})])
 def test_errors_are_named_as_the_library_names_them(file: str, lacks: set[int]) -> None:
     library = stored(file)
@@ -167,13 +243,81 @@ def test_a_call_is_explained_by_each_of_its_names(name: str) -> None:
     assert "- instead: record and query events outside the captured function" in page
 
 
+def test_a_row_is_cited_in_a_sentence() -> None:
+    everyone, of_a_foreign_event = cited("event-query-old"), cited("wait-uncaptured-event", (Runtime.HIP_7_2,))
+
+    assert everyone == (
+        "hipEventQuery of an event recorded before the capture: HIP 6.4.3 lets it pass; "
+        "HIP 7.2.4 and CUDA 13.0 refuse it with error 900, and the capture is lost"
+    )
+    assert of_a_foreign_event == (
+        "hipStreamWaitEvent for an event of a stream outside the capture: "
+        "HIP 7.2.4 lets it pass, and the graph does not hold it"
+    )
+    assert cited("event-query-old", mode=CaptureMode.RELAXED).endswith("CUDA 13.0 let it pass")
+
+
+@pytest.mark.parametrize(
+    ("platform", "release", "runtimes", "played"),
+    [
+        (Platform.ROCM, "7.2.1", (Runtime.HIP_7_2,), Runtime.HIP_7_2),
+        (Platform.ROCM, "6.4", (Runtime.HIP_6_4,), Runtime.HIP_6_4),
+        (Platform.ROCM, "7.0.2", (Runtime.HIP_6_4, Runtime.HIP_7_2), Runtime.HIP_7_2),
+        (Platform.ROCM, "6.3.1", (Runtime.HIP_6_4, Runtime.HIP_7_2), Runtime.HIP_6_4),
+        (Platform.CUDA, "", (Runtime.CUDA,), Runtime.CUDA),
+        (Platform.CPU, "", (), Runtime.HIP_7_2),
+    ],
+)
+def test_a_machine_is_told_of_its_own_runtime(
+    platform: Platform, release: str, runtimes: tuple[Runtime, ...], played: Runtime
+) -> None:
+    assert runtimes_on(platform, release) == runtimes
+    assert nearest(platform, release) is played
+
+
+def test_what_the_probe_finds_names_the_answers_of_this_machines_runtime() -> None:
+    """The watchdog's query is let pass by HIP 6.4 and refused by 7.2; a release between them hears of both."""
+    said = {
+        release: next(f.why for f in judged(release) if f.subject == "rccl-watchdog-breaks-capture")
+        for release in ("7.0.2", "7.2.0")
+    }
+
+    assert "before the capture, from another thread: HIP 6.4.3 lets it pass; HIP 7.2.4 refuses it" in said["7.0.2"]
+    assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in said["7.2.0"]
+    assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
+    assert "## What runtimes do with the calls behind it\n- hipEventQuery of" in explain("rccl-watchdog-breaks-capture")
+
+
+def judged(release: str) -> list[Finding]:
+    env = make_env(rocm=release, torch="2.11.0")
+    return judge(env, resolve("safe", env))
+
+
+def test_what_the_lint_finds_names_the_answers_of_every_runtime(tmp_path: Path) -> None:
+    text = "import torch\nwith torch.cuda.graph(torch.cuda.CUDAGraph()):\n    {}\n"
+    for line, says, call in (
+        ("x.item()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 900", "hipStreamSynchronize"),
+        ("event.query()", "HIP 6.4.3 lets it pass; HIP 7.2.4 and CUDA 13.0 refuse it", "hipEventQuery"),
+        ("event.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 907", "hipEventSynchronize"),
+        ("torch.cuda.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it", "hipDeviceSynchronize"),
+        ("if x.any(): pass", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it", "hipStreamSynchronize"),
+        ("y = torch.tensor([1], device='cuda')", "take it into the graph", "hipMemcpyAsync"),
+    ):
+        file = tmp_path / "program.py"
+        file.write_text(text.format(line))
+        (found,) = (f for f in rs.lint(file).findings if f.code in ("SRC201", "SRC202", "SRC203"))
+        assert says in found.why
+        assert found.check == f"rocsolid explain {call}"
+        assert rules_of(call)
+
+
 def test_the_page_has_a_line_for_every_row() -> None:
     page = table_page()
 
     assert page.count("\n| hip") == len(CAPTURE_RULES)
     old = "| hipEventQuery | of an event recorded before the capture | done at once | 900, 900, done at once |"
     assert old in page
-    assert "| hipMemcpy | to the host, on the default stream | 906 | 906 | not known |" in page
+    assert "| hipMemcpy | to the host, on the default stream | 906 | 906 | **left out** |" in page
 
 
 @pytest.mark.torch

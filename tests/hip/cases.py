@@ -226,7 +226,7 @@ def main(library: str, kernel: str, mode: str, *wanted: str) -> None:
         rt = Runtime(loaded, image)
         print(json.dumps(tried(rt, MODES.index(mode), case)), flush=True)  # noqa: T201 - to the one who asked
         rt.thread.shutdown()
-        if "active" in (rt.state(rt.stream), rt.state(rt.other)):
+        if rt.state(rt.stream) == "active" or rt.state(rt.other) != "none":  # on CUDA a lost capture is to be ended too
             break
 
 

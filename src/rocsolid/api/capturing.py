@@ -6,10 +6,12 @@ from functools import partial
 from typing import Any, Final
 
 from rocsolid.api.safety import tried_elsewhere
+from rocsolid.catalog.capture_rules import nearest
 from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.environment import Environment
 from rocsolid.model.problem import Problem
+from rocsolid.probe.pretending import pretended
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured
@@ -69,7 +71,8 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         backend: 'device', 'record' (a tape on the CPU, for tests without a device), 'eager', or 'auto'.
         pieces: modules, by name, that no graph can hold; they run eagerly between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
-        plays: 'hip-6.4', 'hip-7.2' or 'cuda': the tape refuses what that runtime would refuse; with backend='record'.
+        plays: 'hip-6.4', 'hip-7.2' or 'cuda': the tape refuses what that runtime would refuse; with backend='record'. A process
+            that pretends to have a chip plays its runtime by itself, unless a backend is named.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -80,6 +83,9 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         1
 
     """
+    given = pretended()
+    if given and backend == "auto" and not plays:
+        backend, plays = "record", nearest(given.chip.platform, given.release).value
     options = Options(
         outputs=outputs,
         on_error=on_error,
@@ -102,8 +108,9 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     env = surroundings()
     if problem("hip-graph-replay-corruption").strikes(env):
         options = replace(options, verify=replace(options.verify, rounds=max(_ROUNDS, options.verify.rounds)))
+    dies = options.backend != "record" and any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS)
     care = Care(
-        trial=_trial if any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS) else None,
+        trial=_trial if dies else None,  # a tape ends no process
         watchdog=_told(problem("rccl-watchdog-breaks-capture"), env),
     )
     kind = Played if plays else Captured

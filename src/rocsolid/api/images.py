@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rocsolid.errors import UsageError
 from rocsolid.model.record import ImageEntry, ProbeRecord
 from rocsolid.probe.ledger import Ledger, default_file
 
@@ -12,6 +13,9 @@ def keep(record: ProbeRecord, *, image: str = "", file: Path | None = None) -> I
     The image is the one named, or the one the container tells, or a name made of what torch and ROCm consist of.
     """
     env = record.environment
+    if env.pretended:
+        msg = f"the probe is of {env.pretended}, which was pretended: the ledger is for images as they are"
+        raise UsageError(msg)
     container = env.container
     name = image or (container.image if container else "") or f"contents:{env.content_id}"
     digest = (container.image_id if container else "") or env.content_id

@@ -4,9 +4,11 @@ import atexit
 import os
 
 from rocsolid.api.safety import chosen_plan, guarding
+from rocsolid.probe.pretending import pretended
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
+from rocsolid.torchapi.standin import StandIn
 
 _RUN = "ROCSOLID_RUN_"
 
@@ -17,10 +19,13 @@ def start() -> Protection:
         name: os.environ.get(f"{_RUN}{name.upper()}", "")
         for name in ("profile", "plan", "deadline", "report", "anywhere")
     }
+    if given := pretended():
+        StandIn(given).keep()
     env = surroundings()
     plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
     guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
-    protection = Protection(plan=plan, guard=guard, variables=tuple(set_variables(plan, os.environ)))
+    variables = tuple(set_variables(plan, os.environ))
+    protection = Protection(plan=plan, guard=guard, variables=variables, pretended=env.pretended)
     guard.keep()
     atexit.register(protection.tell, asked["report"])
     return protection

@@ -11,17 +11,19 @@ thread_local, relaxed) or one for all three:
     end904   the end of the capture fails with this error
     ?        not tried, and no document says
 
-HIP's columns are what the runtimes answered on a pretend device; `make test-hip` asks them again. CUDA's are what NVIDIA's headers
-and guide say, and torch's source relies on; they were not measured.
+HIP's columns are what the runtimes answered on a pretend device; `make test-hip` asks them again. CUDA's are what CUDA 13.0 answered
+on an H200; scripts/measure_capture_rules.py asks it again, with the same cases.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
 from rocsolid.model.capture import Reason
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.evidence import Evidence, measured, source
-from rocsolid.model.release import Span
+from rocsolid.model.platform import Platform
+from rocsolid.model.release import Span, compare, parts
 
 # From here on torch allocates pinned memory in a capture as if the capture were relaxed.
 PINS_IN_RELAXED_MODE: Final = Span("2.11")
@@ -31,6 +33,15 @@ _WORDS = {
     "done": Outcome.DONE,
     "left": Outcome.LEFT_OUT,
     "?": Outcome.UNKNOWN,
+}
+_DOES = {
+    Outcome.RECORDED: "take{s} it into the graph",
+    Outcome.DONE: "let{s} it pass",
+    Outcome.LEFT_OUT: "let{s} it pass, and the graph does not hold it",
+    Outcome.REFUSED: "refuse{s} it with error {error}, and the capture is lost",
+    Outcome.REJECTED: "refuse{s} it with error {error}, and the capture goes on",
+    Outcome.UNENDED: "report{s} error {error} at the end, and the capture is lost",
+    Outcome.UNKNOWN: "{was} not asked",
 }
 _REFUSALS = {"end": Outcome.UNENDED, "kept": Outcome.REJECTED}
 _BEFORE = "do it before the capture; a warm-up on the same stream and thread does"
@@ -48,6 +59,10 @@ BACKING: dict[Runtime, tuple[Evidence, ...]] = {
     for runtime in (Runtime.HIP_6_4, Runtime.HIP_7_2)
 }
 BACKING[Runtime.CUDA] = (
+    measured(
+        "capture-rules-on-cuda",
+        "Each cell is the answer of CUDA 13.0 itself on an H200 with driver 580.159.04; kernels were launched with the driver's cuLaunchKernel.",
+    ),
     source(
         "CUDA 13.0 cuda_runtime_api.h and driver_types.h",
         "Calls that are unsafe in a capture, the three modes, the error codes, and that cudaStreamAddCallback is not supported.",
@@ -113,29 +128,29 @@ _EVENT = "record and query events outside the captured function; inside, order s
 CAPTURE_RULES: tuple[CaptureRule, ...] = (
     # Memory.
     _rule("malloc", "hipMalloc", hip="900 900 done", cuda="900 900 done"),
-    _rule("free", "hipFree", "of device memory", hip="900 900 done"),
+    _rule("free", "hipFree", "of device memory", hip="900 900 done", cuda="900 900 done"),
     _rule(
         "host-malloc", "hipHostMalloc", hip="900 900 done", cuda="900 900 done", cuda_call="cudaHostAlloc",
         torch=("torch.Tensor.pin_memory",),
         cure="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
     ),
-    _rule("host-free", "hipHostFree", hip="900 900 done", cuda_call="cudaFreeHost"),
-    _rule("host-register", "hipHostRegister", hip="900 900 done"),
+    _rule("host-free", "hipHostFree", hip="900 900 done", cuda="900 900 done", cuda_call="cudaFreeHost"),
+    _rule("host-register", "hipHostRegister", hip="900 900 done", cuda="900 900 done"),
     _rule("malloc-async", "hipMallocAsync", hip="node", cuda="node"),
     _rule("free-async", "hipFreeAsync", "of memory that the capture allocated", hip="node", cuda="node"),
-    _rule("pool-trim", "hipMemPoolTrimTo", hip="done"),
-    _rule("pointer-attributes", "hipPointerGetAttributes", hip="done"),
-    _rule("mem-get-info", "hipMemGetInfo", hip="done", torch=("torch.cuda.mem_get_info",)),
+    _rule("pool-trim", "hipMemPoolTrimTo", hip="done", cuda="900 900 done"),
+    _rule("pointer-attributes", "hipPointerGetAttributes", hip="done", cuda="done"),
+    _rule("mem-get-info", "hipMemGetInfo", hip="done", cuda="done", torch=("torch.cuda.mem_get_info",)),
     # Copies.
-    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
-    _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node"),
+    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node", cuda="node"),
     _rule("memcpy-to-pinned", "hipMemcpyAsync", "to pinned host memory", hip="node", cuda="node"),
-    _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node"),
+    _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node", cuda="node"),
     _rule(
         "memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left",
         cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
     ),
-    _rule("memset", "hipMemset", "on the default stream", hip="906", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memset", "hipMemset", "on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
     _rule("memset-async", "hipMemsetAsync", hip="node", cuda="node"),
     _rule(
         "memset-default-stream", "hipMemsetAsync", "on the default stream", hip="left", cuda="left",
@@ -147,7 +162,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
     ),
     _rule(
-        "stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing", hip="900 900 done",
+        "stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
         torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
     ),
     _rule(
@@ -159,7 +174,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
     ),
     _rule(
-        "stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 900 done",
+        "stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
         torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
     ),
     _rule(
@@ -171,15 +186,15 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
     ),
     _rule(
-        "event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture", hip="900 900 done",
+        "event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture", hip="900 900 done", cuda="900 900 done",
         torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
     ),
     _rule(
         "event-synchronize-captured", "hipEventSynchronize", "of an event recorded in the capture", hip="907", cuda="907",
         torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
     ),
-    _rule("event-elapsed-old", "hipEventElapsedTime", "of events recorded before the capture", hip="done"),
-    _rule("event-record-other", "hipEventRecord", "on a stream outside the capture", hip="done", torch=("torch.cuda.Event.record",)),
+    _rule("event-elapsed-old", "hipEventElapsedTime", "of events recorded before the capture", hip="done", cuda="done"),
+    _rule("event-record-other", "hipEventRecord", "on a stream outside the capture", hip="done", cuda="done", torch=("torch.cuda.Event.record",)),
     # Work on other streams.
     _rule(
         "launch-default-stream", "hipModuleLaunchKernel", "on the default stream", hip="left", cuda="left",
@@ -218,22 +233,22 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         torch=("torch.cuda.graph",), cure="capture the inner function as part of the outer one",
     ),
     _rule(
-        "end-other-stream", "hipStreamEndCapture", "on another stream than it began on", hip="kept401",
+        "end-other-stream", "hipStreamEndCapture", "on another stream than it began on", hip="kept401", cuda="kept401",
         torch=("torch.cuda.graph",), cure="leave the current stream as it was when the capture began",
     ),
-    _rule("graph-instantiate", "hipGraphInstantiate", hip="done"),
+    _rule("graph-instantiate", "hipGraphInstantiate", hip="done", cuda="900 900 done"),
     _rule(
-        "graph-launch", "hipGraphLaunch", "on the capturing stream", hip="left", torch=("torch.cuda.CUDAGraph.replay",),
+        "graph-launch", "hipGraphLaunch", "on the capturing stream", hip="left", cuda="900", torch=("torch.cuda.CUDAGraph.replay",),
         cure="replay graphs outside the captured function",
     ),
     # Making and loading.
-    _rule("module-load", "hipModuleLoadData", hip="done", cuda_call="cuModuleLoadData"),
-    _rule("set-device", "hipSetDevice", "to the same device", hip="done", torch=("torch.cuda.set_device",)),
-    _rule("device-attribute", "hipDeviceGetAttribute", hip="done"),
-    _rule("event-destroy", "hipEventDestroy", "of an event recorded before the capture", hip="done"),
-    _rule("stream-destroy", "hipStreamDestroy", "of a stream that is not capturing", hip="done"),
-    _rule("event-create", "hipEventCreateWithFlags", hip="done", torch=("torch.cuda.Event",)),
-    _rule("stream-create", "hipStreamCreateWithFlags", hip="done", torch=("torch.cuda.Stream",)),
+    _rule("module-load", "hipModuleLoadData", hip="done", cuda="done", cuda_call="cuModuleLoadData"),
+    _rule("set-device", "hipSetDevice", "to the same device", hip="done", cuda="done", torch=("torch.cuda.set_device",)),
+    _rule("device-attribute", "hipDeviceGetAttribute", hip="done", cuda="done"),
+    _rule("event-destroy", "hipEventDestroy", "of an event recorded before the capture", hip="done", cuda="done"),
+    _rule("stream-destroy", "hipStreamDestroy", "of a stream that is not capturing", hip="done", cuda="done"),
+    _rule("event-create", "hipEventCreateWithFlags", hip="done", cuda="done", torch=("torch.cuda.Event",)),
+    _rule("stream-create", "hipStreamCreateWithFlags", hip="done", cuda="done", torch=("torch.cuda.Stream",)),
     # Calls back to the host.
     _rule("launch-host-func", "hipLaunchHostFunc", hip="node", cuda="node"),
     _rule(
@@ -242,9 +257,9 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     ),
     # The same from a thread that captures nothing.
     _rule("thread-malloc", "hipMalloc", hip="900 done done", cuda="900 done done"),
-    _rule("thread-free", "hipFree", "of device memory", hip="900 done done"),
-    _rule("thread-host-malloc", "hipHostMalloc", hip="900 done done", cuda_call="cudaHostAlloc", torch=("torch.Tensor.pin_memory",)),
-    _rule("thread-host-free", "hipHostFree", hip="900 done done", cuda_call="cudaFreeHost"),
+    _rule("thread-free", "hipFree", "of device memory", hip="900 done done", cuda="900 done done"),
+    _rule("thread-host-malloc", "hipHostMalloc", hip="900 done done", cuda="900 done done", cuda_call="cudaHostAlloc", torch=("torch.Tensor.pin_memory",)),
+    _rule("thread-host-free", "hipHostFree", hip="900 done done", cuda="900 done done", cuda_call="cudaFreeHost"),
     _rule(
         "thread-event-query-captured", "hipEventQuery", "of an event recorded in the capture", hip="907", cuda="907",
         torch=("torch.cuda.Event.query",),
@@ -255,7 +270,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     ),
     _rule(
         "thread-event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture",
-        hip="900 done done", torch=("torch.cuda.Event.synchronize",),
+        hip="900 done done", cuda="900 done done", torch=("torch.cuda.Event.synchronize",),
     ),
     _rule(
         "thread-stream-query", "hipStreamQuery", "of the capturing stream", hip="900", cuda="900",
@@ -270,23 +285,23 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         hip72="900 done done", cuda="900 done done", torch=("torch.cuda.Event.query",),
     ),
     _rule(
-        "thread-stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 done done",
+        "thread-stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 done done", cuda="900 done done",
         torch=("torch.cuda.Stream.query",),
     ),
     _rule("thread-device-synchronize", "hipDeviceSynchronize", hip="900", cuda="900", torch=("torch.cuda.synchronize",)),
     _rule(
         "thread-stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing",
-        hip="900 done done", torch=("torch.cuda.Stream.synchronize",),
+        hip="900 done done", cuda="900 done done", torch=("torch.cuda.Stream.synchronize",),
     ),
-    _rule("thread-memcpy", "hipMemcpy", "to the host, on the default stream", hip="906"),
-    _rule("thread-memset", "hipMemset", "on the default stream", hip="906"),
+    _rule("thread-memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left"),
+    _rule("thread-memset", "hipMemset", "on the default stream", hip="906", cuda="left"),
     _rule("thread-memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left"),
-    _rule("thread-end", "hipStreamEndCapture", hip="kept908 kept908 done", torch=("torch.cuda.graph",)),
+    _rule("thread-end", "hipStreamEndCapture", hip="kept908 kept908 done", cuda="908 908 done", torch=("torch.cuda.graph",)),
     _rule(
         "thread-launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left",
         cuda="left", cuda_call="cudaLaunchKernel",
     ),
-    _rule("thread-module-load", "hipModuleLoadData", hip="done", cuda_call="cuModuleLoadData"),
+    _rule("thread-module-load", "hipModuleLoadData", hip="done", cuda="done", cuda_call="cuModuleLoadData"),
 )  # fmt: skip
 
 
@@ -308,3 +323,36 @@ def find_rule(case: str) -> CaptureRule | None:
 def rules_of(name: str) -> tuple[CaptureRule, ...]:
     """The rows of a call, by HIP's or CUDA's name, or by that of the Python function that makes it."""
     return tuple(rule for rule in CAPTURE_RULES if name in (rule.call, rule.cuda_call, rule.case, *rule.torch))
+
+
+def runtimes_on(platform: Platform, release: str) -> tuple[Runtime, ...]:
+    """Whose answers count on a machine: those of its own release, or of both that were asked where it is neither."""
+    if platform is Platform.CUDA:
+        return (Runtime.CUDA,)
+    if platform is Platform.CPU:
+        return ()
+    of_hip = tuple(runtime for runtime in Runtime if runtime.is_hip)
+    own = tuple(runtime for runtime in of_hip if parts(runtime.value.removeprefix("hip-")) == parts(release)[:2])
+    return own or of_hip
+
+
+def nearest(platform: Platform, release: str) -> Runtime:
+    """The runtime to play for a machine."""
+    older = compare(release, "7") < 0
+    return Runtime.CUDA if platform is Platform.CUDA else Runtime.HIP_6_4 if older else Runtime.HIP_7_2
+
+
+def cited(case: str, runtimes: Iterable[Runtime] = tuple(Runtime), mode: CaptureMode = CaptureMode.GLOBAL) -> str:
+    """What the runtimes do with a call during a capture, without a full stop; in the mode of `torch.cuda.graph` unless told."""
+    rule = capture_rule(case)
+    alike: dict[Answer, list[Runtime]] = {}
+    for runtime in runtimes:
+        alike.setdefault(rule.answer(runtime, mode), []).append(runtime)
+    said = "; ".join(_who_does(answer, those) for answer, those in alike.items())
+    return f"{rule.call} {rule.situation}".rstrip() + f": {said}"
+
+
+def _who_does(answer: Answer, runtimes: Sequence[Runtime]) -> str:
+    *most, last = [runtime.label for runtime in runtimes]
+    does = _DOES[answer.outcome].format(s="" if most else "s", was="were" if most else "was", error=answer.error)
+    return f"{', '.join(most)} and {last} {does}" if most else f"{last} {does}"

@@ -1,10 +1,11 @@
-"""The chips that a dry run compiles for, and the pairs of torch and Triton that it was seen to work with."""
+"""The chips that a dry run compiles for and a process may pretend to have, and the pairs of torch and Triton that it was seen to work with."""
 
 from typing import Final
 
-from rocsolid.errors import UnknownNameError
+from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
+from rocsolid.model.pretence import Pretence
 from rocsolid.model.release import parts
 
 _OCP: Final = ("float8_e4m3fn", "float8_e5m2")
@@ -101,6 +102,9 @@ CHIPS: Final = (
     ),
 )
 
+# The releases that a pretence takes unless told.
+NEWEST: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
+
 # The Triton that each torch was released with: an Inductor calls the compiler of its own time.
 PAIRS: Final = {"2.11": "3.6", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
 # Those that the dry run was run with; any other pair of the table is tried, and said to be untried.
@@ -113,6 +117,16 @@ def chip(arch: str) -> Chip:
     if found is None:
         raise UnknownNameError(kind="target", name=arch, known=[c.arch for c in CHIPS])
     return found
+
+
+def pretence(text: str) -> Pretence:
+    """What `gfx942` or `gfx942@7.2.1` asks to pretend."""
+    arch, _, release = text.partition("@")
+    found = chip(arch)
+    if release and len(parts(release)) < 2:  # noqa: PLR2004 - a release has at least two numbers
+        msg = f"{text!r}: after the @ comes a release such as {NEWEST[found.platform]}, not {release!r}"
+        raise UsageError(msg)
+    return Pretence(chip=found, release=release or NEWEST[found.platform])
 
 
 def triton_for(torch: str) -> str | None:

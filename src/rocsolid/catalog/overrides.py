@@ -26,6 +26,7 @@ OWN: Final = frozenset(
         "RUN_REPORT",
         "RUN_HOME",
         "RUN_ANYWHERE",
+        "RUN_PRETEND",
     )
 )
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -7,6 +7,8 @@ Examples:
   rocsolid run --deadline 300 serve.py              no compile takes longer; it falls back to eager
   rocsolid run --plan plan.toml serve.py            a plan that was saved
   rocsolid run --report run.jsonl serve.py          what was changed, a line of JSON per process
+  rocsolid run --pretend gfx942 train.py            what would be done on an MI300X, with the program on the CPU
+  rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   what the probe would say of that chip and ROCm 7.2.1
 
 Options of rocsolid come before the program; everything after it is the program's. Signals and the exit code are the program's.
 On ROCm the environment is cleaned and what the profile insists on is pinned; on CUDA and CPU the program's choices are left alone.
@@ -22,7 +24,7 @@ from typing import NoReturn
 
 from rocsolid.errors import UsageError
 
-_TAKES_VALUE = ("--profile", "--plan", "--deadline", "--report")
+_TAKES_VALUE = ("--profile", "--plan", "--deadline", "--report", "--pretend")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", metavar="SECONDS", help="call off a compile that takes longer")
     parser.add_argument(
         "--report", metavar="FILE", help="append what was changed to FILE instead of telling it on stderr"
+    )
+    parser.add_argument(
+        "--pretend",
+        metavar="CHIP[@RELEASE]",
+        help="for development: torch says that it was built for this chip, such as gfx942 or gfx942@7.2.1; nothing runs on one",
     )
     parser.add_argument("target", nargs=argparse.REMAINDER, metavar="SCRIPT | -m MODULE | -c CODE", help="the program")
 
@@ -80,10 +87,23 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     for name in ("plan", "report"):  # the program may change its folder
         if name in options:
             options[name] = str(Path(options[name]).resolve())
+    if "pretend" in options:
+        options["pretend"] = _pretending(options["pretend"])
     if "plan" in options:
         from rocsolid.model.plan import Plan
 
         Plan.load(options["plan"])
+
+
+def _pretending(text: str) -> str:
+    """Say once, before the program says anything, that what follows is of no real chip."""
+    from rocsolid.catalog.chips import pretence
+    from rocsolid.probe.pretending import refuse_beside_a_device
+
+    given = pretence(text)
+    refuse_beside_a_device()
+    sys.stderr.write(f"rocsolid: pretending to have {given.label}; the program runs on the CPU\n")
+    return str(given)
 
 
 def _fail(why: str) -> NoReturn:

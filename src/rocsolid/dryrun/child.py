@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import chip
+from rocsolid.catalog.chips import NEWEST, chip
 from rocsolid.dryrun.compiling import Compiling, quiet_compilers
 from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import RocsolidError, UsageError
@@ -62,7 +62,7 @@ def _run(request: Request) -> DryRun:
         return kernels_of_file(request, shared)
     from rocsolid.dryrun.tracing import trace
 
-    pretend(target, Path(request.guard) if request.guard else None)
+    pretend(target, NEWEST[target.platform], Path(request.guard) if request.guard else None)
     return trace(request, shared)
 
 

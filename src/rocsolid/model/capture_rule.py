@@ -17,7 +17,7 @@ class Runtime(Enum):
     @property
     def label(self) -> str:
         """With the release that was asked."""
-        return {"hip-6.4": "HIP 6.4.3", "hip-7.2": "HIP 7.2.4", "cuda": "CUDA"}[self.value]
+        return {"hip-6.4": "HIP 6.4.3", "hip-7.2": "HIP 7.2.4", "cuda": "CUDA 13.0"}[self.value]
 
     @property
     def is_hip(self) -> bool:

@@ -187,6 +187,7 @@ class Environment:
     tools: tuple[Answer, ...] = ()
     checks: tuple[Answer, ...] = ()
     gaps: tuple[str, ...] = ()  # what could not be found out, and why
+    pretended: str = ""  # chip and release that this process was told to pretend, as `gfx942@7.2.1`
 
     @property
     def torch_version(self) -> str:

@@ -26,6 +26,7 @@ class Problem:
     status: str  # open, fixed in ..., as last read
     variables: tuple[str, ...] = ()  # strikes only when one of these is set: NAME, or NAME=text it contains
     packages: tuple[str, ...] = ()  # strikes only when one of these is installed
+    calls: tuple[str, ...] = ()  # rows of the capture-rule table that show it
     covered_by: str = ""  # code of the rule that sees this one from the machine's own facts
 
     def strikes(self, env: "Environment") -> bool:

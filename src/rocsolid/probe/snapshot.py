@@ -16,6 +16,7 @@ from rocsolid.probe import settings as settings_
 from rocsolid.probe.ask import Question, Reply, ask_all
 from rocsolid.probe.container import content_id, find_container
 from rocsolid.probe.host import read_caches, read_host
+from rocsolid.probe.pretending import build_for, device_of, pretended
 from rocsolid.probe.startup import startup_hooks
 from rocsolid.probe.variables import concerning
 
@@ -37,6 +38,10 @@ def take(look: Look) -> Environment:
     build, named_rocm = packages_.describe_torch(folder, installed) if folder else (None, "")
     packages = packages_.watched(installed)
     devices, tools = _devices(look)
+    given = pretended()
+    if given:
+        devices, named_rocm = [device_of(given)], given.rocm
+        build = build_for(given, build) if build else None
     settings, more_tools, gaps = _settings(build, look)
     platform = _platform(build, devices)
     container = find_container(look.variables, look.root)
@@ -65,6 +70,7 @@ def take(look: Look) -> Environment:
         hooks=tuple(startup_hooks()),
         tools=(*tools, *more_tools),
         gaps=tuple(gaps),
+        pretended=str(given or ""),
     )
 
 

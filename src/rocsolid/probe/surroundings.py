@@ -9,16 +9,21 @@ from rocsolid.model.environment import Environment, Route, TorchBuild
 from rocsolid.model.platform import Platform
 from rocsolid.probe.devices import amd_devices
 from rocsolid.probe.packages import rocm_release, torch_folder, version_file
+from rocsolid.probe.pretending import build_for, device_of, pretended
 
 
 def surroundings(root: Path = Path("/")) -> Environment:
     """What torch is or would be here, asked of the running module when there is one, and the AMD chips the kernel shows."""
     build, named = _running() or _installed()
     devices = tuple(amd_devices(root))
+    given = pretended()
+    if given:
+        devices, named = (device_of(given),), given.rocm
+        build = build_for(given, build) if build else None
     if build:
         platform = Platform.ROCM if build.hip else Platform.CUDA if build.cuda else Platform.CPU
     else:
-        platform = Platform.ROCM if devices else Platform.CPU
+        platform = devices[0].platform if devices else Platform.CPU
     return Environment(
         taken_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
         route=Route.STATIC,
@@ -28,6 +33,7 @@ def surroundings(root: Path = Path("/")) -> Environment:
         python=python_platform.python_version(),
         torch=build,
         devices=devices,
+        pretended=str(given or ""),
     )
 
 

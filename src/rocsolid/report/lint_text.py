@@ -9,12 +9,13 @@ from rocsolid.report.text import tally
 
 
 def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Findings by file and line; why and cure are said once for each rule, unless every time is asked for."""
+    """Findings by file and line; each reason and its cure are said once, unless every time is asked for."""
     said: set[str] = set()
     blocks = []
     for finding in record.findings:
-        blocks.append(_finding(finding, terminal, full=verbose or finding.code not in said))
-        said.add(finding.code)
+        reason = f"{finding.code} {finding.why}"
+        blocks.append(_finding(finding, terminal, full=verbose or reason not in said))
+        said.add(reason)
     if record.passed_over:
         blocks.append("\n".join(f"passed over {p.file}: {p.why}" for p in record.passed_over))
     blocks.append(_summary(record, terminal))

@@ -36,6 +36,8 @@ def headline(env: Environment, terminal: Terminal) -> str:
     rocm = f" · ROCm {env.rocm_version}" if env.rocm_version else ""
     devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no accelerator"
     line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
+    if env.pretended:
+        line = f"PRETENDED ({env.pretended}), not this machine: {line}"
     return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_ROUTES[env.route]}", "dim")
 
 

@@ -8,12 +8,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.model.environment import Answer, Ending
 
 Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a deadline
+_STUCK: Final = "the function cannot be sent to a child"
 
 
 @contextmanager
@@ -48,19 +50,25 @@ def try_in_child(
     """
     try:
         with packed(model, args, kwargs, what) as file:
-            return ask([sys.executable, "-m", "rocsolid.runtime.child", str(file)], deadline_s)
+            answer = ask([sys.executable, "-m", "rocsolid.runtime.child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as stuck:
-        return Answer(
-            name="in a child", ending=Ending.SKIPPED, detail=f"the function cannot be sent to a child: {stuck}"
-        )
+        return Answer(name="in a child", ending=Ending.SKIPPED, detail=f"{_STUCK}: {stuck}")
+    unread = answer.ending is Ending.FAILED and answer.detail.startswith(_STUCK)
+    return replace(answer, ending=Ending.SKIPPED) if unread else answer
 
 
 def main(file: str) -> None:
     """In the child: load the call, compile or capture it, run it."""
     import torch
 
-    # Our own file, written a moment ago in a folder only this user can read.
-    work: dict[str, Any] = torch.load(file, weights_only=False)
+    try:
+        # Our own file, written a moment ago in a folder only this user can read.
+        work: dict[str, Any] = torch.load(file, weights_only=False)
+    except (
+        AttributeError,
+        ImportError,
+    ) as missing:  # such as what the user's own script defines: it is not run again here
+        sys.exit(f"{_STUCK}: {missing}")
     with torch.set_grad_enabled(work["grad"]):
         if "capture" in work:
             from rocsolid.runtime.capture.captured import Captured

@@ -21,10 +21,10 @@ from typing import Any, Final
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
+from rocsolid.model.pretence import Pretence
 from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.standin import properties, versions
 
-HIP: Final = "7.2.53211"
-CUDA: Final = "13.0"
 _SOURCE: Final = Path(__file__).with_name("pretend_guard.cpp")
 _FAKE_MODE = door("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
 _SHAPES = door("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
@@ -67,7 +67,7 @@ def build_guard(folder: Path) -> Path | None:
     return library
 
 
-def pretend(chip: Chip, guard: Path | None) -> Any:
+def pretend(chip: Chip, release: str, guard: Path | None) -> Any:
     """Import torch as a build for that chip; returns torch."""
     if "torch" in sys.modules:
         msg = "torch was imported before the stand-ins; a dry run needs a process of its own"
@@ -76,8 +76,8 @@ def pretend(chip: Chip, guard: Path | None) -> Any:
         _keep.append(ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL))
     import torch
 
-    rocm = chip.platform is Platform.ROCM
-    torch.version.hip, torch.version.cuda = (HIP, None) if rocm else (None, CUDA)
+    for name, text in versions(Pretence(chip=chip, release=release)).items():
+        setattr(torch.version, name, text)
     _replace_device_module(torch, chip)
     _register_factories(torch)
     pretend_driver(chip)
@@ -103,33 +103,8 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _properties(chip: Chip) -> SimpleNamespace:
-    return SimpleNamespace(
-        name=chip.product,
-        major=chip.capability[0],
-        minor=chip.capability[1],
-        gcnArchName=chip.runtime_name,
-        total_memory=chip.memory_gib << 30,
-        multi_processor_count=chip.units,
-        regs_per_multiprocessor=chip.registers,
-        max_threads_per_multi_processor=2048,
-        max_threads_per_block=1024,
-        warp_size=chip.wavefront,
-        clock_rate=2_100_000,
-        memory_clock_rate=1_300_000,
-        memory_bus_width=8192,
-        shared_memory_per_block=chip.lds_bytes,
-        shared_memory_per_block_optin=chip.lds_bytes,
-        shared_memory_per_multiprocessor=chip.unit_lds_bytes,
-        L2_cache_size=4 << 20,
-        uuid="pretended",
-        is_integrated=0,
-        is_multi_gpu_board=0,
-    )
-
-
 def _replace_device_module(torch: Any, chip: Chip) -> None:
-    properties = _properties(chip)
+    seen = properties(chip)
 
     def random_state(*_: Any) -> Any:
         return torch.zeros(16, dtype=torch.uint8)
@@ -139,7 +114,7 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_properties": lambda *_: properties,
+        "get_device_properties": lambda *_: seen,
         "get_device_capability": lambda *_: chip.capability,
         "get_device_name": lambda *_: chip.product,
         "is_bf16_supported": lambda *_, **__: True,

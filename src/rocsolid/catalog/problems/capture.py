@@ -27,6 +27,7 @@ PROBLEMS = (
             "Capture once in a child process with a 60 s limit (forward and backward); exit code 0 and a replay"
             " equal to eager mean the warm-up was enough."
         ),
+        calls=("malloc", "thread-memset"),
         status="open in hipBLASLt as read 2026-09; torch pre-creates the handle of the capturing thread since 2.12, for other threads a fix was proposed in September 2026",
         evidence=(
             issue(
@@ -77,6 +78,7 @@ PROBLEMS = (
             "Initialise the process group, run one all_reduce, then capture 50 graphs in a row; the process "
             "must survive."
         ),
+        calls=("thread-event-query-old", "thread-event-query-captured"),
         status="fixed in ROCm 7.2.1; worked around in torch 2.12",
         evidence=(
             issue(

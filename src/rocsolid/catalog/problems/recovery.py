@@ -81,6 +81,7 @@ PROBLEMS = (
             "After a deliberate failure, `torch.cuda.Stream().synchronize()` and a good capture on a new stream"
             " must work."
         ),
+        calls=("fork-unjoined",),
         status="merged upstream May 2026 (rocm-systems#6509); first release with it not known",
         evidence=(
             issue(

@@ -241,8 +241,8 @@ PROBLEMS = (
         when=on(Platform.ROCM, rocm="..7.13"),
         severity=Severity.WARNING,
         symptom=(
-            "An operation that must not be captured (a synchronous copy, a wait on a foreign event) raises on "
-            "CUDA but passes on ROCm; the graph lacks it and replays wrong or old values."
+            "An operation that must not be captured (a copy that the host waits for, a wait on a foreign event) raises "
+            "on CUDA but passes on ROCm; the graph lacks it and replays wrong or old values."
         ),
         cure=(
             "ROCm 7.14 or later. Before that, compare the first replay with eager on inputs other than those "
@@ -252,6 +252,7 @@ PROBLEMS = (
             "Capture a function with a hidden `.item()` or unpinned host copy: it must raise. Then replay with "
             "changed inputs and compare with eager."
         ),
+        calls=("wait-uncaptured-event", "wait-other-capture"),
         status="fixed in ROCm 7.14; torch checks synchronous copies itself since 2.9",
         evidence=(
             issue(

@@ -6,7 +6,7 @@ problems, each with its public reports.
 
 ## Why it matters
 Most of them do not raise an error where they happen: a graph replays wrong numbers, a library ends the process, a search
-never ends.
+never ends. Where a call during a capture is behind one, the finding says what this machine's runtime does with it.
 
 ## Example
     HIP graph replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3 (ROCm/clr#279)
@@ -20,6 +20,7 @@ When you have checked that the problem does not touch what you run.
 
 from collections.abc import Iterator
 
+from rocsolid.catalog.capture_rules import cited, runtimes_on
 from rocsolid.catalog.problems import all_problems
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
@@ -39,6 +40,7 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every problem that strikes here and that no other rule sees from the machine's own facts."""
+    runtimes = runtimes_on(env.platform, env.rocm_version)
     for problem in all_problems():
         if not problem.covered_by and problem.strikes(env):
             yield RULE.found(
@@ -48,7 +50,12 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 title=problem.title,
                 where=str(problem.when),
                 status=problem.status,
-                symptom=problem.symptom,
+                symptom=" ".join(
+                    [
+                        problem.symptom,
+                        *(f"During a capture {cited(call, runtimes)}." for call in problem.calls if runtimes),
+                    ]
+                ),
                 cure=problem.cure,
                 verify=problem.verify,
             )

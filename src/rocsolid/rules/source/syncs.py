@@ -44,6 +44,14 @@ def _on_host(site: Site) -> bool:
     return not words.isdisjoint(_HOST_WORDS)
 
 
+def queries(source: Source) -> Iterator[Site]:
+    """`query` of a stream or event."""
+    for site in source.methods("query"):
+        owner = site.name.rpartition(".")[0].rpartition(".")[2].lower()
+        if not site.call.args and not site.call.keywords and owner.endswith(("stream", "event")):
+            yield site
+
+
 def waits(source: Source) -> Iterator[Site]:
     """`torch.cuda.synchronize()`, and `synchronize` of a stream or event."""
     for site in source.calls.get("synchronize", ()):

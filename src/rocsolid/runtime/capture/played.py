@@ -1,8 +1,10 @@
 """A captured function that meets the rules of a runtime which is not there."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from rocsolid.model.capture import CaptureReport
 from rocsolid.model.capture_rule import Runtime
 from rocsolid.runtime.capture.captured import Captured, Inputs
 from rocsolid.runtime.capture.playing import playing
@@ -25,6 +27,11 @@ class Played(Captured):
         """The graph's own buffers for a call like this."""
         with playing(self._runtime):
             return super().inputs(*args, **kwargs)
+
+    def report(self) -> CaptureReport:
+        """As that of any captured function; whose rules were played is said beside the backend."""
+        told = super().report()
+        return replace(told, backend=f"{told.backend}, plays {self._runtime.label}")
 
     @property
     def _runtime(self) -> Runtime:

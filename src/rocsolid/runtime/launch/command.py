@@ -15,7 +15,7 @@ def launch(target: Sequence[str], **settings: str) -> NoReturn:
 
     Args:
         target: the script, `-m module` or `-c code`, and its arguments.
-        settings: profile, plan, deadline, report, anywhere, as text.
+        settings: profile, plan, deadline, report, anywhere, pretend, as text.
 
     """
     words = [sys.executable, *target]

@@ -23,6 +23,7 @@ class Protection:
     plan: Plan
     guard: Guard
     variables: tuple[Intervention, ...]
+    pretended: str = ""  # chip and release that it was told to pretend
 
     @property
     def changes(self) -> list[Intervention]:
@@ -38,13 +39,18 @@ class Protection:
                 "program": sys.argv[0],
                 "profile": self.plan.profile,
                 "platform": self.plan.platform.value,
+                **({"pretended": self.pretended} if self.pretended else {}),
                 "changes": encode(self.changes),
             }
             with Path(report).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")  # one write, so that processes do not mix their lines
         elif self.changes:
             count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
-            lines = [f"rocsolid: {count} under the profile {self.plan.profile}:", *(f"  {c}" for c in self.changes)]
+            where = f", pretending {self.pretended}" if self.pretended else ""
+            lines = [
+                f"rocsolid: {count} under the profile {self.plan.profile}{where}:",
+                *(f"  {c}" for c in self.changes),
+            ]
             sys.stderr.write("\n".join(lines) + "\n")
 
 

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.rules.source.capture_calls import facts_of
 from rocsolid.rules.source.syntax import argument, in_region, keyword, literal, text_of
 
 RULE = Rule(
@@ -37,9 +38,9 @@ RULE = Rule(
     name="host-data-in-captured-region",
     severity=Severity.CRITICAL,
     seen="{subject} makes a tensor from data of the host in {where}",
-    why="The copy breaks the capture, or every replay repeats it from the same address.",
+    why="Torch refuses the copy; where it is made, every replay repeats it from the same address. It comes to {runtimes}.",
     cure="Make the tensor before the capture, and write new values into it with copy_ before each replay.",
-    check="rocsolid explain SRC203",
+    check="rocsolid explain {call}",
     since="0.1",
     evidence=(
         measured(
@@ -56,4 +57,4 @@ def check(source: Source) -> Iterator[Sighting]:
         device = keyword(site.call, "device")
         on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")
         if not on_host and argument(site.call, 0, "data") is not None:
-            yield from in_region(site, Region.CAPTURED, text_of(site.node))
+            yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of("memcpy-from-pageable"))

@@ -26,9 +26,10 @@ When the value lies on the host.
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import issue
+from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.rules.source.capture_calls import READ, facts_of
 from rocsolid.rules.source.syncs import tensor_branches
 from rocsolid.rules.source.syntax import in_region, text_of
 
@@ -37,15 +38,18 @@ RULE = Rule(
     name="tensor-branch-in-captured-region",
     severity=Severity.CRITICAL,
     seen="{subject} decides in {where}",
-    why="Reading the value fails during a capture; where it does not, every replay takes the way of that one time.",
+    why="The test comes to {runtimes}. Where the value can be read, every replay takes the way of that one time.",
     cure="Choose with torch.where inside, or decide before the replay which graph to replay.",
-    check="rocsolid explain SRC202",
+    check="rocsolid explain {call}",
     since="0.1",
-    evidence=(issue("pytorch/pytorch#155684", "HIP capture does not raise for illegal operations."),),
+    evidence=(
+        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 answer, on a pretend device."),
+        issue("pytorch/pytorch#155684", "Older HIP captures did not raise for illegal operations."),
+    ),
 )
 
 
 def check(source: Source) -> Iterator[Sighting]:
     """Tests on tensors; whether the function is captured is for the project to say."""
     for site in tensor_branches(source):
-        yield from in_region(site, Region.CAPTURED, text_of(site.node))
+        yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(READ))

@@ -33,6 +33,7 @@ When the captured function uses no library that keeps state for each stream.
 
 from collections.abc import Iterator
 
+from rocsolid.catalog.capture_rules import cited
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
@@ -44,7 +45,7 @@ RULE = Rule(
     name="warmup-on-default-stream",
     severity=Severity.INFO,
     seen="{subject} is warmed up by one call on the default stream, in line {warmed}",
-    why="Handles and workspaces belong to a stream; what the warm-up did not make there is made inside the capture.",
+    why="Handles and workspaces belong to a stream; what the warm-up did not make there is made inside the capture. It comes to {runtimes}.",
     cure="Warm up three times on a side stream, as torch's documentation does; rs.capture does so.",
     check="rocsolid explain hipblaslt-handle-in-capture",
     since="0.1",
@@ -58,7 +59,7 @@ def check(source: Source) -> Iterator[Sighting]:
         for name in dict.fromkeys(written(call.func) for call in capture.work()):
             earlier = [s for s in calls_of(source, name) if s.scope is capture.scope and s.line < capture.site.line]
             if len(earlier) == 1 and not _prepared(earlier[0]) and not name.startswith(("torch.", "len", "print", "?")):
-                yield saw(capture.site, name, warmed=earlier[0].line)
+                yield saw(capture.site, name, warmed=earlier[0].line, runtimes=cited("malloc"))
                 break
 
 
