@@ -3,23 +3,19 @@
 Stand-ins for a device are put in place here and never anywhere else.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Final
 
 from rocsolid.catalog.chips import chip
 from rocsolid.dryrun.compiling import Compiling, quiet_compilers
 from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
+from rocsolid.dryrun.workers import end_with_parent
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.torchapi.pretend import pretend, pretend_driver
-
-_PDEATHSIG: Final = 1
 
 
 def main(request_file: Path, answer_file: Path) -> None:
@@ -39,8 +35,7 @@ def main(request_file: Path, answer_file: Path) -> None:
 
 
 def _end_with(asker: int) -> None:
-    """When the asker is killed nobody is left to end us at the deadline."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != asker:  # it was killed before we could ask
         os._exit(1)
 
@@ -51,7 +46,6 @@ def _run(request: Request) -> DryRun:
     shared = Compiling(
         chip=target,
         journal=Path(request.journal),
-        crashed=request.crashed,
         asm=request.asm,
         save=Path(request.save) if request.save else None,
     )
@@ -62,7 +56,7 @@ def _run(request: Request) -> DryRun:
         return kernels_of_file(request, shared)
     from rocsolid.dryrun.tracing import trace
 
-    pretend(target, Path(request.guard) if request.guard else None)
+    pretend(target, Path(request.guard))
     return trace(request, shared)
 
 

@@ -4,8 +4,8 @@ import logging
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ class Compiling:
 
     chip: Chip
     journal: Path
-    crashed: Mapping[str, str] = field(default_factory=dict)
     asm: bool = False
     save: Path | None = None
 
@@ -38,13 +37,8 @@ class Compiled:
 
 
 def compiled(shared: Compiling, name: str, config: KernelConfig, compile_it: Callable[[], Any]) -> Compiled:
-    """One configuration, compiled or with the error that came instead.
-
-    A compiler may end the process. So the journal says what is being tried, and what ended an earlier child is not tried again.
-    """
+    """One configuration, compiled or with the error that came instead; the journal says what is being tried."""
     key = f"{name} {config.label}"
-    if key in shared.crashed:
-        return Compiled(config=_with(config, error=f"the compiler ended its process: {shared.crashed[key]}"))
     _note(shared, f"begin {key}")
     started = time.monotonic()
     try:
@@ -90,8 +84,6 @@ def quiet_compilers() -> None:
 
 
 def _with(config: KernelConfig, **changes: Any) -> KernelConfig:
-    from dataclasses import replace
-
     if "seconds" in changes:
         changes["seconds"] = round(changes["seconds"], 3)
     return replace(config, **changes)
