@@ -1,12 +1,12 @@
 """A model traced and compiled for chips that are not here; one trace is shared among the tests."""
 
-import struct
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.object_files import code_bytes, metadata
 from tests.support import in_ci, running
 
 import rocsolid as rs
@@ -123,9 +123,16 @@ def test_figures_equal_those_of_the_object_file(rms: DryRunRecord, folder: Path)
     assert used.scalar_spills == kernel[".sgpr_spill_count"]
     assert used.scratch_bytes == kernel[".private_segment_fixed_size"]
     assert used.wavefront == kernel[".wavefront_size"]
+    assert used.code_bytes == code_bytes(object_file.read_bytes(), kernel[".name"])
     assert used.block == 4096
     assert config.asm.count("s_endpgm") >= 1
-    assert {file.suffix for file in (folder / "kept" / "gfx942").iterdir()} >= {".ttir", ".llir", ".amdgcn", ".hsaco"}
+    assert {file.suffix for file in (folder / "kept" / "gfx942").iterdir()} >= {
+        ".ttir",
+        ".llir",
+        ".amdgcn",
+        ".hsaco",
+        ".json",
+    }
 
 
 def test_the_other_vendor_stands_beside_it(rms: DryRunRecord) -> None:
@@ -223,45 +230,3 @@ def assert_all_compiled(run: DryRun) -> None:
         for config in kernel.configs:
             assert config.resources, (kernel.name, config.label, config.error)
             assert config.resources.fits
-
-
-def metadata(elf: bytes) -> Any:
-    """The AMD note of an ELF file: sections, then notes, then MessagePack, each read by hand."""
-    offset, size, count = struct.unpack_from("<Q", elf, 0x28)[0], *struct.unpack_from("<HH", elf, 0x3A)
-    for number in range(count):
-        kind, start, length = struct.unpack_from("<4xI16xQQ", elf, offset + number * size)
-        if kind == 7:
-            name_size, note_size, note_kind = struct.unpack_from("<III", elf, start)
-            if note_kind == 32:
-                begin = start + 12 + (name_size + 3) // 4 * 4
-                assert begin + note_size <= start + length
-                return unpack(elf, begin)[0]
-    pytest.fail("no AMD note")
-
-
-def unpack(data: bytes, at: int) -> tuple[Any, int]:
-    """The parts of MessagePack that the note uses."""
-    tag = data[at]
-    if tag < 0x80:
-        return tag, at + 1
-    if tag >= 0xE0:
-        return tag - 256, at + 1
-    if tag in (0xC0, 0xC2, 0xC3):
-        return {0xC0: None, 0xC2: False, 0xC3: True}[tag], at + 1
-    if tag in (0xCC, 0xCD, 0xCE, 0xCF):
-        width = 1 << (tag - 0xCC)
-        return int.from_bytes(data[at + 1 : at + 1 + width], "big"), at + 1 + width
-    if 0xA0 <= tag < 0xC0 or tag in (0xD9, 0xDA):
-        width = {0xD9: 1, 0xDA: 2}.get(tag, 0)
-        length = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else tag & 0x1F
-        begin = at + 1 + width
-        return data[begin : begin + length].decode(), begin + length
-    is_map = tag < 0x90 or tag == 0xDE
-    width = 2 if tag in (0xDC, 0xDE) else 0
-    items = int.from_bytes(data[at + 1 : at + 3], "big") if width else tag & 0x0F
-    at += 1 + width
-    flat = []
-    for _ in range(items * 2 if is_map else items):
-        value, at = unpack(data, at)
-        flat.append(value)
-    return (dict(zip(flat[::2], flat[1::2], strict=True)) if is_map else flat), at

@@ -1,5 +1,6 @@
 """Compiles kernels for a chip and keeps what each costs. Runs in the child."""
 
+import json
 import logging
 import subprocess
 import tempfile
@@ -118,6 +119,8 @@ def _ptxas_report(ptx: str) -> str:
 def _keep(kernel: Any, folder: Path, key: str) -> None:
     stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)[:180]
     folder.mkdir(parents=True, exist_ok=True)
+    said = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
+    (folder / f"{stem}.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
     for kind in _KEPT:
         content = kernel.asm.get(kind)
         if content is None:

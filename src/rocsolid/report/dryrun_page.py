@@ -18,6 +18,10 @@ def dryrun_html(record: DryRunRecord) -> str:
         "<h2>Findings</h2>",
         found or '<p class="good">Nothing found that would hurt.</p>',
     ]
+    parts += [
+        f'<p class="critical">Nothing for {escape(failed.target)}: {escape(failed.error)}</p>'
+        for failed in record.failed
+    ]
     for run in record.runs:
         parts += list(_run(run, record.against))
     if record.against:

@@ -39,6 +39,10 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
         blocks += list(_run(run, terminal, verbose=verbose))
         if record.against:
             blocks.append(_against(run, record.against, terminal))
+    blocks += [
+        terminal.paint(terminal.wrap(f"nothing for {failed.target}: {failed.error}", indent="  ", first=""), "red")
+        for failed in record.failed
+    ]
     loud = [f for f in record.findings if verbose or f.severity > Severity.INFO]
     quiet = [f for f in record.findings if f not in loud]
     blocks += [finding_text(f, terminal) for f in loud]
