@@ -2,10 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.support import clean_environ, running, until
 
 from rocsolid.api import dryrunning
 from rocsolid.catalog.chips import chip
@@ -14,6 +17,22 @@ from rocsolid.dryrun.request import Request
 from rocsolid.dryrun.workers import Task, compile_all
 from rocsolid.errors import CannotRunError, InputError, RocsolidError, TimedOutError
 from rocsolid.model.dryrun import DryRun, DryRunRecord, KernelConfig
+
+SOURCES = str(Path(__file__).parents[2] / "src")
+SLOW = """
+import time
+from pathlib import Path
+from rocsolid.catalog.chips import chip
+from rocsolid.dryrun.compiling import Compiling
+from rocsolid.dryrun.workers import Task, compile_all
+from rocsolid.model.dryrun import KernelConfig
+folder = Path(__file__).parent
+def slow(number):
+    (folder / f"begun-{number}").touch()
+    time.sleep(1000)
+tasks = [Task(name=f"{n}", config=KernelConfig(), compile_it=lambda n=n: slow(n)) for n in range(2)]
+compile_all(Compiling(chip=chip("gfx942"), journal=folder / "journal"), tasks, 2)
+"""
 
 
 @pytest.fixture
@@ -104,6 +123,17 @@ def test_a_compiler_that_ends_its_process_costs_one_task(tmp_path: Path, workers
         "RuntimeError: error: not here",
     ]
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "slow.py")], env=clean_environ(PYTHONPATH=SOURCES))
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    assert len(running(str(tmp_path))) == 3
+    parent.kill()
+    parent.wait()
+
+    until(lambda: not running(str(tmp_path)))
 
 
 def test_two_workers_share_the_work(tmp_path: Path) -> None:

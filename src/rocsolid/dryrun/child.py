@@ -4,14 +4,13 @@ Stand-ins for a device are put in place here and never anywhere else.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from rocsolid.catalog.chips import chip
 from rocsolid.dryrun.compiling import Compiling, quiet_compilers
 from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
-from rocsolid.dryrun.workers import end_with_parent
+from rocsolid.dryrun.workers import end_with
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
@@ -21,7 +20,7 @@ from rocsolid.torchapi.pretend import pretend, pretend_driver
 def main(request_file: Path, answer_file: Path) -> None:
     """Answer one request; errors of ours are answers too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    _end_with(request.asker)
+    end_with(request.asker)
     try:
         answer = ChildAnswer(run=_run(request))
     except RocsolidError as error:
@@ -32,12 +31,6 @@ def main(request_file: Path, answer_file: Path) -> None:
     temporary = answer_file.with_suffix(".part")
     temporary.write_text(dumps(ANSWER_SCHEMA, answer=answer), encoding="utf-8")
     temporary.replace(answer_file)
-
-
-def _end_with(asker: int) -> None:
-    end_with_parent()
-    if os.getppid() != asker:  # it was killed before we could ask
-        os._exit(1)
 
 
 def _run(request: Request) -> DryRun:

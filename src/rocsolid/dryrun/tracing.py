@@ -55,7 +55,12 @@ def trace(request: Request, shared: Compiling) -> DryRun:
 
     started = time.monotonic()
     watch = watch_lowering()
-    notes = tuple(note for note in (_call(request),) if note)
+    note = _call(request)
+    empty = (
+        ""
+        if watch.graphs
+        else "nothing was compiled: the workload ran no operation on a tensor that torch.compile sees"
+    )
     searches = tuple(_search(s, request, shared) for s in watch.searches)
     kernels = _kernels(watch, shared)
     return DryRun(
@@ -67,7 +72,7 @@ def trace(request: Request, shared: Compiling) -> DryRun:
         kernels=kernels,
         breaks=tuple(GraphBreak(reason=reason, place=place) for reason, place in graph_breaks()),
         searches=searches,
-        notes=notes,
+        notes=tuple(filter(None, (note, empty))),
         seconds=round(time.monotonic() - started, 3),
     )
 

@@ -31,9 +31,11 @@ class Task:
     compile_it: Callable[[], Any]
 
 
-def end_with_parent() -> None:
+def end_with(parent: int) -> None:
     """When the parent is killed nobody is left to end us at the deadline."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed before we could ask
+        os._exit(1)
 
 
 def compile_all(shared: Compiling, tasks: Sequence[Task], workers: int = 0) -> list[Compiled]:
@@ -51,12 +53,13 @@ def _round(
 ) -> dict[int, Compiled]:
     """Until every worker has ended; tasks that none came to are left for the next round."""
     reading, writing = os.pipe()
-    crew = {}
+    parent, crew = os.getpid(), {}
     for number in range(min(most, len(waiting))):
         sys.stdout.flush()
         sys.stderr.flush()
         if not (pid := os.fork()):
             os.close(writing)
+            end_with(parent)
             _work(shared, tasks, reading, folder / f"{number}")
         crew[pid] = folder / f"{number}"
     os.close(reading)
@@ -81,14 +84,14 @@ def _work(shared: Compiling, tasks: Sequence[Task], queue: int, file: Path) -> N
     """What a worker does until there is nothing left; never returns."""
     code = 1
     try:
-        end_with_parent()
         errors = os.open(file.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(errors, 2)
         with file.open("wb", buffering=0) as results:
             while taken := os.read(queue, _WIDTH):
                 number = int.from_bytes(taken, "big")
                 task = tasks[number]
-                progress(shared, f"{shared.chip.arch}: {number + 1} of {len(tasks)}, {task.name}")
+                if not number or tasks[number - 1].name != task.name:
+                    progress(shared, f"{shared.chip.arch}: {number + 1} of {len(tasks)}, {task.name}")
                 results.write(pickle.dumps((number, None)))
                 results.write(pickle.dumps((number, compiled(shared, task.name, task.config, task.compile_it))))
         code = 0
