@@ -151,10 +151,9 @@ def differences(kernel: Any, config: Any, kept: Path) -> Iterator[str]:
     """Figures of ours that the object file, or Triton's metadata, does not bear out."""
     from benchmarks.object_files import code_bytes, metadata
 
-    stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in f"{kernel.graph} {kernel.name} {config.label}")[
-        :180
-    ]
-    file = kept / f"{stem}.hsaco"
+    from rocsolid.dryrun.compiling import saved_stem
+
+    file = kept / f"{saved_stem(f'{kernel.graph} {kernel.name} {config.label}')}.hsaco"
     if not file.exists():
         yield f"{kernel.name} {config.label}: no object file"
         return

@@ -12,7 +12,7 @@ from tests.support import clean_environ, running, until
 
 from rocsolid.api import dryrunning
 from rocsolid.catalog.chips import chip
-from rocsolid.dryrun.compiling import Compiling
+from rocsolid.dryrun.compiling import Compiling, saved_stem
 from rocsolid.dryrun.request import Request
 from rocsolid.dryrun.workers import Task, compile_all
 from rocsolid.errors import CannotRunError, InputError, RocsolidError, TimedOutError
@@ -96,6 +96,17 @@ def test_the_command_shows_what_there_is_and_ends_with_what_failed(
     assert "gfx950" in said.out
     assert "nothing for gfx942: too slow" in said.out
     assert said.err == "rocsolid: error: too slow\n"
+
+
+def test_names_too_long_for_a_file_stay_apart() -> None:
+    long = [saved_stem(f"graph 0 {'triton_poi_fused_add' * 20} XBLOCK={size} warps=4") for size in (128, 256)]
+
+    assert saved_stem("graph 0 k XBLOCK=2 warps=8") == "graph.0.k.XBLOCK=2.warps=8"
+    assert len(set(long)) == 2
+    assert all(
+        len(stem) == 180 and stem.endswith(f"XBLOCK={size}.warps=4")
+        for stem, size in zip(long, (128, 256), strict=True)
+    )
 
 
 def task(name: str, act: object) -> Task:

@@ -1,5 +1,6 @@
 """Compiles kernels for a chip and keeps what each costs. Runs in the child."""
 
+import hashlib
 import json
 import logging
 import subprocess
@@ -17,6 +18,7 @@ from rocsolid.model.platform import Platform
 
 _KEPT: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
 _LONGEST: Final = 600
+_LONGEST_STEM: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +118,17 @@ def _ptxas_report(ptx: str) -> str:
     return done.stdout + done.stderr
 
 
+def saved_stem(key: str) -> str:
+    """Under which name a configuration is saved; names of fused kernels can be longer than a file's may be."""
+    stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)
+    if len(stem) <= _LONGEST_STEM:
+        return stem
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return f"{stem[: _LONGEST_STEM // 2]}.{digest}.{stem[-_LONGEST_STEM // 2 + len(digest) + 2 :]}"
+
+
 def _keep(kernel: Any, folder: Path, key: str) -> None:
-    stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)[:180]
+    stem = saved_stem(key)
     folder.mkdir(parents=True, exist_ok=True)
     said = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
     (folder / f"{stem}.json").write_text(json.dumps(said, indent=1), encoding="utf-8")

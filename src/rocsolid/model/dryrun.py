@@ -126,7 +126,7 @@ class Search:
     shapes: str
     choices: int
     compiled: int  # how many of them this dry run compiled
-    seconds: float  # that took
+    seconds: float  # that took, on one core
     failed: int = 0
     place: str = ""
 

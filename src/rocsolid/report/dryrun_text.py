@@ -97,14 +97,18 @@ def _kernel(kernel: Kernel, run: DryRun, terminal: Terminal, *, verbose: bool) -
     place = f"  {terminal.paint(_short(kernel.places[0]), 'dim')}" if kernel.places else ""
     more = terminal.paint(f" and {_many(len(kernel.places) - 1, 'more line')}", "dim") if len(kernel.places) > 1 else ""
     lines = [f"{terminal.paint(kernel.name, 'bold')}{place}{more}"]
-    headings = [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
-    rows = [headings, *(config_cells(config) for config in kernel.configs if config.resources)]
+    rows = [headings(run), *(config_cells(config) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
         lines += _columns(rows)
     lines += [f"  {c.label}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
     if verbose:
         lines += [f"  {c.label}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
     return "\n".join(lines)
+
+
+def headings(run: DryRun) -> list[str]:
+    """Of the resource table, in the vendor's words."""
+    return [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
 
 
 def config_cells(config: KernelConfig) -> list[str]:
