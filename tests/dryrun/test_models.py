@@ -54,6 +54,7 @@ class Net(nn.Module):
 
 
 def net():
+    torch.manual_seed(0)
     return Net().to(torch.bfloat16), (torch.randn(2, 3, 16, 16, dtype=torch.bfloat16),), {}
 
 
@@ -66,6 +67,10 @@ def mixed():
         return z[z > 0]
 
     return call, (torch.randn(4096),), {}
+
+
+def idle():
+    return (lambda x: 3), (torch.randn(4),), {}
 
 
 def wrong():
@@ -184,20 +189,27 @@ def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
     assert (kernel.origin, kernel.places[0].rpartition("/")[2]) == ("user", "w.py:8")
     assert kernel.configs[0].resources
     assert kernel.configs[0].resources.lanes_used == 1
-    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:44", "w.py:46"]
+    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
     (unfit,) = [f for f in record.findings if f.code == "DRY011"]
-    assert unfit.place.endswith("w.py:45")
+    assert unfit.place.endswith("w.py:46")
     assert "is on the CPU" in unfit.seen
     (note,) = run.notes
     assert note.endswith("needs values; what comes after was not seen")
-    assert "w.py:46" in note
+    assert "w.py:47" in note
+
+
+def test_a_workload_that_compiles_nothing_says_so(folder: Path) -> None:
+    (run,) = dry(folder, "idle").runs
+
+    assert run.kernels == ()
+    assert run.notes == ("nothing was compiled: the workload ran no operation on a tensor that torch.compile sees",)
 
 
 def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
     with pytest.raises(CannotRunError) as error:
         dry(folder, "wrong")
 
-    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:53: RuntimeError" in str(error.value)
+    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:58: RuntimeError" in str(error.value)
     assert "same reduction dim" in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -23,6 +23,7 @@ HEADINGS = (
     "code",
     "s",
 )
+_FEW = 3
 _HEADINGS_CUDA = {"VGPR": "regs", "LDS": "shared"}
 
 
@@ -144,6 +145,7 @@ def differences(run: DryRun, other: DryRun) -> Iterator[str]:
     """What is so here and not there, a sentence each."""
     there = {kernel.name: kernel for kernel in other.kernels}
     here = {kernel.name for kernel in run.kernels}
+    tuned: list[tuple[str, int, int, int]] = []  # kernels with other configurations: how many here, there, in both
     for kernel in run.kernels:
         twin = there.get(kernel.name)
         if twin is None:
@@ -157,9 +159,14 @@ def differences(run: DryRun, other: DryRun) -> Iterator[str]:
             yield f"{kernel.name} fails on {run.target} and compiles on {other.target}"
         tried = [{(tuple(c.values.items()), c.warps) for c in k.configs} for k in (kernel, twin)]
         if tried[0] != tried[1]:
-            counts = f"{len(kernel.configs)} on {run.target}, {len(twin.configs)} on {other.target}"
-            yield f"{kernel.name} has other configurations: {counts}, {len(tried[0] & tried[1])} of them the same"
+            tuned.append((kernel.name, len(kernel.configs), len(twin.configs), len(tried[0] & tried[1])))
     yield from (f"{name} is made for {other.target} only" for name in there if name not in here)
+    if len(tuned) > _FEW:
+        sums = [sum(counts) for counts in list(zip(*tuned, strict=True))[1:]]
+        tuned = [(f"each of {len(tuned)} kernels", *sums)]
+    for name, ours, theirs, both in tuned:
+        counts = f"{ours} on {run.target}, {theirs} on {other.target}"
+        yield f"{name} has other configurations: {counts}, {both} of them the same"
 
 
 def least_spills(kernel: Kernel) -> int:
