@@ -9,7 +9,7 @@ from rocsolid.report.page import finding_html, page, table
 from rocsolid.report.probe_page import counts_html
 from rocsolid.report.terminal import Terminal
 
-_NAME = 30
+_NAME = 26
 
 
 def dryrun_html(record: DryRunRecord) -> str:
