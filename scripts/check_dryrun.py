@@ -78,8 +78,8 @@ def main() -> int:
         for target in args.target or ["gfx942"]:
             rows.append(row_of(name, target, args))
             print(shown(rows[-1]), flush=True)
-    if args.out:
-        args.out.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
+            if args.out:  # after every row: a machine may be taken back
+                args.out.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
     return 1 if any(row.get("incomplete") or row.get("different") for row in rows) else 0
 
 
