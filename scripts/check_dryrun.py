@@ -58,6 +58,7 @@ FIGURES: Final = {
     "scratch_bytes": ".private_segment_fixed_size",
     "wavefront": ".wavefront_size",
 }
+CUT_SHORT: Final = ("was not seen", "nothing was compiled")  # other notes say how it was done, or with what
 HEADINGS = ("model", "chip", "kernels", "configurations", "compiled", "not, and why", "figures", "seconds")
 
 
@@ -142,7 +143,9 @@ def judged(record: Any, kept: Path) -> dict[str, Any]:
         "findings": sorted({finding.code for finding in record.findings}),
         "notes": list(run.notes),
         "breaks": [f"{seen.place}: {seen.reason}" for seen in run.breaks],
-        "incomplete": "; ".join([*missing, *silent, *run.notes]),
+        "incomplete": "; ".join(
+            [*missing, *silent, *(note for note in run.notes if any(w in note for w in CUT_SHORT))]
+        ),
         "trace_and_compile_seconds": run.seconds,
     }
 
