@@ -1,12 +1,12 @@
 """A model traced and compiled for chips that are not here; one trace is shared among the tests."""
 
-import struct
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.object_files import code_bytes, metadata
 from tests.support import in_ci, running
 
 import rocsolid as rs
@@ -54,6 +54,7 @@ class Net(nn.Module):
 
 
 def net():
+    torch.manual_seed(0)
     return Net().to(torch.bfloat16), (torch.randn(2, 3, 16, 16, dtype=torch.bfloat16),), {}
 
 
@@ -66,6 +67,10 @@ def mixed():
         return z[z > 0]
 
     return call, (torch.randn(4096),), {}
+
+
+def idle():
+    return (lambda x: 3), (torch.randn(4),), {}
 
 
 def wrong():
@@ -123,9 +128,16 @@ def test_figures_equal_those_of_the_object_file(rms: DryRunRecord, folder: Path)
     assert used.scalar_spills == kernel[".sgpr_spill_count"]
     assert used.scratch_bytes == kernel[".private_segment_fixed_size"]
     assert used.wavefront == kernel[".wavefront_size"]
+    assert used.code_bytes == code_bytes(object_file.read_bytes(), kernel[".name"])
     assert used.block == 4096
     assert config.asm.count("s_endpgm") >= 1
-    assert {file.suffix for file in (folder / "kept" / "gfx942").iterdir()} >= {".ttir", ".llir", ".amdgcn", ".hsaco"}
+    assert {file.suffix for file in (folder / "kept" / "gfx942").iterdir()} >= {
+        ".ttir",
+        ".llir",
+        ".amdgcn",
+        ".hsaco",
+        ".json",
+    }
 
 
 def test_the_other_vendor_stands_beside_it(rms: DryRunRecord) -> None:
@@ -177,20 +189,27 @@ def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
     assert (kernel.origin, kernel.places[0].rpartition("/")[2]) == ("user", "w.py:8")
     assert kernel.configs[0].resources
     assert kernel.configs[0].resources.lanes_used == 1
-    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:44", "w.py:46"]
+    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
     (unfit,) = [f for f in record.findings if f.code == "DRY011"]
-    assert unfit.place.endswith("w.py:45")
+    assert unfit.place.endswith("w.py:46")
     assert "is on the CPU" in unfit.seen
     (note,) = run.notes
     assert note.endswith("needs values; what comes after was not seen")
-    assert "w.py:46" in note
+    assert "w.py:47" in note
+
+
+def test_a_workload_that_compiles_nothing_says_so(folder: Path) -> None:
+    (run,) = dry(folder, "idle").runs
+
+    assert run.kernels == ()
+    assert run.notes == ("nothing was compiled: the workload ran no operation on a tensor that torch.compile sees",)
 
 
 def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
     with pytest.raises(CannotRunError) as error:
         dry(folder, "wrong")
 
-    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:53: RuntimeError" in str(error.value)
+    assert f"w.py:wrong cannot be traced at {folder / 'w.py'}:58: RuntimeError" in str(error.value)
     assert "same reduction dim" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -223,45 +242,3 @@ def assert_all_compiled(run: DryRun) -> None:
         for config in kernel.configs:
             assert config.resources, (kernel.name, config.label, config.error)
             assert config.resources.fits
-
-
-def metadata(elf: bytes) -> Any:
-    """The AMD note of an ELF file: sections, then notes, then MessagePack, each read by hand."""
-    offset, size, count = struct.unpack_from("<Q", elf, 0x28)[0], *struct.unpack_from("<HH", elf, 0x3A)
-    for number in range(count):
-        kind, start, length = struct.unpack_from("<4xI16xQQ", elf, offset + number * size)
-        if kind == 7:
-            name_size, note_size, note_kind = struct.unpack_from("<III", elf, start)
-            if note_kind == 32:
-                begin = start + 12 + (name_size + 3) // 4 * 4
-                assert begin + note_size <= start + length
-                return unpack(elf, begin)[0]
-    pytest.fail("no AMD note")
-
-
-def unpack(data: bytes, at: int) -> tuple[Any, int]:
-    """The parts of MessagePack that the note uses."""
-    tag = data[at]
-    if tag < 0x80:
-        return tag, at + 1
-    if tag >= 0xE0:
-        return tag - 256, at + 1
-    if tag in (0xC0, 0xC2, 0xC3):
-        return {0xC0: None, 0xC2: False, 0xC3: True}[tag], at + 1
-    if tag in (0xCC, 0xCD, 0xCE, 0xCF):
-        width = 1 << (tag - 0xCC)
-        return int.from_bytes(data[at + 1 : at + 1 + width], "big"), at + 1 + width
-    if 0xA0 <= tag < 0xC0 or tag in (0xD9, 0xDA):
-        width = {0xD9: 1, 0xDA: 2}.get(tag, 0)
-        length = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else tag & 0x1F
-        begin = at + 1 + width
-        return data[begin : begin + length].decode(), begin + length
-    is_map = tag < 0x90 or tag == 0xDE
-    width = 2 if tag in (0xDC, 0xDE) else 0
-    items = int.from_bytes(data[at + 1 : at + 3], "big") if width else tag & 0x0F
-    at += 1 + width
-    flat = []
-    for _ in range(items * 2 if is_map else items):
-        value, at = unpack(data, at)
-        flat.append(value)
-    return (dict(zip(flat[::2], flat[1::2], strict=True)) if is_map else flat), at

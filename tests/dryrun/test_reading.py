@@ -136,7 +136,7 @@ def test_a_pair_that_is_untried_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
     assert runs.pair_note() == "the dry run was not tried with torch 2.15 and Triton 3.9"
     monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.99.0", "triton": "9.0.0"}[package])
-    assert "is no pair we know (torch 2.11 with Triton 3.6" in runs.pair_note()
+    assert "is no pair we know (torch 2.10 with Triton 3.6" in runs.pair_note()
 
 
 def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_missing_function_names_those_that_come_near(tmp_path: Path) -> None:
         ("return print, (), 3", "returned int as kwargs, and they must be a dict with names"),
         ("return print, (), {1: 2}", "returned dict as kwargs, and they must be a dict with names"),
         ("raise ValueError('no weights')", "failed at line 2: ValueError: no weights"),
+        ("raise ValueError('one\\ntwo')", "failed at line 2: ValueError: one"),
         ("import no_such_package", "failed at line 2: ModuleNotFoundError: No module named 'no_such_package'"),
     ],
 )

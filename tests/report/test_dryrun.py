@@ -11,6 +11,7 @@ from rocsolid.model.dryrun import (
     DryRun,
     DryRunRecord,
     ExternCall,
+    FailedTarget,
     GraphBreak,
     Kernel,
     KernelConfig,
@@ -89,11 +90,28 @@ def test_what_differs_from_the_other_vendor() -> None:
 
     assert list(differences(here, there)) == [
         "triton_red_0 spills 3 registers at best on gfx942, and none on sm_90",
-        "triton_red_0 has other configurations: 1 on gfx942, 1 on sm_90, 0 of them the same",
         "ours is made for gfx942 only",
         "theirs is made for sm_90 only",
+        "triton_red_0 has other configurations: 1 on gfx942, 1 on sm_90, 0 of them the same",
     ]
     assert list(differences(RUN, RUN)) == []
+
+
+def test_many_kernels_with_other_configurations_are_one_line() -> None:
+    fine = replace(KERNEL, configs=KERNEL.configs[:1])
+    four = [replace(fine, name=f"k{number}") for number in range(4)]
+    wider = [replace(k, configs=(*k.configs, replace(k.configs[0], warps=4))) for k in four]
+
+    said = list(differences(replace(RUN, kernels=tuple(four)), replace(OTHER, kernels=tuple(wider))))
+
+    assert said == ["each of 4 kernels has other configurations: 4 on gfx942, 8 on sm_90, 4 of them the same"]
+
+
+def test_a_chip_that_failed_is_said_beside_the_others() -> None:
+    record = replace(RECORD, failed=(FailedTarget(target="gfx950", error="the compiler <fell> over"),))
+
+    assert "nothing for gfx950: the compiler <fell> over" in dryrun_text(record, Terminal())
+    assert "Nothing for gfx950: the compiler &lt;fell&gt; over" in dryrun_html(record)
 
 
 def test_html_is_whole_and_what_was_seen_cannot_become_markup() -> None:
@@ -106,6 +124,11 @@ def test_html_is_whole_and_what_was_seen_cannot_become_markup() -> None:
     assert "<dt>at</dt><dd>/home/me/m.py:7</dd>" in html
     assert 'id="kernels-gfx942"' in html
     assert 'id="kernels-sm_90"' in html
+    assert ">VGPR<" in html
+    assert ">regs<" in html
+    assert '<a href="#gfx942-graph-0-triton_red_0" title="triton_red_0">' in html
+    assert 'id="gfx942-graph-0-triton_red_0"' in html
+    assert "checkbox checked" not in html  # every row is shown at first
 
 
 def test_a_saved_record_is_rendered_by_report(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from rocsolid.catalog.chips import CHIPS, chip
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.dryrun.request import KernelSignature, Request
 from rocsolid.dryrun.runs import Surroundings, check_folder, default_cache, pair_note, run_request
-from rocsolid.errors import InputError, UsageError
+from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
-from rocsolid.model.dryrun import DryRun, DryRunRecord
+from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
 from rocsolid.model.environment import Answer, Device
 from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
@@ -96,8 +96,7 @@ def dryrun(  # noqa: PLR0913 - all but two of them keywords
         )
         return _noted(run_request(request, around), note)
 
-    record = DryRunRecord(workload=workload, mode=mode, train=train, profile=profile, runs=tuple(map(run, chips)))
-    return judged(replace(record, against=run(other) if other else None))
+    return _each(DryRunRecord(workload=workload, mode=mode, train=train, profile=profile), run, chips, other)
 
 
 def dryrun_kernels(  # noqa: PLR0913 - all but two of them keywords
@@ -122,8 +121,27 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two of them keywords
         request = Request(target=on.arch, file=str(file), signatures=tuple(signatures), asm=asm, save=folder)
         return _noted(run_request(request, around), note)
 
-    record = DryRunRecord(workload=str(file), mode="kernels", runs=tuple(map(run, chips)))
-    return judged(replace(record, against=run(other) if other else None))
+    return _each(DryRunRecord(workload=str(file), mode="kernels"), run, chips, other)
+
+
+def _each(
+    record: DryRunRecord, run: Callable[[Chip], DryRun], chips: Sequence[Chip], other: Chip | None
+) -> DryRunRecord:
+    """Every chip in turn. What one of them costs is not lost because another fails; when all fail the first says why."""
+    runs: dict[str, DryRun] = {}
+    errors: dict[str, RocsolidError] = {}
+    for on in (*chips, *([other] if other else [])):
+        try:
+            runs[on.arch] = run(on)
+        except UsageError:
+            raise  # wrong for every chip alike
+        except RocsolidError as failed:
+            errors[on.arch] = failed
+    mine = tuple(runs[c.arch] for c in chips if c.arch in runs)
+    if not mine:
+        raise next(iter(errors.values()))
+    failures = tuple(FailedTarget(target=t, error=str(e), exit_code=e.exit_code) for t, e in errors.items())
+    return judged(replace(record, runs=mine, against=runs.get(other.arch) if other else None, failed=failures))
 
 
 def judged(record: DryRunRecord) -> DryRunRecord:

@@ -81,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
             sys.stderr.write("\r\033[K")
     record = replace(record, findings=not_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
-    return fails(record.findings, args.fail_on)
+    for failed in record.failed:
+        sys.stderr.write(f"rocsolid: error: {failed.error}\n")
+    return record.failed[0].exit_code if record.failed else fails(record.findings, args.fail_on)
 
 
 def _record(args: argparse.Namespace) -> DryRunRecord:

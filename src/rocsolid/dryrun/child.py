@@ -3,29 +3,24 @@
 Stand-ins for a device are put in place here and never anywhere else.
 """
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from pathlib import Path
-from typing import Final
 
 from rocsolid.catalog.chips import NEWEST, chip
 from rocsolid.dryrun.compiling import Compiling, quiet_compilers
 from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
+from rocsolid.dryrun.workers import end_with
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.torchapi.pretend import pretend, pretend_driver
 
-_PDEATHSIG: Final = 1
-
 
 def main(request_file: Path, answer_file: Path) -> None:
     """Answer one request; errors of ours are answers too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    _end_with(request.asker)
+    end_with(request.asker)
     try:
         answer = ChildAnswer(run=_run(request))
     except RocsolidError as error:
@@ -38,20 +33,12 @@ def main(request_file: Path, answer_file: Path) -> None:
     temporary.replace(answer_file)
 
 
-def _end_with(asker: int) -> None:
-    """When the asker is killed nobody is left to end us at the deadline."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != asker:  # it was killed before we could ask
-        os._exit(1)
-
-
 def _run(request: Request) -> DryRun:
     target = chip(request.target)
     quiet_compilers()
     shared = Compiling(
         chip=target,
         journal=Path(request.journal),
-        crashed=request.crashed,
         asm=request.asm,
         save=Path(request.save) if request.save else None,
     )
@@ -62,7 +49,7 @@ def _run(request: Request) -> DryRun:
         return kernels_of_file(request, shared)
     from rocsolid.dryrun.tracing import trace
 
-    pretend(target, NEWEST[target.platform], Path(request.guard) if request.guard else None)
+    pretend(target, NEWEST[target.platform], Path(request.guard))
     return trace(request, shared)
 
 

@@ -1,11 +1,13 @@
 """Compiles kernels for a chip and keeps what each costs. Runs in the child."""
 
+import hashlib
+import json
 import logging
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from rocsolid.model.platform import Platform
 
 _KEPT: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
 _LONGEST: Final = 600
+_LONGEST_STEM: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,6 @@ class Compiling:
 
     chip: Chip
     journal: Path
-    crashed: Mapping[str, str] = field(default_factory=dict)
     asm: bool = False
     save: Path | None = None
 
@@ -38,13 +40,8 @@ class Compiled:
 
 
 def compiled(shared: Compiling, name: str, config: KernelConfig, compile_it: Callable[[], Any]) -> Compiled:
-    """One configuration, compiled or with the error that came instead.
-
-    A compiler may end the process. So the journal says what is being tried, and what ended an earlier child is not tried again.
-    """
+    """One configuration, compiled or with the error that came instead; the journal says what is being tried."""
     key = f"{name} {config.label}"
-    if key in shared.crashed:
-        return Compiled(config=_with(config, error=f"the compiler ended its process: {shared.crashed[key]}"))
     _note(shared, f"begin {key}")
     started = time.monotonic()
     try:
@@ -90,8 +87,6 @@ def quiet_compilers() -> None:
 
 
 def _with(config: KernelConfig, **changes: Any) -> KernelConfig:
-    from dataclasses import replace
-
     if "seconds" in changes:
         changes["seconds"] = round(changes["seconds"], 3)
     return replace(config, **changes)
@@ -123,9 +118,20 @@ def _ptxas_report(ptx: str) -> str:
     return done.stdout + done.stderr
 
 
+def saved_stem(key: str) -> str:
+    """Under which name a configuration is saved; names of fused kernels can be longer than a file's may be."""
+    stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)
+    if len(stem) <= _LONGEST_STEM:
+        return stem
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return f"{stem[: _LONGEST_STEM // 2]}.{digest}.{stem[-_LONGEST_STEM // 2 + len(digest) + 2 :]}"
+
+
 def _keep(kernel: Any, folder: Path, key: str) -> None:
-    stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)[:180]
+    stem = saved_stem(key)
     folder.mkdir(parents=True, exist_ok=True)
+    said = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
+    (folder / f"{stem}.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
     for kind in _KEPT:
         content = kernel.asm.get(kind)
         if content is None:

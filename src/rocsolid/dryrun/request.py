@@ -32,10 +32,9 @@ class Request:
     options: Mapping[str, object] = field(default_factory=dict)
     dynamic: bool | None = None
     most_choices: int = 0  # of a search for the fastest kernel that are compiled
-    guard: str = ""  # library of stand-ins, for CPU builds of torch
+    guard: str = ""  # library of stand-ins; not for the kernels of a file
     asm: bool = False
     save: str = ""
-    crashed: Mapping[str, str] = field(default_factory=dict)  # configurations that ended an earlier child, and how
     journal: str = ""
     asker: int = 0  # the process that waits for the answer
 

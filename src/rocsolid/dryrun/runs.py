@@ -1,4 +1,4 @@
-"""Runs a dry run's child from outside: a fresh process each, against a deadline, again without the kernel that crashed it."""
+"""Runs a dry run's child from outside: a fresh process each, against a deadline."""
 
 import json
 import os
@@ -23,7 +23,6 @@ from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend import build_guard
 
 Asker = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
-_MOST_CRASHES: Final = 8
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -78,29 +77,19 @@ def pair_note() -> str:
 
 
 def run_request(request: Request, around: Surroundings) -> DryRun:
-    """Ask a child; a compiler that crashes it costs one configuration, not the run."""
-    guard = build_guard(around.cache) if request.workload else None
+    """Ask a child; raises what it could not do."""
+    guard = build_guard(around.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
-        for attempt in range(_MOST_CRASHES + 1):
-            journal = Path(folder) / f"journal-{attempt}"
-            asked = replace(request, guard=str(guard or ""), journal=str(journal), asker=os.getpid())
-            answer, ended, errors = _ask_once(asked, Path(folder), around)
-            if answer is not None:
-                return _run_of(answer)
-            open_key = _open_key(journal)
-            # Errors of Python's are caught there, so whoever ends a child in the middle of a kernel is the compiler itself.
-            if ended.ending not in (Ending.CRASHED, Ending.FAILED) or not open_key:
-                raise _failure(request, ended, errors, open_key, around.deadline_s)
-            lines = [line for line in errors.splitlines() if "error" in line.lower()]
-            said = "; ".join(filter(None, (ended.detail, *lines[:1])) if ended.detail not in lines[:1] else lines[:1])
-            request = replace(request, crashed={**request.crashed, open_key: said})
-    msg = f"the compiler crashed on {_MOST_CRASHES + 1} kernels of {request.workload or request.file}: {open_key}"
-    raise CannotRunError(msg)
+        journal = Path(folder) / "journal"
+        asked = replace(request, guard=str(guard), journal=str(journal), asker=os.getpid())
+        answer, ended, errors = _ask_once(asked, Path(folder), around)
+        if answer is None:
+            raise _failure(request, ended, errors, _open_key(journal), around.deadline_s)
+    return _run_of(answer)
 
 
 def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[ChildAnswer | None, Answer, str]:
     question, reply = folder / "request.json", folder / "answer.json"
-    reply.unlink(missing_ok=True)
     question.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
     environ = {
         "TRITON_DEFAULT_FP_FUSION": "1",

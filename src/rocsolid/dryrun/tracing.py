@@ -1,18 +1,21 @@
 """Traces a workload on the pretended device, and compiles every kernel that comes of it. Runs in the child."""
 
+import contextlib
 import functools
 import re
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.catalog.extern import library_of
-from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
+from rocsolid.dryrun.compiling import Compiled, Compiling
 from rocsolid.dryrun.reading import foreign_code, fp8_formats
 from rocsolid.dryrun.request import Request
+from rocsolid.dryrun.workers import Task, compile_all
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import (
@@ -52,9 +55,14 @@ def trace(request: Request, shared: Compiling) -> DryRun:
 
     started = time.monotonic()
     watch = watch_lowering()
-    notes = tuple(note for note in (_call(request),) if note)
+    note = _call(request)
+    empty = (
+        ""
+        if watch.graphs
+        else "nothing was compiled: the workload ran no operation on a tensor that torch.compile sees"
+    )
     searches = tuple(_search(s, request, shared) for s in watch.searches)
-    kernels = tuple(_kernels(watch, shared))
+    kernels = _kernels(watch, shared)
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
@@ -64,7 +72,7 @@ def trace(request: Request, shared: Compiling) -> DryRun:
         kernels=kernels,
         breaks=tuple(GraphBreak(reason=reason, place=place) for reason, place in graph_breaks()),
         searches=searches,
-        notes=notes,
+        notes=tuple(filter(None, (note, empty))),
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -166,39 +174,56 @@ def _externs(graph: LoweredGraph, chip: Chip) -> Iterator[ExternCall]:
         )
 
 
-def _kernels(watch: Watch, shared: Compiling) -> Iterator[Kernel]:
-    seen: set[tuple[str, str]] = set()
-    waiting = [(g, name, *source) for g in watch.graphs for name, source in g.sources.items()]
-    for number, (graph, name, function, source) in enumerate(waiting):
-        if (name, source) in seen:
-            continue
-        seen.add((name, source))
-        progress(shared, f"{shared.chip.arch}: kernel {number + 1} of {len(waiting)}, {name}")
-        call = next((args for called, args in graph.calls if called == name), [])
-        tries = _configs(f"{graph.name} {name}", function, source, call, shared)
-        own = watch.user_kernels.get(name)
-        error = " ".join(t.config.error for t in tries)
-        yield Kernel(
-            name=name,
-            origin="user" if own else "template" if "triton_heuristics.template" in source else "inductor",
-            graph=graph.name,
-            source=source,
-            places=tuple(filter(None, (own, *watch.places.get(name, ())))),
-            foreign=foreign_code(source, error, shared.chip) if own else (),
-            fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
-            configs=tuple(t.config for t in tries),
-        )
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """A kernel with what is to be compiled of it, or with what came instead."""
+
+    graph: LoweredGraph
+    name: str
+    source: str
+    tasks: tuple[Task, ...] = ()
+    refused: str = ""
 
 
-def _configs(key: str, function: str, source: str, call: list[str], shared: Compiling) -> list[Compiled]:
+def _kernels(watch: Watch, shared: Compiling) -> tuple[Kernel, ...]:
+    found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch one kernel
+    for graph in watch.graphs:
+        for name, (function, source) in graph.sources.items():
+            found.setdefault((name, source), (graph, function))
+    waiting = [_loaded(graph, name, function, source) for (name, source), (graph, function) in found.items()]
+    tries = iter(compile_all(shared, [task for kernel in waiting for task in kernel.tasks]))
+    return tuple(_kernel(kernel, [next(tries) for _ in kernel.tasks], watch, shared.chip) for kernel in waiting)
+
+
+def _loaded(graph: LoweredGraph, name: str, function: str, source: str) -> _Loaded:
+    call = next((args for called, args in graph.calls if called == name), [])
     try:
         tuner = load_kernel(function, source)
+        tasks = tuple(_task(f"{graph.name} {name}", tuner, config, call) for config in tuner.configs)
     except Exception as refused:  # noqa: BLE001 - a kernel that cannot be loaded is one that does not compile
-        return [Compiled(config=KernelConfig(error=_first_line(refused)))]
-    return [
-        compiled(shared, key, _config(tuner, config, call), functools.partial(compile_config, tuner, config))
-        for config in tuner.configs
-    ]
+        return _Loaded(graph=graph, name=name, source=source, refused=_first_line(refused))
+    return _Loaded(graph=graph, name=name, source=source, tasks=tasks)
+
+
+def _kernel(kernel: _Loaded, tries: list[Compiled], watch: Watch, chip: Chip) -> Kernel:
+    own = watch.user_kernels.get(kernel.name)
+    tries = tries or [Compiled(config=KernelConfig(error=kernel.refused))]
+    error = " ".join(t.config.error for t in tries)
+    return Kernel(
+        name=kernel.name,
+        origin="user" if own else "template" if "triton_heuristics.template" in kernel.source else "inductor",
+        graph=kernel.graph.name,
+        source=kernel.source,
+        places=tuple(filter(None, (own, *watch.places.get(kernel.name, ())))),
+        foreign=foreign_code(kernel.source, error, chip) if own else (),
+        fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
+        configs=tuple(t.config for t in tries),
+    )
+
+
+def _task(name: str, tuner: Any, config: Any, call: list[str]) -> Task:
+    compile_it = functools.partial(compile_config, tuner, config)
+    return Task(name=name, config=_config(tuner, config, call), compile_it=compile_it)
 
 
 def _config(tuner: Any, config: Any, call: list[str]) -> KernelConfig:
@@ -211,24 +236,19 @@ def _config(tuner: Any, config: Any, call: list[str]) -> KernelConfig:
 
 
 def _search(search: LoweredSearch, request: Request, shared: Compiling) -> Search:
-    started = time.monotonic()
     tried = search.tuners[: request.most_choices]
-    failed = 0
+    tasks = []
     for name, load in tried:
-        try:
+        with contextlib.suppress(Exception):  # counted below as one that failed
             tuner = load()
-            config = tuner.configs[0]
-        except Exception:  # noqa: BLE001 - counted
-            failed += 1
-            continue
-        key = f"{search.op} {name}"
-        done = compiled(shared, key, _config(tuner, config, []), functools.partial(compile_config, tuner, config))
-        failed += done.config.resources is None or not done.config.resources.fits
+            tasks.append(_task(f"{search.op} {name}", tuner, tuner.configs[0], []))
+    done = [attempt.config for attempt in compile_all(shared, tasks)]
+    good = sum(bool(config.resources and config.resources.fits) for config in done)
     return Search(
         op=search.op,
         shapes=search.shapes,
         choices=len(search.names),
         compiled=len(tried),
-        seconds=round(time.monotonic() - started, 3),
-        failed=failed,
+        seconds=round(sum(config.seconds for config in done), 3),
+        failed=len(tried) - good,
     )

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
+from rocsolid.dryrun.compiling import Compiled, Compiling
 from rocsolid.dryrun.reading import foreign_code, fp8_formats
 from rocsolid.dryrun.request import KernelSignature, Request
 from rocsolid.dryrun.signatures import OPTIONS
+from rocsolid.dryrun.workers import Task, compile_all
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, Kernel, KernelConfig
@@ -36,7 +37,14 @@ def kernels_of_file(request: Request, shared: Compiling) -> DryRun:
     if not request.signatures:
         msg = f"say how to compile: {'; '.join(_hint(name, kernel) for name, kernel in found.items())}"
         raise InputError(msg)
-    kernels = tuple(_kernel(signature, found[signature.name], shared) for signature in request.signatures)
+    for signature in request.signatures:
+        _check(signature, found[signature.name])
+    tasks = [list(_tasks(signature, found[signature.name], shared)) for signature in request.signatures]
+    tries = iter(compile_all(shared, [task for of_kernel in tasks for task in of_kernel]))
+    kernels = tuple(
+        _kernel(signature, found[signature.name], [next(tries) for _ in of_kernel], shared)
+        for signature, of_kernel in zip(request.signatures, tasks, strict=True)
+    )
     without = [name for name in found if name not in {s.name for s in request.signatures}]
     return DryRun(
         target=shared.chip.arch,
@@ -92,9 +100,8 @@ def _hint(name: str, kernel: Any) -> str:
     return f"--kernel '{name}({', '.join(given)})'"
 
 
-def _kernel(signature: KernelSignature, kernel: Any, shared: Compiling) -> Kernel:
+def _check(signature: KernelSignature, kernel: Any) -> None:
     function = _function(kernel)
-    code = function.fn.__code__
     missing = [
         n for n in function.arg_names if n not in {*signature.types, *signature.constants} and not _tuned(kernel, n)
     ]
@@ -105,8 +112,11 @@ def _kernel(signature: KernelSignature, kernel: Any, shared: Compiling) -> Kerne
     if missing:
         msg = f"the signature of {signature.name} leaves out {', '.join(missing)}: {_hint(signature.name, kernel)}"
         raise InputError(msg)
-    progress(shared, f"{shared.chip.arch}: {signature.name}")
-    tries = list(_tries(signature, kernel, shared))
+
+
+def _kernel(signature: KernelSignature, kernel: Any, tries: list[Compiled], shared: Compiling) -> Kernel:
+    function = _function(kernel)
+    code = function.fn.__code__
     source = inspect.getsource(function.fn)
     error = " ".join(t.config.error for t in tries)
     return Kernel(
@@ -128,7 +138,7 @@ def _tuned(kernel: Any, name: str) -> bool:
     return any(name in config.kwargs for config in _configs(kernel))
 
 
-def _tries(signature: KernelSignature, kernel: Any, shared: Compiling) -> Iterator[Compiled]:
+def _tasks(signature: KernelSignature, kernel: Any, shared: Compiling) -> Iterator[Task]:
     """One for each configuration of its autotuner, or the one that was given."""
     for tuned in _configs(kernel) or [None]:
         values = {**(tuned.kwargs if tuned else {}), **signature.constants}
@@ -138,7 +148,7 @@ def _tries(signature: KernelSignature, kernel: Any, shared: Compiling) -> Iterat
         options |= signature.options
         config = KernelConfig(values=values, warps=options["num_warps"], stages=options["num_stages"])
         work = functools.partial(_compile, _function(kernel), signature.types, values, options, shared.chip)
-        yield compiled(shared, signature.name, config, work)
+        yield Task(name=signature.name, config=config, compile_it=work)
 
 
 def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.errors import InputError, UnknownNameError, first_line
 from rocsolid.model.workload import Workload, WorkloadName
 
 _PARTS: Final = 3
@@ -63,7 +63,7 @@ def _telling(act: Callable[[], Any], what: str, file: Path) -> Any:  # noqa: ANN
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
         place = f" at line {own[-1].lineno}" if own else f" at line {getattr(error, 'lineno', '?')}"
-        msg = f"the workload {what} failed{place}: {type(error).__name__}: {error}"
+        msg = f"the workload {what} failed{place}: {type(error).__name__}: {first_line(error)}"
         raise InputError(msg) from error
 
 

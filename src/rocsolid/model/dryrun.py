@@ -126,7 +126,7 @@ class Search:
     shapes: str
     choices: int
     compiled: int  # how many of them this dry run compiled
-    seconds: float  # that took
+    seconds: float  # that took, on one core
     failed: int = 0
     place: str = ""
 
@@ -155,6 +155,15 @@ class DryRun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailedTarget:
+    """A chip for which there is no run, though there is one for another."""
+
+    target: str
+    error: str
+    exit_code: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
 class DryRunRecord:
     """A workload on every chip that was asked for, and what was found there."""
 
@@ -164,4 +173,5 @@ class DryRunRecord:
     profile: str = ""
     runs: tuple[DryRun, ...] = ()
     against: DryRun | None = None  # the same for the other vendor
+    failed: tuple[FailedTarget, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from html import escape
 
 from rocsolid.model.dryrun import DryRun, DryRunRecord, Kernel
-from rocsolid.report.dryrun_text import HEADINGS, config_cells, differences, graph_lines
+from rocsolid.report.dryrun_text import config_cells, differences, graph_lines, headings
 from rocsolid.report.page import finding_html, page, table
 from rocsolid.report.probe_page import counts_html
 from rocsolid.report.terminal import Terminal
+
+_NAME = 26
 
 
 def dryrun_html(record: DryRunRecord) -> str:
@@ -17,6 +19,10 @@ def dryrun_html(record: DryRunRecord) -> str:
         counts_html(record.findings),
         "<h2>Findings</h2>",
         found or '<p class="good">Nothing found that would hurt.</p>',
+    ]
+    parts += [
+        f'<p class="critical">Nothing for {escape(failed.target)}: {escape(failed.error)}</p>'
+        for failed in record.failed
     ]
     for run in record.runs:
         parts += list(_run(run, record.against))
@@ -48,16 +54,17 @@ def _run(run: DryRun, against: DryRun | None) -> Iterator[str]:
         said = "".join(f"<li>{escape(line)}</li>" for line in differences(run, against))
         yield f"<h3>Against {escape(against.target)}</h3>"
         yield f"<ul>{said}</ul>" if said else "<p>The same kernels in the same configurations.</p>"
-    yield table(f"kernels-{run.target}", ["kernel", *HEADINGS], list(_rows(run)), tick=_tick(run))
+    yield table(f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), tick=_tick(run), ticked=False)
     yield "<h3>Sources</h3>"
-    yield from (_source(kernel) for kernel in run.kernels)
+    yield from (_source(run, kernel) for kernel in run.kernels)
 
 
 def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
     for kernel in run.kernels:
         for config in kernel.configs:
             label, *figures = map(escape, config_cells(config))
-            cells = [f"<code>{escape(kernel.name)}</code>", label]
+            link = f'<a href="#{_anchor(run, kernel)}" title="{escape(kernel.name)}">{escape(_short(kernel.name))}</a>'
+            cells = [f"<code>{link}</code>", label]
             cells += [f'<span class="number">{figure}</span>' for figure in figures]
             used = config.resources
             if used is None:
@@ -69,7 +76,16 @@ def _tick(run: DryRun) -> str:
     return "only what spills, overflows or fails" if any(kind for kind, _ in _rows(run)) else ""
 
 
-def _source(kernel: Kernel) -> str:
+def _anchor(run: DryRun, kernel: Kernel) -> str:
+    return escape(f"{run.target} {kernel.graph} {kernel.name}".replace(" ", "-"))
+
+
+def _short(name: str) -> str:
+    """Inductor's names tell every operation, and what sets two apart stands at the end."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}"
+
+
+def _source(run: DryRun, kernel: Kernel) -> str:
     places = " ".join(f"<code>{escape(place)}</code>" for place in kernel.places)
     asm = "".join(
         f"<details><summary>assembly, {escape(config.label)}</summary><pre>{escape(config.asm)}</pre></details>"
@@ -77,7 +93,7 @@ def _source(kernel: Kernel) -> str:
         if config.asm
     )
     return (
-        f'<details class="finding is-info"><summary><code>{escape(kernel.name)}</code> '
+        f'<details class="finding is-info" id="{_anchor(run, kernel)}"><summary><code>{escape(kernel.name)}</code> '
         f'<span class="faint">{escape(kernel.origin)}, {escape(kernel.graph)}</span></summary>'
         f"<div><p>{places}</p><pre>{escape(kernel.source.strip())}</pre>{asm}</div></details>"
     )

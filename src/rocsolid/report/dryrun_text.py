@@ -23,6 +23,7 @@ HEADINGS = (
     "code",
     "s",
 )
+_FEW = 3
 _HEADINGS_CUDA = {"VGPR": "regs", "LDS": "shared"}
 
 
@@ -39,6 +40,10 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
         blocks += list(_run(run, terminal, verbose=verbose))
         if record.against:
             blocks.append(_against(run, record.against, terminal))
+    blocks += [
+        terminal.paint(terminal.wrap(f"nothing for {failed.target}: {failed.error}", indent="  ", first=""), "red")
+        for failed in record.failed
+    ]
     loud = [f for f in record.findings if verbose or f.severity > Severity.INFO]
     quiet = [f for f in record.findings if f not in loud]
     blocks += [finding_text(f, terminal) for f in loud]
@@ -93,14 +98,18 @@ def _kernel(kernel: Kernel, run: DryRun, terminal: Terminal, *, verbose: bool) -
     place = f"  {terminal.paint(_short(kernel.places[0]), 'dim')}" if kernel.places else ""
     more = terminal.paint(f" and {_many(len(kernel.places) - 1, 'more line')}", "dim") if len(kernel.places) > 1 else ""
     lines = [f"{terminal.paint(kernel.name, 'bold')}{place}{more}"]
-    headings = [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
-    rows = [headings, *(config_cells(config) for config in kernel.configs if config.resources)]
+    rows = [headings(run), *(config_cells(config) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
         lines += _columns(rows)
     lines += [f"  {c.label}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
     if verbose:
         lines += [f"  {c.label}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
     return "\n".join(lines)
+
+
+def headings(run: DryRun) -> list[str]:
+    """Of the resource table, in the vendor's words."""
+    return [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
 
 
 def config_cells(config: KernelConfig) -> list[str]:
@@ -136,6 +145,7 @@ def differences(run: DryRun, other: DryRun) -> Iterator[str]:
     """What is so here and not there, a sentence each."""
     there = {kernel.name: kernel for kernel in other.kernels}
     here = {kernel.name for kernel in run.kernels}
+    tuned: list[tuple[str, int, int, int]] = []  # kernels with other configurations: how many here, there, in both
     for kernel in run.kernels:
         twin = there.get(kernel.name)
         if twin is None:
@@ -149,9 +159,14 @@ def differences(run: DryRun, other: DryRun) -> Iterator[str]:
             yield f"{kernel.name} fails on {run.target} and compiles on {other.target}"
         tried = [{(tuple(c.values.items()), c.warps) for c in k.configs} for k in (kernel, twin)]
         if tried[0] != tried[1]:
-            counts = f"{len(kernel.configs)} on {run.target}, {len(twin.configs)} on {other.target}"
-            yield f"{kernel.name} has other configurations: {counts}, {len(tried[0] & tried[1])} of them the same"
+            tuned.append((kernel.name, len(kernel.configs), len(twin.configs), len(tried[0] & tried[1])))
     yield from (f"{name} is made for {other.target} only" for name in there if name not in here)
+    if len(tuned) > _FEW:
+        sums = [sum(counts) for counts in list(zip(*tuned, strict=True))[1:]]
+        tuned = [(f"each of {len(tuned)} kernels", *sums)]
+    for name, ours, theirs, both in tuned:
+        counts = f"{ours} on {run.target}, {theirs} on {other.target}"
+        yield f"{name} has other configurations: {counts}, {both} of them the same"
 
 
 def least_spills(kernel: Kernel) -> int:

@@ -44,13 +44,16 @@ def page(title: str, subtitle: str, body: str) -> str:
 """
 
 
-def table(table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, tick: str = "") -> str:
+def table(
+    table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, tick: str = "", ticked: bool = True
+) -> str:
     """A table that sorts and filters; each row is a class and its cells, which are HTML already."""
-    ticked = f'<label><input type="checkbox" checked> {escape(tick)}</label>' if tick else ""
+    checked = " checked" if ticked else ""
+    label = f'<label><input type="checkbox"{checked}> {escape(tick)}</label>' if tick else ""
     head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
     body = "".join(f'<tr class="{kind}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for kind, cells in rows)
     return f"""<div class="tools" data-for="{table_id}">
-<input type="search" placeholder="filter" aria-label="filter {table_id}">{ticked}<output class="faint"></output>
+<input type="search" placeholder="filter" aria-label="filter {table_id}">{label}<output class="faint"></output>
 </div>
 <div class="scroll" tabindex="0" role="region" aria-label="{table_id}">
 <table id="{table_id}" data-sortable><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>

@@ -204,7 +204,10 @@ def _externs(lowering: Any) -> Iterator[LoweredExtern]:
             continue
         name = str(getattr(operation, "python_kernel_name", None) or getattr(operation, "op_overload", None) or "")
         name = name.removeprefix("torch.ops.").removeprefix("extern_kernels.")
-        yield LoweredExtern(name=name or type(operation).__name__, places=_places(operation.get_origins()))
+        # Among the origins are those of what is folded into it; the one that it was made for says its line.
+        made_for = getattr(operation, "origin_node", None)
+        nodes = [made_for] if made_for is not None else operation.get_origins()
+        yield LoweredExtern(name=name or type(operation).__name__, places=_places(nodes))
 
 
 def _unfit(lowering: Any) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ torch's compiler reads the vendor when it is imported. Every tensor on the prete
 their value, when it folds constants, live on the CPU.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,18 +35,18 @@ _SET_DRIVER = door("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu"
 _PAD = door("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
 _BENCHMARKER = door("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
 _CONVERT = door("torch.nn", "Module._apply", "2.0..")
+# A device that is here is not ours to wake: whatever would reach past the stand-ins finds none, and says so.
+_HIDDEN: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 _keep: list[Any] = []  # registrations end when their objects do
 
 
-def build_guard(folder: Path) -> Path | None:
-    """The library that a CPU build of torch needs; built once per torch. `None` where torch knows devices itself."""
+def build_guard(folder: Path) -> Path:
+    """The library of stand-ins below Python; built once per torch."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         msg = "a dry run needs torch, and it is not installed"
         raise CannotRunError(msg)
     torch = Path(spec.origin).parent
-    if (torch / "lib" / "libc10_cuda.so").exists() or (torch / "lib" / "libc10_hip.so").exists():
-        return None
     version = (torch / "version.py").read_bytes()
     tag = hashlib.sha256(_SOURCE.read_bytes() + version + sysconfig.get_platform().encode()).hexdigest()[:16]
     library = folder / f"guard-{tag}.so"
@@ -52,7 +54,7 @@ def build_guard(folder: Path) -> Path | None:
         return library
     compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
     if compiler is None:
-        msg = "a dry run with a CPU build of torch needs a C++ compiler, and there is none: install g++"
+        msg = "a dry run needs a C++ compiler, and there is none: install g++"
         raise CannotRunError(msg)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = library.with_suffix(f".{os.getpid()}.part")
@@ -67,15 +69,19 @@ def build_guard(folder: Path) -> Path | None:
     return library
 
 
-def pretend(chip: Chip, release: str, guard: Path | None) -> Any:
+def pretend(chip: Chip, release: str, guard: Path) -> Any:
     """Import torch as a build for that chip; returns torch."""
     if "torch" in sys.modules:
         msg = "torch was imported before the stand-ins; a dry run needs a process of its own"
         raise CannotRunError(msg)
-    if guard is not None:
-        _keep.append(ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL))
+    os.environ.update(_HIDDEN)
+    with contextlib.suppress(OSError):  # a torch that finds its vendor's libraries by itself must come first
+        ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
     import torch
 
+    library = ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
+    library.rocsolid_take_over()
+    _keep.append(library)
     for name, text in versions(Pretence(chip=chip, release=release)).items():
         setattr(torch.version, name, text)
     _replace_device_module(torch, chip)
@@ -120,6 +126,9 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "is_bf16_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: False,
         "memory_allocated": lambda *_: 0,
+        "memory_reserved": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "mem_get_info": lambda *_: (chip.memory_gib << 30, chip.memory_gib << 30),
         "get_rng_state": random_state,
         "_exchange_device": lambda *_: 0,
         "_maybe_exchange_device": lambda *_: 0,
@@ -137,6 +146,7 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
     answers |= {name: (lambda *_, **__: None) for name in nothing}
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    torch.cuda.default_generators = (torch.Generator(),)  # for torch.manual_seed, which seeds every device
     torch.cuda.random.get_rng_state, torch.cuda.random.set_rng_state = random_state, answers["set_rng_state"]
     private = {
         "_cuda_getCurrentRawStream": lambda *_: 0,
@@ -177,8 +187,6 @@ def _replace_conversion(torch: Any) -> None:
 
 def _register_factories(torch: Any) -> None:
     """Constant folding runs operations of one element on the device for their value; give it the CPU's."""
-    if torch.backends.cuda.is_built():
-        return  # the build has its own, and a second registration is refused
 
     def empty(size: Any, dtype: Any = None, **_: Any) -> Any:
         return torch.empty(size, dtype=dtype, device="cpu")
@@ -187,8 +195,10 @@ def _register_factories(torch: Any) -> None:
         return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 
     library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", empty, "CUDA")
-    library.impl("empty_strided", empty_strided, "CUDA")
+    with warnings.catch_warnings():  # a build for devices has its own, and says that they are replaced
+        warnings.simplefilter("ignore")
+        library.impl("empty.memory_format", empty, "CUDA")
+        library.impl("empty_strided", empty_strided, "CUDA")
     _keep.append(library)
 
 
@@ -200,7 +210,9 @@ def pretend_driver(chip: Chip) -> None:
     rocm = chip.platform is Platform.ROCM
     arch = chip.arch if rocm else chip.capability[0] * 10 + chip.capability[1]
     target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront)
+    limits = {"max_shared_mem": chip.lds_bytes, "multiprocessor_count": chip.units, "warpSize": chip.wavefront}
     driver = SimpleNamespace(
+        utils=SimpleNamespace(get_device_properties=lambda *_: limits),
         get_current_target=lambda: target,
         get_active_torch_device=_device,
         get_current_device=lambda: 0,
@@ -225,7 +237,10 @@ def _configure() -> None:
     # rocsolid: allow[value-known-to-hurt] a graph from the cache is not lowered, and shows no kernels
     inductor.fx_graph_cache = False
     inductor.fx_graph_remote_cache = False
-    inductor.use_static_triton_launcher = False
+    launcher = (
+        "use_static_triton_launcher" if hasattr(inductor, "use_static_triton_launcher") else "use_static_cuda_launcher"
+    )
+    setattr(inductor, launcher, False)  # called otherwise before 2.11
     inductor.benchmark_epilogue_fusion = False
     functorch.enable_autograd_cache = False
     # Where Inductor would measure two ways on the device, both take as long, and it keeps the program as it is.

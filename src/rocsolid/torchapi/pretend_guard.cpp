@@ -1,5 +1,6 @@
 // A CPU build of torch has no device guard, no hooks and no attention choice for the device type "cuda", and autograd
-// ends the process where one is missing. These do nothing, for one device on which nothing is ever run.
+// ends the process where one is missing. A build with CUDA or ROCm has them, and they would wake its device or miss it.
+// These do nothing, for one device on which nothing is ever run.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -37,12 +38,6 @@ struct NoGuard final : c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void*, const DeviceIndex) const noexcept override {}
 };
 
-const bool registered = [] {
-  auto& entry = c10::impl::device_guard_impl_registry[static_cast<size_t>(DeviceType::CUDA)];
-  if (!entry.load()) entry.store(new NoGuard());
-  return true;
-}();
-
 }  // namespace
 
 namespace at {
@@ -60,7 +55,8 @@ struct NoHooks : CUDAHooksInterface {
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
 };
-C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, NoHooks)
+// A build for devices registers its own under the same name; of two the one of higher priority is taken.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, NoHooks)
 
 namespace native {
 
@@ -73,8 +69,12 @@ int64_t attention_choice(const Tensor& query, const Tensor&, const Tensor&, cons
   const bool masked = mask.has_value() && mask->defined();
   return masked || kind == kFloat ? 2 : 1;
 }
-static RegisterCUDADispatch<struct _fused_sdp_choice_stub_DECLARE_DISPATCH_type> attention_choice_entry(
-    _fused_sdp_choice_stub, &attention_choice);
 
 }  // namespace native
 }  // namespace at
+
+// Called once torch is imported, when a build for devices has put its own guard and choice in place.
+extern "C" void rocsolid_take_over() {
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(DeviceType::CUDA)].store(new NoGuard());
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&at::native::attention_choice);
+}

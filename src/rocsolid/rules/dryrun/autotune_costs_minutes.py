@@ -31,7 +31,7 @@ RULE = Rule(
     code="DRY010",
     name="autotune-costs-minutes",
     severity=Severity.WARNING,
-    seen="autotuning would try {choices} kernels for {searches} operations: about {seconds:.0f} s of compiling on one core",
+    seen="autotuning for {target} would try {choices} kernels for {searches} operations: about {seconds:.0f} s of compiling on one core",
     why="Each is compiled and then measured, in every process that finds no cache.",
     cure="leave the mode at default, or keep the cache with the program",
     check="rocsolid dryrun without --mode max-autotune",
@@ -46,4 +46,6 @@ def check_run(run: DryRun) -> Iterator[Finding]:
     choices = sum(search.choices for search in run.searches)
     each = sum(search.seconds for search in run.searches) / compiled if compiled else _A_CHOICE_S
     if choices * each >= _MINUTE:
-        yield RULE.found(run.target, choices=choices, searches=len(run.searches), seconds=choices * each)
+        yield RULE.found(
+            run.target, target=run.target, choices=choices, searches=len(run.searches), seconds=choices * each
+        )

@@ -27,7 +27,7 @@ RULE = Rule(
     code="DRY011",
     name="graph-unfit-for-capture",
     severity=Severity.WARNING,
-    seen="{graph} cannot be captured: {reason}",
+    seen="{graph} on {target} cannot be captured: {reason}",
     why="`reduce-overhead` falls back to plain launches without an error, and a capture of the whole call fails.",
     cure="keep the operation out of the compiled part, or write it with sizes that do not depend on values",
     check="rocsolid dryrun says that the graph is fit for capture",
@@ -50,4 +50,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 place=unfit.place,
                 graph=f"{graph.name} ({graph.kind})",
                 reason=unfit.reason,
+                target=run.target,
             )

@@ -28,7 +28,7 @@ RULE = Rule(
     code="DRY009",
     name="too-many-nodes",
     severity=Severity.CRITICAL,
-    seen="{graph} has {nodes} operations",
+    seen="{graph} on {target} has {nodes} operations",
     why="Instantiating a graph of more than 20,000 nodes overflows a stack of 8 MB on ROCm 7.0 to 7.13.",
     cure="capture a part and replay it several times, or ulimit -s 65536 before the process starts",
     check="rocsolid dryrun shows at most 20,000 operations in a graph",
@@ -41,4 +41,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
     """Graphs over the limit."""
     for graph in run.graphs:
         if run.target.startswith("gfx") and graph.nodes > MOST_NODES:
-            yield RULE.found(f"{run.target} {graph.name}", graph=f"{graph.name} ({graph.kind})", nodes=graph.nodes)
+            where = f"{run.target} {graph.name}"
+            yield RULE.found(where, graph=f"{graph.name} ({graph.kind})", nodes=graph.nodes, target=run.target)

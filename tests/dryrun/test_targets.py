@@ -1,0 +1,160 @@
+"""Several chips: one that fails does not cost the others; and workers that compile side by side."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.support import clean_environ, running, until
+
+from rocsolid.api import dryrunning
+from rocsolid.catalog.chips import chip
+from rocsolid.dryrun.compiling import Compiling, saved_stem
+from rocsolid.dryrun.request import Request
+from rocsolid.dryrun.workers import Task, compile_all
+from rocsolid.errors import CannotRunError, InputError, RocsolidError, TimedOutError
+from rocsolid.model.dryrun import DryRun, DryRunRecord, KernelConfig
+
+SOURCES = str(Path(__file__).parents[2] / "src")
+SLOW = """
+import time
+from pathlib import Path
+from rocsolid.catalog.chips import chip
+from rocsolid.dryrun.compiling import Compiling
+from rocsolid.dryrun.workers import Task, compile_all
+from rocsolid.model.dryrun import KernelConfig
+folder = Path(__file__).parent
+def slow(number):
+    (folder / f"begun-{number}").touch()
+    time.sleep(1000)
+tasks = [Task(name=f"{n}", config=KernelConfig(), compile_it=lambda n=n: slow(n)) for n in range(2)]
+compile_all(Compiling(chip=chip("gfx942"), journal=folder / "journal"), tasks, 2)
+"""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> str:
+    (tmp_path / "w.py").write_text("")
+    return f"{tmp_path / 'w.py'}:build"
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
+    """Every chip has a run, but for those that are named."""
+
+    def run_request(request: Request, _: object) -> DryRun:
+        if request.target in errors:
+            raise errors[request.target]
+        return DryRun(target=request.target, product="")
+
+    monkeypatch.setattr(dryrunning, "run_request", run_request)
+    monkeypatch.setattr(dryrunning, "pair_note", lambda: "")
+
+
+def dry(workload: str, *targets: str) -> DryRunRecord:
+    return dryrunning.dryrun(workload, targets, against="cuda", cache=Path(workload).parent / "cache")
+
+
+def test_what_one_chip_costs_is_kept_when_another_fails(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+    failing(monkeypatch, gfx942=TimedOutError("too slow"), sm_90=CannotRunError("no ptxas"))
+    record = dry(workload, "gfx942", "gfx950")
+
+    assert [run.target for run in record.runs] == ["gfx950"]
+    assert record.against is None
+    assert [(f.target, f.error, f.exit_code) for f in record.failed] == [
+        ("gfx942", "too slow", 124),
+        ("sm_90", "no ptxas", 3),
+    ]
+
+
+def test_when_all_fail_the_first_says_why(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+    failing(monkeypatch, gfx942=CannotRunError("first"), gfx950=CannotRunError("second"))
+
+    with pytest.raises(CannotRunError, match="first"):
+        dry(workload, "gfx942", "gfx950")
+
+
+def test_a_workload_that_is_wrong_is_not_asked_for_every_chip(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+    failing(monkeypatch, gfx950=InputError("no such function"))
+
+    with pytest.raises(InputError, match="no such function"):
+        dry(workload, "gfx942", "gfx950")
+
+
+def test_the_command_shows_what_there_is_and_ends_with_what_failed(
+    monkeypatch: pytest.MonkeyPatch, workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rocsolid.cli.app import run
+
+    failing(monkeypatch, gfx942=TimedOutError("too slow"))
+    given = ["dryrun", workload, "--target", "gfx942", "--target", "gfx950", "--cache", str(Path(workload).parent)]
+
+    assert run(given) == 124
+    said = capsys.readouterr()
+    assert "gfx950" in said.out
+    assert "nothing for gfx942: too slow" in said.out
+    assert said.err == "rocsolid: error: too slow\n"
+
+
+def test_names_too_long_for_a_file_stay_apart() -> None:
+    long = [saved_stem(f"graph 0 {'triton_poi_fused_add' * 20} XBLOCK={size} warps=4") for size in (128, 256)]
+
+    assert saved_stem("graph 0 k XBLOCK=2 warps=8") == "graph.0.k.XBLOCK=2.warps=8"
+    assert len(set(long)) == 2
+    assert all(
+        len(stem) == 180 and stem.endswith(f"XBLOCK={size}.warps=4")
+        for stem, size in zip(long, (128, 256), strict=True)
+    )
+
+
+def task(name: str, act: object) -> Task:
+    return Task(name=name, config=KernelConfig(warps=4), compile_it=act)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_compiler_that_ends_its_process_costs_one_task(tmp_path: Path, workers: int) -> None:
+    def fails() -> None:
+        msg = "error: not here"
+        raise RuntimeError(msg)
+
+    def ends() -> None:
+        os.write(2, b"LLVM ERROR: cannot select\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    tasks = [task("a", fails), task("b", ends), task("c", fails), task("d", lambda: os._exit(7)), task("e", fails)]
+    done = compile_all(Compiling(chip=chip("gfx942"), journal=tmp_path / "journal"), tasks, workers)
+
+    assert [d.config.error for d in done] == [
+        "RuntimeError: error: not here",
+        "the compiler ended its process: SIGKILL; LLVM ERROR: cannot select",
+        "RuntimeError: error: not here",
+        "the compiler ended its process: exit code 7",
+        "RuntimeError: error: not here",
+    ]
+    assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "slow.py")], env=clean_environ(PYTHONPATH=SOURCES))
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    assert len(running(str(tmp_path))) == 3
+    parent.kill()
+    parent.wait()
+
+    until(lambda: not running(str(tmp_path)))
+
+
+def test_two_workers_share_the_work(tmp_path: Path) -> None:
+    def slow() -> None:
+        time.sleep(0.5)
+        msg = f"error: {os.getpid()}"
+        raise RuntimeError(msg)
+
+    shared = Compiling(chip=chip("gfx942"), journal=tmp_path / "journal")
+    done = compile_all(shared, [task("a", slow), task("b", slow)], 2)
+
+    assert len({d.config.error for d in done}) == 2
+    assert compile_all(shared, []) == []
