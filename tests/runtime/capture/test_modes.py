@@ -105,6 +105,20 @@ def test_training_steps_replay(place: Any) -> None:
     assert g.report().graphs[0].checks == 2
 
 
+def test_gradients_may_be_cleared_between_forward_and_backward(place: Any) -> None:
+    model = place.module(torch.nn.Linear(4, 1))
+    g = place.capture(model, backward=True)
+    with torch.enable_grad():
+        model(place.randn(8, 4)).sum().backward()  # so that there are gradients already when it is captured
+        for _ in range(4):
+            x = place.randn(8, 4)
+            loss = g(x).sum()
+            model.zero_grad()
+            loss.backward()
+            assert torch.allclose(model.weight.grad, x.sum(0, keepdim=True), atol=1e-5)
+    assert g.report().replays == 3
+
+
 def test_a_backward_that_comes_too_late_is_told(place: Any) -> None:
     model = place.module(torch.nn.Linear(4, 4))
     g, x = place.capture(model, backward=True), place.randn(2, 4)

@@ -9,7 +9,7 @@ import functools
 import types
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from rocsolid.runtime.capture.tree import token
@@ -82,6 +82,10 @@ class Sight:
             prints[slot.path] = id(value) if known is None else known
         prints.update({f"the length of {path}": len(held) for path, held in self.containers})
         return prints
+
+    def without_gradients(self) -> "Sight":
+        """For a call whose backward is captured too: gradients are its results, and come and go between the calls."""
+        return replace(self, tensors=[slot for slot in self.tensors if not isinstance(slot.holder, _Gradient)])
 
     def shallow_copies(self) -> list[tuple[Any, Any]]:
         """The lists and dictionaries with copies of what they hold now."""

@@ -200,7 +200,7 @@ def make_training(
         graph=forward,
         buffers=buffers,
         outputs=outputs,
-        stamp=Stamp(sight, owner),
+        stamp=Stamp(sight.without_gradients(), owner),
         ordering=backend.ordering(),
     )
     leaves = outputs.tree.leaves
