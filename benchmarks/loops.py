@@ -29,12 +29,21 @@ class Generates(nn.Module):  # type: ignore[misc]
 
     def __init__(self, model: Any, new_tokens: int = 32) -> None:
         super().__init__()
+        self.model = model
+        self.step = OneToken(model, None)
+        self.new_tokens = new_tokens
+        self._begin_cache()
+
+    def _begin_cache(self) -> None:
         from transformers import StaticCache
 
-        self.model = model
-        self.cache = StaticCache(config=model.config, max_cache_len=_ROOM)
-        self.step = OneToken(model, self.cache)
-        self.new_tokens = new_tokens
+        self.cache = self.step.cache = StaticCache(config=self.model.config, max_cache_len=_ROOM)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Another device or type needs another cache."""
+        moved = super()._apply(*args, **kwargs)
+        self._begin_cache()
+        return moved
 
     def forward(self, prompt: Any) -> Any:
         """The prompt and what follows it."""
@@ -81,7 +90,8 @@ class Stream(nn.Module):  # type: ignore[misc]
 
     def forward(self, ids: Any, mask: Any) -> Any:
         """The first vectors of all answers."""
-        return torch.cat([self.step(ids[:, :n], mask[:, :n])[:, :1] for n in self.lengths], 1)
+        # Copied, because reduce-overhead overwrites an answer with the next.
+        return torch.cat([self.step(ids[:, :n], mask[:, :n])[:, :1].clone() for n in self.lengths], 1)
 
 
 class Trains(nn.Module):  # type: ignore[misc]

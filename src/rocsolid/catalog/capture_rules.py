@@ -229,7 +229,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     ),
     # Captures and graphs.
     _rule(
-        "begin-twice", "hipStreamBeginCapture", "on a stream that captures already", hip="kept401",
+        "begin-twice", "hipStreamBeginCapture", "on a stream that captures already", hip="kept401", cuda="kept401",
         torch=("torch.cuda.graph",), cure="capture the inner function as part of the outer one",
     ),
     _rule(
