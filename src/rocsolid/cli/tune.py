@@ -30,8 +30,8 @@ from rocsolid.errors import InputError, UnknownNameError, UsageError
 if TYPE_CHECKING:
     from rocsolid.model.plan import Plan
     from rocsolid.model.study import TrialRecord
+    from rocsolid.tune.effort import Progress
     from rocsolid.tune.isolate.trial import Limits
-    from rocsolid.tune.study import Progress
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BAR = 20  # characters
@@ -58,12 +58,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold", action="store_true", help="empty the device's caches before every call")
     parser.add_argument(
         "--study",
-        type=Path,
-        default=Path(".rocsolid/tune.db"),
-        metavar="FILE",
-        help="where it is kept, and found again by the same command (default: .rocsolid/tune.db)",
+        default=".rocsolid/tune.db",
+        metavar="FILE|URL",
+        help="where it is kept, and found again by the same command: a file, or postgresql://… (default: .rocsolid/tune.db)",
     )
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run of this study found")
+    parser.add_argument(
+        "--engine",
+        default="",
+        metavar="WHERE",
+        help="local: one trial on each visible GPU; ray or ray://HOST:PORT: a cluster",
+    )
+    parser.add_argument(
+        "--slots", type=int, default=0, metavar="N", help="how many trials at once (default: as many as GPUs)"
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="processes of one trial, started as torchrun does"
+    )
     parser.add_argument(
         "--plan",
         type=Path,
@@ -105,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     """Tune, write the plan, show the study."""
     from rocsolid.api.tuning import tune
     from rocsolid.cli.records import render_study
-    from rocsolid.tune.study import Effort
+    from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):
         writable(file)  # said before ten minutes are spent, not after
@@ -135,6 +146,9 @@ def run(args: argparse.Namespace) -> int:
             cold=args.cold,
             file=args.study,
             fresh=args.fresh,
+            engine=args.engine,
+            slots=args.slots,
+            ranks=args.ranks,
             progress=heard,
         )
     _save(study.best, args.plan)
@@ -202,7 +216,7 @@ def size(text: str) -> int:
 def progress(budget_s: float = 0.0, when_interrupted: str = "") -> "Iterator[Progress]":
     """A bar over the budget with the best so far, rewritten in place on a terminal; elsewhere a line for each trial."""
     from rocsolid.cli.progress import progress as shown
-    from rocsolid.tune.study import Progress
+    from rocsolid.tune.effort import Progress
 
     on_terminal = sys.stderr.isatty()
     clear = "\r\033[K" if on_terminal else ""

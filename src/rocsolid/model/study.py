@@ -10,6 +10,7 @@ from rocsolid.model.timing import Comparison, Timing, Verdict
 STUDY_SCHEMA = "rocsolid/study/1"
 DUEL_SCHEMA = "rocsolid/ab/1"
 MEASURED = "measured"
+RUNNING = "running"  # somebody tries it now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class TrialRecord:
     phase: str = ""
     samples_ms: tuple[float, ...] = ()
     timing: Timing | None = None
+    again: Timing | None = (
+        None  # what a second process came to, where the first looked too good; the slower one is `timing`
+    )
     setup_s: float = 0.0
     peak_bytes: int = 0  # device memory
     host_bytes: int = 0  # of all its processes

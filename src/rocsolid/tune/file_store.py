@@ -1,4 +1,4 @@
-"""Studies on disk: SQLite, one row a trial, written as soon as it ends. A kill loses the running trial and nothing else.
+"""Studies in a file: SQLite, one row a trial, written as soon as it ends. A kill loses the running trial and nothing else.
 
 Each tuner holds a lock on a file of its own beside the study for as long as it lives, and signs its trials with that file's name.
 The kernel lets go of the lock when the tuner dies, however it dies. A number of a process would not do: in the next container it
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS trials (study INTEGER NOT NULL REFERENCES studies(id)
 _VERSION: Final = 0x7263_7431  # in the file's header: ours, first version
 
 
-class Store:
+class FileStore:
     """The trials of one study; several processes may work on it, and no variant is tried twice."""
 
     def __init__(self, file: Path, key: str, workload: str) -> None:
@@ -79,6 +79,12 @@ class Store:
         )
         return [decode(TrialRecord, json.loads(text), str(self.file)) for (text,) in rows]
 
+    def running(self) -> list[str]:
+        """Variants that somebody tries now."""
+        self._forget_the_dead()
+        rows = self._db.execute("SELECT name FROM trials WHERE study = ? AND record IS NULL", (self._study,))
+        return [name for (name,) in rows]
+
     def claim(self, name: str) -> int | None:
         """The number of a new trial; None when somebody has this variant already."""
         self._forget_the_dead()
@@ -93,15 +99,21 @@ class Store:
             return int(number) if made.rowcount else None
 
     def keep(self, record: TrialRecord) -> None:
-        """A trial has ended."""
+        """A trial has ended; nothing is kept of one that somebody else has taken over meanwhile."""
         self._db.execute(
-            "UPDATE trials SET record = ? WHERE study = ? AND number = ?",
-            (json.dumps(encode(record)), self._study, record.number),
+            "UPDATE trials SET record = ? WHERE study = ? AND number = ? AND owner = ? AND record IS NULL",
+            (json.dumps(encode(record)), self._study, record.number, self._me),
         )
 
     def give_up(self, number: int) -> None:
-        """A trial was called off: it may be tried again."""
-        self._db.execute("DELETE FROM trials WHERE study = ? AND number = ? AND record IS NULL", (self._study, number))
+        """A trial of ours was called off: it may be tried again."""
+        self._free(number, self._me)
+
+    def _free(self, number: int, owner: str) -> None:
+        self._db.execute(
+            "DELETE FROM trials WHERE study = ? AND number = ? AND owner = ? AND record IS NULL",
+            (self._study, number, owner),
+        )
 
     def forget(self) -> None:
         """Begin anew."""
@@ -114,7 +126,7 @@ class Store:
         ).fetchall()
         for number, owner in running:
             if owner != self._me and not _held(self._sign_of(owner)):
-                self.give_up(number)
+                self._free(number, owner)
                 self._sign_of(owner).unlink(missing_ok=True)
 
     def _sign_of(self, owner: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rocsolid.errors import MissingExtraError, UnknownNameError
 from rocsolid.model.setting import Value
-from rocsolid.model.study import TrialRecord
+from rocsolid.model.study import RUNNING, TrialRecord
 from rocsolid.tune.space import FORM, GRAPH, Knob, Space, name_of
 
 Next = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]
@@ -113,7 +113,7 @@ def _tpe(space: Space, seed: int) -> Next:
 
     def following(done: Sequence[TrialRecord]) -> dict[str, Value] | None:
         for trial in done:
-            if trial.name not in told:
+            if trial.name not in told and trial.kind != RUNNING:
                 tell(trial)
         fresh = _first_new(forms(space), done)
         if fresh is not None:

@@ -45,6 +45,7 @@ def measure(
     grad: bool = False,
     cold: bool = False,
     stay: bool = False,
+    ranks: int = 1,
 ) -> dict[str, Any]:
     """One variant from its file to its samples; with `stay` it answers requests for more of them until it is closed."""
     reporter.phase("build")
