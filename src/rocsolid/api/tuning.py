@@ -212,7 +212,7 @@ def _narrowing(
     )
 
 
-def _job(
+def _job(  # noqa: PLR0913 - all that a question consists of
     workload: str,
     start: Plan,
     env: Environment,

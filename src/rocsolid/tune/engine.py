@@ -54,7 +54,7 @@ class Local:
         self.slots = len(slots)
         self._all, self._free = tuple(slots), list(slots)
         self._running: dict[int, tuple[Trial, Slot, threading.Thread]] = {}
-        self._ended: queue.SimpleQueue[tuple[int, Ending | Exception]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[int, Ending | BaseException]] = queue.SimpleQueue()
 
     def start(self, number: int, errand: Errand, folder: Path, told: Told) -> None:
         """Begin a trial in a free slot."""
@@ -67,7 +67,7 @@ class Local:
     def _watch(self, number: int, trial: Trial) -> None:
         try:
             self._ended.put((number, trial.wait()))
-        except Exception as broken:  # noqa: BLE001 - told in the thread that asks
+        except BaseException as broken:  # noqa: BLE001 - told in the thread that asks
             self._ended.put((number, broken))
 
     def ended(self, patience_s: float) -> list[tuple[int, Ending | None]]:
@@ -77,7 +77,7 @@ class Local:
             _, slot, watch = self._running.pop(number)
             watch.join()
             self._free.append(slot)
-            if isinstance(ending, Exception):
+            if isinstance(ending, BaseException):
                 raise ending
             return [(number, ending)]
         return []

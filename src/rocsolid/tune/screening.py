@@ -47,8 +47,8 @@ class Screening:
                     started, over = self._begin(progress)
                     if not started:
                         break
-                if not self._running and not over:
-                    time.sleep(_LOOK_AGAIN_S)
+                if not self._running:
+                    time.sleep(0 if over else _LOOK_AGAIN_S)
                     continue
                 for number, ending in self._engine.ended(_LOOK_AGAIN_S):
                     self._end(number, ending, progress)
