@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -58,17 +60,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24, metavar="N", help="of each comparison")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a record")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    if args.out:
+        args.out = args.out.resolve()
+    with tempfile.TemporaryDirectory() as folder, _inside(folder):
         cost = _cost(args.starts, Path(folder))
         print(json.dumps(cost), flush=True)
         equal = [_duel("form=eager", args.rounds) for _ in range(args.equal)]
         planted = [_duel(f"form=eager,process.{WISH}=short", args.rounds) for _ in range(args.planted)]
     record = {**_about(args), "trial": cost, "equal": _summed(equal), "planted": _summed(planted)}
     if args.out:
-        args.out = Path(sys.path[0]).parent / args.out
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({name: record[name]["verdicts"] for name in ("equal", "planted")}))
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Studies are kept below the current folder, and these are nobody's."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _duel(side: str, rounds: int) -> dict[str, Any]:
