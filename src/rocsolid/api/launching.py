@@ -7,6 +7,7 @@ from rocsolid.api.safety import chosen_plan, guarding
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
+from rocsolid.runtime.launch.tunableop import with_results
 
 _RUN = "ROCSOLID_RUN_"
 
@@ -19,6 +20,7 @@ def start() -> Protection:
     }
     env = surroundings()
     plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
+    plan = with_results(plan, len(env.devices))
     guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
     protection = Protection(plan=plan, guard=guard, variables=tuple(set_variables(plan, os.environ)))
     guard.keep()

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.surroundings import surroundings
+from rocsolid.tune.commits import checked_out, variables_in
 from rocsolid.tune.duel import run_duel
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine, Local, slots_of
@@ -31,6 +32,7 @@ from rocsolid.tune.study import run_study
 from rocsolid.tune.trials import Job
 
 _FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
+_COMMIT: Final = "git:"
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -142,7 +144,8 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
 
     Args:
         workload: `file.py:function`.
-        a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`.
+        a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`;
+            after `git:REVISION` (and a comma, when something follows) it is tried with the files of that commit.
         b: likewise.
         profile: what values are put on top of.
         rounds: how often each side is timed, in four processes one after the other.
@@ -162,16 +165,20 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     _sane(rounds, least_gain)
     env = surroundings()
     sides = []
-    for key, text in (("a", a), ("b", b)):
-        start, said = _side(text, profile, env)
-        job, _ = _job(workload, start, env, said, DEFAULT_FILE, limits, grad=grad)
-        choices: Choices = {}
-        if start.tuned is not None:
-            choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
-        sides.append((text, replace(job, folder=job.folder / key), choices))
-    keep_out_of_git(DEFAULT_FILE.parent)
-    rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
-    return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+    with ExitStack() as trees:
+        for key, text in (("a", a), ("b", b)):
+            place, variables, values = _place(workload, text, trees)
+            start, said = _side(values, profile, env)
+            job, _ = _job(place, start, env, said, DEFAULT_FILE, limits, grad=grad)
+            choices: Choices = {}
+            if start.tuned is not None:
+                choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
+            sides.append((text, replace(job, folder=job.folder / key, variables=variables), choices))
+        keep_out_of_git(DEFAULT_FILE.parent)
+        rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
+        duel = run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+    name = WorkloadName.parse(workload)
+    return replace(duel, workload=f"{name.file.resolve()}:{name.function}")
 
 
 def keep_out_of_git(folder: Path) -> None:
@@ -241,8 +248,23 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     return job, key
 
 
+def _place(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, str], str]:
+    """Where a side's workload lies, what its processes need to find it, and what is left of the side's text."""
+    if not text.startswith(_COMMIT):
+        return workload, {}, text
+    revision, _, values = text.removeprefix(_COMMIT).partition(",")
+    name = WorkloadName.parse(workload)
+    if not name.file.is_file():
+        msg = f"the workload's file {name.file} does not exist"
+        raise InputError(msg)
+    there = trees.enter_context(checked_out(name.file, revision))
+    return f"{there}:{name.function}", variables_in(there, name.file), values
+
+
 def _side(text: str, profile: str, env: Environment) -> tuple[Plan, Narrowing]:
-    """A profile, the file of a plan, or values on top of the profile."""
+    """A profile, the file of a plan, or values on top of the profile; nothing is the profile itself."""
+    if not text:
+        return chosen_plan(profile, None, env), Narrowing()
     if text in {known.name for known in PROFILES}:
         return chosen_plan(text, None, env), Narrowing()
     if text.endswith(".toml"):

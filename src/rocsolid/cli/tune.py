@@ -7,6 +7,11 @@ Examples:
   rocsolid tune model.py:build --set inductor.shape_padding=false --no graph
   rocsolid tune model.py:build --deadline compile=120 --memory 64G
   rocsolid tune model.py:build --output html --out study.html
+  rocsolid tune model.py:build --engine local                a trial on each visible GPU
+  rocsolid tune model.py:build --engine ray://head:10001 --study postgresql://me@head/studies
+  rocsolid tune train.py:step --ranks 2                      two processes a trial, as torchrun starts them
+  rocsolid tune export --catalog --out evidence/NAME.json    the last study as evidence that the catalogue can cite
+  rocsolid tune dashboard                                    the studies in a browser, also while they run
 
 What is varied: `form` (compiled, regional, eager), `graph` (whether the whole call is captured), and settings by their id, as
 `rocsolid settings` lists them. Each variant must answer as eager does before it is timed. The best are raced in turns beside a
@@ -20,11 +25,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +46,12 @@ _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function, which returns (callable, args, kwargs)")
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="file.py:function, which returns (callable, args, kwargs); or `export`, or `dashboard`",
+    )
+    parser.add_argument("record", nargs="?", type=Path, help="of `export`: a saved study (default: the last one)")
     parser.add_argument("--profile", default="fast", help="where the search begins (default: fast)")
     parser.add_argument("--from-plan", metavar="FILE", help="begin with a saved plan in place of the profile")
     add_narrowing(parser)
@@ -82,6 +93,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the winner here (default: plan.toml)",
     )
+    parser.add_argument("--catalog", action="store_true", help="of `export`: an evidence record, not the plan")
+    parser.add_argument("--host", default="127.0.0.1", help="of `dashboard` (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="of `dashboard` (default: 8080)")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all trials")
     add_output(parser, ("text", "json", "html"))
 
@@ -114,6 +128,11 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, write the plan, show the study."""
+    if args.workload in ACTIONS:
+        return act(args)
+    if args.record is not None:
+        msg = f"one workload at a time: {args.record} is one too many"
+        raise UsageError(msg)
     from rocsolid.api.tuning import tune
     from rocsolid.cli.records import render_study
     from rocsolid.tune.effort import Effort
@@ -151,6 +170,8 @@ def run(args: argparse.Namespace) -> int:
             ranks=args.ranks,
             progress=heard,
         )
+    with suppress(OSError):  # a convenience for `export`; the trials themselves are kept already
+        last_study(args.study).write_text(study.json(), encoding="utf-8")
     _save(study.best, args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     sys.stderr.write(f"the plan is in {args.plan}\n")

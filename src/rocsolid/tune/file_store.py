@@ -10,7 +10,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -141,6 +141,23 @@ class FileStore:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+
+def all_in_file(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
+    """Key and workload of every study with each of its trials that has ended, or with None; the file is only read."""
+    if not file.is_file():
+        msg = f"cannot read {file}: there is no such file"
+        raise InputError(msg)
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as db:
+            rows = db.execute(
+                "SELECT key, workload, record FROM studies LEFT JOIN trials ON study = id ORDER BY id, number"
+            ).fetchall()
+    except sqlite3.Error as broken:
+        msg = f"{file} holds no study of rocsolid's: {broken}"
+        raise InputError(msg) from broken
+    for key, workload, text in rows:
+        yield key, workload, decode(TrialRecord, json.loads(text), str(file)) if text else None
 
 
 def _held(sign: Path) -> bool:

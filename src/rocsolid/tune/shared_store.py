@@ -7,6 +7,7 @@ free again, and what it still wants to keep of them is refused: they are signed 
 import json
 import secrets
 import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError, first_line
@@ -30,11 +31,7 @@ class SharedStore:
     """The trials of one study on a server."""
 
     def __init__(self, url: str, key: str, workload: str, *, beat_s: float = _BEAT_S, dead_s: float = _DEAD_S) -> None:
-        try:
-            import psycopg
-        except ImportError as missing:
-            feature = "a study that is kept in PostgreSQL"
-            raise MissingExtraError(feature, "postgres") from missing
+        psycopg = _driver()
         self._me, self._beat_s, self._dead_s = secrets.token_hex(8), beat_s, dead_s
         self._broken = psycopg.Error
         try:
@@ -135,6 +132,30 @@ class SharedStore:
                 self._sign_of_life()
             except self._broken:  # whoever works on the study will notice too, and say so
                 return
+
+
+def all_on_server(url: str) -> Iterator[tuple[str, str, TrialRecord | None]]:
+    """Key and workload of every study with each of its trials that has ended, or with None."""
+    psycopg = _driver()
+    try:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S) as db:
+            rows = db.execute(
+                "SELECT key, workload, record FROM rocsolid_studies LEFT JOIN rocsolid_trials ON study = id ORDER BY id, number"
+            ).fetchall()
+    except psycopg.Error as refused:
+        msg = f"cannot read the studies in {_without_password(url)}: {first_line(refused)}"
+        raise InputError(msg) from refused
+    for key, workload, text in rows:
+        yield key, workload, decode(TrialRecord, json.loads(text), "the study") if text else None
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError as missing:
+        feature = "a study that is kept in PostgreSQL"
+        raise MissingExtraError(feature, "postgres") from missing
+    return psycopg
 
 
 def _gone(error: Exception) -> CannotRunError:

@@ -1,11 +1,12 @@
 """Where a study is kept: in a file beside the workload, or in a PostgreSQL that many machines share."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.file_store import FileStore
-from rocsolid.tune.shared_store import SharedStore
+from rocsolid.tune.file_store import FileStore, all_in_file
+from rocsolid.tune.shared_store import SharedStore, all_on_server
 
 _SHARED: Final = ("postgresql://", "postgres://")
 
@@ -40,6 +41,25 @@ class Store(Protocol):
     def close(self) -> None:
         """Give it back."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """One of the studies that are kept at a place."""
+
+    key: str
+    workload: str
+    trials: tuple[TrialRecord, ...]  # that have ended, in order
+
+
+def kept_in(where: str | Path) -> list[Kept]:
+    """All studies that are kept there; raises InputError for a place that holds none of ours."""
+    rows = all_on_server(str(where)) if shared(where) else all_in_file(Path(where))
+    found: dict[str, tuple[str, list[TrialRecord]]] = {}
+    for key, workload, record in rows:
+        _, trials = found.setdefault(key, (workload, []))
+        trials += [record] if record else []
+    return [Kept(key=key, workload=name, trials=tuple(trials)) for key, (name, trials) in found.items()]
 
 
 def shared(where: str | Path) -> bool:

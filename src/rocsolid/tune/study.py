@@ -18,6 +18,7 @@ from rocsolid.tune.finals import finalist, finalists_of, judge
 from rocsolid.tune.screening import Screening
 from rocsolid.tune.space import FORM, GRAPH, Space, name_of
 from rocsolid.tune.trials import Job
+from rocsolid.tune.tunableop import results_of
 
 
 def run_study(job: Job, screening: Screening, engine: Engine, search: str, effort: Effort, progress: Progress) -> Study:
@@ -105,5 +106,6 @@ def _plan(job: Job, winner: TrialRecord, table: Sequence[Finalist], verdict: Ver
         arch=winner.where["arch"],
         python=winner.where["python"],
         date=today,
+        tunableop=results_of(job.folder, plan),
     )
     return replace(plan, decisions=decisions, torch=winner.where["torch"], tuned=tuned)

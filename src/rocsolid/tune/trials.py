@@ -13,6 +13,7 @@ from rocsolid.model.setting import Value
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.tune.isolate.trial import Errand, Limits, Trial
 from rocsolid.tune.space import FORM, GRAPH, Choices, Space, name_of, variables_of
+from rocsolid.tune.tunableop import with_own_file
 
 _MEASURE: Final = "rocsolid.tune.variant:measure"
 WHERE: Final = ("device", "arch", "torch", "python")
@@ -40,6 +41,7 @@ class Job:
         variables = {**variables, **self.variables}
         if _CACHES not in os.environ:  # caches of the study's own: set-up times tell what a first start costs
             variables[_CACHES] = str(self.folder / "cache")
+        variables = with_own_file(variables, self.folder, plan)
         params: Mapping[str, Any] = {
             "workload": self.workload,
             "plan": encode(plan),
