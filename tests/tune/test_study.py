@@ -82,6 +82,21 @@ def test_a_small_space_is_gone_through_whole(search: str) -> None:
     assert len(searched(search, cost)) == len(list(small_space().every())) == 17
 
 
+@pytest.mark.parametrize("second", ["memory", "setup"])
+def test_tpe_searches_with_two_objectives(second: str) -> None:
+    pytest.importorskip("optuna")
+    space = small_space()
+    following = search_of("tpe", space, second=second)
+    done: list[TrialRecord] = []
+    while (choices := following(done)) is not None:
+        dear = 9 if choices.get("inductor.freezing") else 1
+        done.append(a_trial(len(done) + 1, choices, cost(choices), setup_s=dear, peak_bytes=dear))
+
+    assert len(done) == 17  # both are minimised over the same space, and nothing is tried twice
+    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; there are memory, setup"):
+        search_of("tpe", space, second="colour")
+
+
 def test_values_are_tried_in_a_compiled_form_also_when_eager_is_faster() -> None:
     done = searched("one-at-a-time", lambda choices: 1.0 if choices.get("form") == "eager" else 2.0)
 

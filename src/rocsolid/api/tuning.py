@@ -71,7 +71,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
         without: settings not to vary.
         space: a TOML file with the same three: tables `set` and `vary`, and a list `no`.
         search: 'tpe' (needs Optuna), 'one-at-a-time' or 'exhaustive'; TPE where Optuna is installed.
-        effort: budget, trials, finalists, rounds, and what a plan may cost.
+        effort: budget, trials, finalists, rounds, what a plan may cost, and whether a second objective guides the search.
         limits: deadlines of the phases, memory and processes of a trial.
         grad: leave gradients on; they are off by default, as for inference.
         cold: empty the device's caches before every call.
@@ -98,7 +98,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     home = DEFAULT_FILE if shared(file) else Path(file)
     job, key = _job(workload, start, env, said, home, limits, grad=grad, cold=cold, ranks=ranks)
     method = search or ("tpe" if has_optuna() else "one-at-a-time")
-    following = search_of(method, job.space)
+    following = search_of(method, job.space, second=spending.second)
     keep_out_of_git(home.parent)
     with closing(open_store(file, key, workload)) as store, closing(_engine(engine, env, slots, ranks)) as runs:
         try:

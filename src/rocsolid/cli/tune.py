@@ -65,6 +65,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--least-gain", type=float, default=0.02, metavar="R", help="less is no gain (default: 0.02)")
     parser.add_argument("--max-device-memory", default="0", metavar="SIZE", help="choose nothing that takes more: 40G")
     parser.add_argument("--max-setup", default="0", metavar="TIME", help="choose nothing that takes longer to set up")
+    parser.add_argument(
+        "--second",
+        choices=("memory", "setup"),
+        default="",
+        help="search for what is good at this too; the report shows the trade",
+    )
     add_limits(parser)
     parser.add_argument("--cold", action="store_true", help="empty the device's caches before every call")
     parser.add_argument(
@@ -147,6 +153,7 @@ def run(args: argparse.Namespace) -> int:
         least_gain=args.least_gain,
         device_bytes=size(args.max_device_memory),
         setup_s=seconds(args.max_setup),
+        second=args.second,
     )
     resumes = "what was tried is kept; the same command goes on from there\n"
     with progress(effort.budget_s, when_interrupted=resumes) as heard:

@@ -122,6 +122,17 @@ class Study:
         """The trials without a time."""
         return tuple(trial for trial in self.trials if not trial.measured)
 
+    @property
+    def trade_offs(self) -> tuple[TrialRecord, ...]:
+        """The trials that no other is at least as good as in time, set-up and device memory together; fastest first."""
+        costs = {t.name: (t.timing.median_ms, t.setup_s, t.peak_bytes) for t in self.trials if t.timing}
+
+        def beaten(mine: tuple[float, ...]) -> bool:
+            return any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in costs.values())
+
+        front = [t for t in self.trials if t.name in costs and not beaten(costs[t.name])]
+        return tuple(sorted(front, key=lambda trial: costs[trial.name]))
+
     def json(self) -> str:
         """As a document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps

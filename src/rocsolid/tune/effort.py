@@ -27,3 +27,4 @@ class Effort:
     least_gain: float = 0.02
     device_bytes: int = 0  # variants that take more are not chosen; 0 is no limit
     setup_s: float = 0.0  # likewise
+    second: str = ""  # `memory` or `setup`: look for variants that are good at this too
