@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -57,10 +57,17 @@ PLAN: Final = "BENCHMARK_PLAN"  # variables that begin with our name are setting
 WISH: Final = (
     "TRITON_DEFAULT_FP_FUSION"  # a catalogued variable that eager does not read: it carries the planted settings
 )
-VARIED: Final = ("inductor.epilogue_fusion", "inductor.coordinate_descent_tuning", "inductor.freezing")
+# The forms that may win with a whole-call graph, and three settings, the one that compiles longest at the end.
+VARIED: Final[Mapping[str, Sequence[str]]] = {
+    "form": ("compiled", "eager"),
+    "inductor.freezing": (),
+    "inductor.epilogue_fusion": (),
+    "inductor.coordinate_descent_tuning": (),
+}
 _ON_DEVICE: Final = torch.cuda.is_available()
 _LATER_S: Final = 30.0  # what a model's races need at least
-_OF_THE_BUDGET: Final = 0.7  # is what a study gives to its trials
+_LIFE: Final = 8  # rounds of one process
+_FOR_TRIALS: Final = 0.36  # of the time
 
 
 def _tiny() -> Built:
@@ -135,7 +142,7 @@ class Tuning:
     def screen(self, trials: int, until: float) -> None:
         """Try variants until the time is over."""
         begun = time.monotonic()
-        effort = Effort(budget_s=max(20.0, until - begun) / _OF_THE_BUDGET, trials=trials)
+        effort = Effort(budget_s=max(20.0, until - begun), trials=trials)
         self._screening(effort).run(Progress(trial=partial(_told, self.name)))
         self.seconds["trials"] = time.monotonic() - begun
 
@@ -143,15 +150,15 @@ class Tuning:
         """What was tried."""
         return self._store.done()
 
-    def race(self, budget_s: float) -> Study:
+    def race(self, budget_s: float, lives: int) -> Study:
         """The finals, alone on the machine."""
         begun = time.monotonic()
-        effort = Effort(budget_s=budget_s, trials=1, finalists=3, rounds=16)  # more trials there will not be
+        effort = Effort(budget_s=budget_s, trials=1, finalists=3, rounds=_LIFE * lives)  # more trials there will not be
         study = run_study(self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress())
         self.seconds["race"] = time.monotonic() - begun
         return study
 
-    def against_optimize(self, study: Study, budget_s: float) -> dict[str, Any]:
+    def against_optimize(self, study: Study, budget_s: float, lives: int) -> dict[str, Any]:
         """The plan in the user's hands, beside the same call without it."""
         begun = time.monotonic()
         file = self._job.folder / f"{self.name}.toml"
@@ -161,7 +168,7 @@ class Tuning:
         cache = dict(self._job.errand({}).variables)
         without = replace(job, folder=job.folder / "without", variables=cache)
         with_it = replace(job, folder=job.folder / "with", variables={**cache, PLAN: str(file)})
-        rules = Rules(rounds=16, renew_every=8, drop=False, budget_s=budget_s)
+        rules = Rules(rounds=2 * _LIFE * lives, renew_every=2 * _LIFE, drop=False, budget_s=budget_s)
         duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, lambda _: None)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
         return {**_figures(duel.b_against_a), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
@@ -197,7 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(FIVE), help=f"of {', '.join(('tiny', *MODELS))}")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
-    parser.add_argument("--trials", type=int, default=6, help="variants of a model, at most")
+    parser.add_argument("--trials", type=int, default=5, help="variants of a model, at most")
+    parser.add_argument(
+        "--lives", type=int, default=1, help="fresh processes one after the other in each race; more is surer"
+    )
     parser.add_argument("--deadline", type=float, default=25.0, help="seconds that the planted hang is given")
     parser.add_argument("--out", type=Path, help="write the record here")
     args = parser.parse_args()
@@ -213,23 +223,24 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> dict[str, Any]:
-    knobs: dict[str, Sequence[str]] = {"form": (), "graph": (), **dict.fromkeys(VARIED, ())}
     lies = Narrowing(fixed={"form": "eager"}, vary={f"process.{WISH}": ("hang", "wrong")})
     limits = Limits(phases={**Limits().phases, "build": args.deadline})
-    screened_by = begun + max(45.0, 0.4 * (over - begun))
+    screened_by = begun + max(45.0, _FOR_TRIALS * (over - begun))
     all_screened, alone = threading.Barrier(len(args.models) + 1), threading.Lock()
     waiting = len(args.models)
 
     def one(name: str) -> dict[str, Any]:
         nonlocal waiting
-        with closing(Tuning(name, Narrowing(vary=knobs), folder)) as tuning:
+        with closing(Tuning(name, Narrowing(vary=VARIED), folder)) as tuning:
             try:
                 tuning.screen(args.trials, screened_by)
             finally:
                 all_screened.wait()
             with alone:
                 left = over - time.monotonic()
-                found = _raced(tuning, left / waiting) if left / waiting > _LATER_S else _left_out(tuning, left)
+                found = (
+                    _raced(tuning, left / waiting, args.lives) if left / waiting > _LATER_S else _left_out(tuning, left)
+                )
                 waiting -= 1
                 print(json.dumps(found), flush=True)
                 return found
@@ -249,13 +260,13 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
     return {**record, "missed": list(_missed(record))}
 
 
-def _raced(tuning: Tuning, share_s: float) -> dict[str, Any]:
+def _raced(tuning: Tuning, share_s: float, lives: int) -> dict[str, Any]:
     found: dict[str, Any] = {"model": tuning.name}
     try:
-        study = tuning.race(share_s / 3)
+        study = tuning.race(share_s / 3, lives)
         found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
         found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
-        found["against rs.optimize"] = tuning.against_optimize(study, share_s / 4)
+        found["against rs.optimize"] = tuning.against_optimize(study, share_s / 4, lives)
     except RocsolidError as failed:
         found["failed"] = str(failed)
     found["rejected"] = {t.name: f"{t.kind}: {t.reason}"[:200] for t in tuning.trials() if not t.measured}

@@ -11,7 +11,7 @@ from pathlib import Path
 OUT = Path("rocsolid-report")
 WORKLOAD = f"{Path(__file__).with_name('demo_workload.py')}:build"
 # A handful of values, so that the search is through before the budget is.
-VARIED = ("form", "inductor.freezing", "inductor.aggressive_fusion", "inductor.max_fusion_size=16")
+VARIED = ("form=compiled,eager", "inductor.freezing", "inductor.aggressive_fusion", "inductor.max_fusion_size=16")
 
 
 def main() -> None:

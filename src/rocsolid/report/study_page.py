@@ -41,7 +41,7 @@ def study_html(study: Study) -> str:
 
 def _subtitle(study: Study) -> str:
     where = study.where
-    return f"{where.get('device', '?')} · {where.get('arch', '?')} · torch {where.get('torch', '?')} · {len(study.trials)} trials in {study.spent_s:.0f} s"
+    return f"{where.get('device', '?')} · {where.get('arch', '?')} · torch {where.get('torch', '?')} · {len(study.trials)} trial{'s' * (len(study.trials) != 1)} in {study.spent_s:.0f} s"
 
 
 def _verdict(study: Study) -> str:
@@ -49,7 +49,7 @@ def _verdict(study: Study) -> str:
     return (
         f'<ul class="counts"><li><b class="{colour}">{study.verdict.name}</b><code>{escape(study.winner)}</code></li>'
         f"<li><b>{study.noise:.1%}</b>noise between equal processes</li>"
-        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.why)}. {escape(study.ended.capitalize())}.</p>"
+        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.why[:1].upper() + study.why[1:])}. {escape(study.ended.capitalize())}.</p>"
     )
 
 

@@ -29,7 +29,7 @@ def _head(study: Study, terminal: Terminal) -> Iterator[str]:
     yield terminal.paint(terminal.wrap(f"{study.winner}: {study.why}"), "bold")
     yield f"{study.workload} on {where}, torch {study.where.get('torch', '?')}, Python {study.where.get('python', '?')}"
     yield terminal.wrap(
-        f"{len(study.trials)} trials by {study.search} from profile {study.profile}, {study.spent_s:.0f} s; {study.ended}; "
+        f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)} by {study.search} from profile {study.profile}, {study.spent_s:.0f} s; {study.ended}; "
         f"noise between equal processes {study.noise:.1%}"
     )
 
