@@ -238,15 +238,17 @@ def test_tuners_share_a_server_and_what_a_killed_one_was_at_is_tried_again(postg
 
 
 def test_a_tuner_that_was_taken_for_dead_cannot_keep_what_is_no_longer_its_own(postgres: str) -> None:
-    late = SharedStore(postgres, "k", "w", beat_s=60, dead_s=0.3)
-    with closing(late), closing(SharedStore(postgres, "k", "w", beat_s=60, dead_s=0.3)) as other:
+    late = SharedStore(postgres, "k", "w", beat_s=60, dead_s=0.4)
+    with closing(late), closing(SharedStore(postgres, "k", "w", beat_s=0.1, dead_s=0.4)) as other:
         assert late.claim("start") == 1
         assert other.claim("start") is None
         time.sleep(0.5)
         assert other.running() == []
         assert other.claim("start") == 1
         late.keep(TrialRecord(number=1, name="start", choices={}, kind="measured", reason="late"))
+        assert other.done() == []
         late.give_up(1)
+        assert other.running() == ["start"]
         other.keep(TrialRecord(number=1, name="start", choices={}, kind="measured", reason="in time"))
         assert [trial.reason for trial in late.done()] == ["in time"]
         other.forget()
