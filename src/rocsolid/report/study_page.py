@@ -81,7 +81,7 @@ def _race_row(finalist: Finalist) -> list[str]:
     cells = [
         str(finalist.timing or ""),
         str(finalist.against_start or ""),
-        "" if calls is None else f"{calls} calls",
+        "" if calls is None else f"{calls} calls" if calls else "at once",
         f"{finalist.rounds} rounds, {finalist.processes} processes",
         finalist.out,
     ]

@@ -41,7 +41,7 @@ def _finalist(finalist: Finalist, study: Study, terminal: Terminal) -> str:
     said = [str(finalist.timing)]
     if finalist.against_start:
         said.append(f"{finalist.against_start} beside the start")
-    if finalist.break_even_calls is not None:
+    if finalist.break_even_calls:  # nought when its set-up is no longer than the start's
         said.append(f"its set-up pays after {finalist.break_even_calls} calls")
     said.append(f"{finalist.rounds} rounds, {finalist.processes} fresh process{'es' * (finalist.processes != 1)}")
     return terminal.wrap(f"{finalist.name}: {'; '.join(said)}", indent="    ", first=f"{mark} ")
