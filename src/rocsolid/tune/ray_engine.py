@@ -38,7 +38,8 @@ class OnRay:
         self._ours = not ray.is_initialized()
         if self._ours:
             try:
-                ray.init(address=address or None, log_to_driver=False, include_dashboard=False if not address else None)
+                own = {} if address or "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
+                ray.init(address=address or None, log_to_driver=False, **own)  # a cluster that runs takes no such wish
             except (ConnectionError, ValueError, RuntimeError) as refused:
                 msg = f"cannot reach the Ray cluster {address or 'of this machine'}: {first_line(refused)}"
                 raise CannotRunError(msg) from refused
