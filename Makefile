@@ -26,8 +26,7 @@ $(VENV)/.torch: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
-	$(BIN)/python -m pip install --quiet "tomli>=2; python_version < '3.11'"
+	$(BIN)/python -m pip install --quiet --editable ".[tune]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo

@@ -100,6 +100,28 @@ def test_a_page_of_many_trials_is_small_and_holds_no_markup_of_theirs() -> None:
     assert "&lt;script&gt;alert" in html
 
 
+def test_what_speed_costs_is_shown_where_it_costs_something() -> None:
+    fast, frugal, neither = (
+        replace(a_study().trials[n], setup_s=setup, peak_bytes=held << 20)
+        for n, setup, held in ((0, 30.0, 900), (1, 2.0, 100), (2, 30.0, 950))
+    )
+    study = replace(a_study(), trials=(neither, frugal, fast))
+
+    assert study.trade_offs == (fast, frugal)
+    assert "<h2>What speed costs</h2>" in study_html(study)
+    assert "What speed costs" not in study_html(replace(study, trials=(fast, neither)))
+
+
+def test_what_was_measured_again_is_said_in_its_row() -> None:
+    doubted = replace(
+        a_study().trials[1],
+        again=timing(0.5),
+        reason="a first process came to 500 µs, which a second one did not confirm",
+    )
+
+    assert "measured; a first process came to 500 µs" in study_html(replace(a_study(), trials=(doubted,)))
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
     from playwright.sync_api import sync_playwright

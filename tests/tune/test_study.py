@@ -20,10 +20,10 @@ from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import Timing, Verdict
+from rocsolid.tune.file_store import FileStore
 from rocsolid.tune.finals import finalists_of, judge
 from rocsolid.tune.search import search_of
 from rocsolid.tune.space import Narrowing, Space, name_of, space_of
-from rocsolid.tune.store import Store
 from rocsolid.tune.study import effects_of
 
 WORKLOAD = f"{Path(__file__).with_name('workloads.py')}:moody"
@@ -80,6 +80,21 @@ def test_a_small_space_is_gone_through_whole(search: str) -> None:
     if search == "tpe":
         pytest.importorskip("optuna")
     assert len(searched(search, cost)) == len(list(small_space().every())) == 17
+
+
+@pytest.mark.parametrize("second", ["memory", "setup"])
+def test_tpe_searches_with_two_objectives(second: str) -> None:
+    pytest.importorskip("optuna")
+    space = small_space()
+    following = search_of("tpe", space, second=second)
+    done: list[TrialRecord] = []
+    while (choices := following(done)) is not None:
+        dear = 9 if choices.get("inductor.freezing") else 1
+        done.append(a_trial(len(done) + 1, choices, cost(choices), setup_s=dear, peak_bytes=dear))
+
+    assert len(done) == 17  # both are minimised over the same space, and nothing is tried twice
+    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; there are memory, setup"):
+        search_of("tpe", space, second="colour")
 
 
 def test_values_are_tried_in_a_compiled_form_also_when_eager_is_faster() -> None:
@@ -191,7 +206,7 @@ def test_a_tie_goes_to_the_simpler_and_the_start_is_the_simplest() -> None:
 
 def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "tune.db"
-    store = Store(file, "key", "w.py:build")
+    store = FileStore(file, "key", "w.py:build")
     assert store.claim("start") == 1
     assert store.claim("start") is None
     store.keep(a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0)))
@@ -199,9 +214,9 @@ def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> No
     store.give_up(2)
     assert store.claim("a=1") == 2
 
-    with closing(Store(file, "another", "w.py:build")) as other:
+    with closing(FileStore(file, "another", "w.py:build")) as other:
         assert other.done() == []
-    with closing(Store(file, "key", "w.py:build")) as again:
+    with closing(FileStore(file, "key", "w.py:build")) as again:
         assert again.done() == [a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0))]
         assert again.claim("a=1") is None  # the first one lives
         store.close()
@@ -213,11 +228,11 @@ def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> No
 
 def test_a_trial_of_a_tuner_that_was_killed_is_free_again(tmp_path: Path) -> None:
     file = tmp_path / "tune.db"
-    code = f"from rocsolid.tune.store import Store\nfrom pathlib import Path\ns = Store(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
+    code = f"from rocsolid.tune.file_store import FileStore\nfrom pathlib import Path\ns = FileStore(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
     subprocess.run([sys.executable, "-c", f"{code}\nimport os; os._exit(0)"], env=clean_environ(), check=True)
 
     assert len(list(tmp_path.glob("*.alive"))) == 1
-    with closing(Store(file, "k", "w")) as store:
+    with closing(FileStore(file, "k", "w")) as store:
         assert store.claim("start") == 1
     assert not list(tmp_path.glob("*.alive"))
 
@@ -239,10 +254,10 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
         theirs.execute("CREATE TABLE precious (x)")
     theirs.close()
     with pytest.raises(InputError, match="no study of rocsolid's"):
-        Store(file, "k", "w")
+        FileStore(file, "k", "w")
     (tmp_path / "text.db").write_text("not a database at all" * 100)
     with pytest.raises(InputError, match="cannot keep the study in"):
-        Store(tmp_path / "text.db", "k", "w")
+        FileStore(tmp_path / "text.db", "k", "w")
 
 
 @pytest.mark.torch

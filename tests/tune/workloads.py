@@ -40,3 +40,25 @@ def moody() -> Any:
         return x * (1.5 if wish == "wrong" and calls > 4 else 1)
 
     return call, (torch.ones(8),), {}
+
+
+def two_ranks() -> Any:
+    """A sum over all ranks; does as the environment says on the last of them."""
+    import torch.distributed as dist
+
+    wish = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
+    dist.init_process_group("gloo")
+    last = dist.get_rank() == dist.get_world_size() - 1
+    calls = 0
+
+    def call(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if wish == "crash" and last and calls > 4:
+            os.abort()
+        total = x.clone()
+        dist.all_reduce(total)
+        time.sleep(0.001 if wish == "fast" else 0.004)
+        return total
+
+    return call, (torch.full((8,), float(dist.get_rank() + 1)),), {}

@@ -8,6 +8,7 @@ from rocsolid.probe.pretending import pretended
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
+from rocsolid.runtime.launch.tunableop import with_results
 from rocsolid.torchapi.standin import StandIn
 
 _RUN = "ROCSOLID_RUN_"
@@ -23,6 +24,7 @@ def start() -> Protection:
         StandIn(given).keep()
     env = surroundings()
     plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
+    plan = with_results(plan, len(env.devices))
     guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
     variables = tuple(set_variables(plan, os.environ))
     protection = Protection(plan=plan, guard=guard, variables=variables, pretended=env.pretended)

@@ -4,14 +4,14 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rocsolid.api.safety import chosen_plan
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.errors import CannotRunError, InputError, UsageError
+from rocsolid.errors import CannotRunError, InputError, UnknownNameError, UsageError
 from rocsolid.measure.knockout import Rules
 from rocsolid.model.codec import encode
 from rocsolid.model.environment import Environment
@@ -19,15 +19,20 @@ from rocsolid.model.plan import Plan
 from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.surroundings import surroundings
+from rocsolid.tune.commits import checked_out, variables_in
 from rocsolid.tune.duel import run_duel
+from rocsolid.tune.effort import Effort, Progress
+from rocsolid.tune.engine import Engine, Local, slots_of
 from rocsolid.tune.isolate.trial import Limits
+from rocsolid.tune.screening import Screening
 from rocsolid.tune.search import has_optuna, search_of
 from rocsolid.tune.space import FORM, GRAPH, Choices, Narrowing, read_narrowing, space_of
-from rocsolid.tune.store import Store
-from rocsolid.tune.study import Effort, Progress, run_study
+from rocsolid.tune.store import open_store, shared
+from rocsolid.tune.study import run_study
 from rocsolid.tune.trials import Job
 
 _FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
+_COMMIT: Final = "git:"
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -47,6 +52,9 @@ def tune(  # noqa: PLR0913 - all of them keywords
     cold: bool = False,
     file: str | Path = DEFAULT_FILE,
     fresh: bool = False,
+    engine: str = "",
+    slots: int = 0,
+    ranks: int = 1,
     progress: Progress | None = None,
 ) -> Study:
     """Find the settings that are really best for a workload; each is tried in a process of its own.
@@ -63,12 +71,15 @@ def tune(  # noqa: PLR0913 - all of them keywords
         without: settings not to vary.
         space: a TOML file with the same three: tables `set` and `vary`, and a list `no`.
         search: 'tpe' (needs Optuna), 'one-at-a-time' or 'exhaustive'; TPE where Optuna is installed.
-        effort: budget, trials, finalists, rounds, and what a plan may cost.
+        effort: budget, trials, finalists, rounds, what a plan may cost, and whether a second objective guides the search.
         limits: deadlines of the phases, memory and processes of a trial.
         grad: leave gradients on; they are off by default, as for inference.
         cold: empty the device's caches before every call.
-        file: where the study is kept; the same call again resumes it.
+        file: where the study is kept, or the address of a PostgreSQL that keeps it; the same call again resumes it.
         fresh: begin anew.
+        engine: nothing for one trial at a time, 'local' for one on each visible GPU, 'ray' or 'ray://…' for a cluster.
+        slots: how many trials at once, where that is not to be one for each GPU.
+        ranks: processes of one trial, started as torchrun starts them; all have the same plan.
         progress: hears of phases and trials.
 
     Example:
@@ -84,20 +95,37 @@ def tune(  # noqa: PLR0913 - all of them keywords
     env = surroundings()
     start = chosen_plan(profile, plan, env)
     said = _narrowing(settings, vary, without, space)
-    job, key = _job(workload, start, env, said, Path(file), limits, grad=grad, cold=cold)
+    home = DEFAULT_FILE if shared(file) else Path(file)
+    job, key = _job(workload, start, env, said, home, limits, grad=grad, cold=cold, ranks=ranks)
     method = search or ("tpe" if has_optuna() else "one-at-a-time")
-    following = search_of(method, job.space)
-    keep_out_of_git(Path(file).parent)
-    store = Store(Path(file), key, workload)
-    try:
-        if fresh:
-            store.forget()
-        return run_study(job, method, following, store, spending, progress or Progress())
-    except sqlite3.Error as broken:
-        msg = f"the study in {file} cannot be read or written any more: {broken}"
-        raise CannotRunError(msg) from broken
-    finally:
-        store.close()
+    following = search_of(method, job.space, second=spending.second)
+    keep_out_of_git(home.parent)
+    with closing(open_store(file, key, workload)) as store, closing(_engine(engine, env, slots, ranks)) as runs:
+        try:
+            if fresh:
+                store.forget()
+            screening = Screening(job, following, store, runs, spending)
+            return run_study(job, screening, runs, method, spending, progress or Progress())
+        except sqlite3.Error as broken:
+            msg = f"the study in {file} cannot be read or written any more: {broken}"
+            raise CannotRunError(msg) from broken
+
+
+def _engine(name: str, env: Environment, slots: int, ranks: int) -> Engine:
+    """Where the trials run, by its name."""
+    if ranks < 1 or slots < 0:
+        msg = f"{ranks} ranks and {slots} slots are no numbers to work with; give at least 1 of each"
+        raise UsageError(msg)
+    kind, address, _ = name.partition("://")
+    if kind == "ray":
+        from rocsolid.tune.ray_engine import OnRay
+
+        return OnRay(name if address else "", ranks=ranks, wanted=slots)
+    if name == "local" or (slots and not name):
+        return Local(slots_of(env.platform, len(env.devices), ranks, slots))
+    if name:
+        raise UnknownNameError(kind="engine", name=name, known=["local", "ray", "ray://HOST:PORT"])
+    return Local()
 
 
 def ab(  # noqa: PLR0913 - all but three of them keywords
@@ -116,7 +144,8 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
 
     Args:
         workload: `file.py:function`.
-        a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`.
+        a: a profile, the file of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`;
+            after `git:REVISION` (and a comma, when something follows) it is tried with the files of that commit.
         b: likewise.
         profile: what values are put on top of.
         rounds: how often each side is timed, in four processes one after the other.
@@ -136,16 +165,20 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     _sane(rounds, least_gain)
     env = surroundings()
     sides = []
-    for key, text in (("a", a), ("b", b)):
-        start, said = _side(text, profile, env)
-        job, _ = _job(workload, start, env, said, DEFAULT_FILE, limits, grad=grad)
-        choices: Choices = {}
-        if start.tuned is not None:
-            choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
-        sides.append((text, replace(job, folder=job.folder / key), choices))
-    keep_out_of_git(DEFAULT_FILE.parent)
-    rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
-    return run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+    with ExitStack() as trees:
+        for key, text in (("a", a), ("b", b)):
+            place, variables, values = _place(workload, text, trees)
+            start, said = _side(values, profile, env)
+            job, _ = _job(place, start, env, said, DEFAULT_FILE, limits, grad=grad)
+            choices: Choices = {}
+            if start.tuned is not None:
+                choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
+            sides.append((text, replace(job, folder=job.folder / key, variables=variables), choices))
+        keep_out_of_git(DEFAULT_FILE.parent)
+        rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
+        duel = run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
+    name = WorkloadName.parse(workload)
+    return replace(duel, workload=f"{name.file.resolve()}:{name.function}")
 
 
 def keep_out_of_git(folder: Path) -> None:
@@ -186,7 +219,7 @@ def _narrowing(
     )
 
 
-def _job(
+def _job(  # noqa: PLR0913 - all that a question consists of
     workload: str,
     start: Plan,
     env: Environment,
@@ -196,6 +229,7 @@ def _job(
     *,
     grad: bool = False,
     cold: bool = False,
+    ranks: int = 1,
 ) -> tuple[Job, str]:
     """What the trials have in common, and the key by which a study is found again: the same question about the same code."""
     name = WorkloadName.parse(workload)
@@ -207,13 +241,30 @@ def _job(
     asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
     asked += [encode(space.start), [device.arch for device in env.devices]]
     asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
+    asked += [ranks] if ranks > 1 else []
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     folder = (file.parent / "tune" / key[:12]).resolve()
-    return Job(workload=where, space=space, folder=folder, limits=limits or Limits(), grad=grad, cold=cold), key
+    job = Job(workload=where, space=space, folder=folder, limits=limits or Limits(), grad=grad, cold=cold, ranks=ranks)
+    return job, key
+
+
+def _place(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, str], str]:
+    """Where a side's workload lies, what its processes need to find it, and what is left of the side's text."""
+    if not text.startswith(_COMMIT):
+        return workload, {}, text
+    revision, _, values = text.removeprefix(_COMMIT).partition(",")
+    name = WorkloadName.parse(workload)
+    if not name.file.is_file():
+        msg = f"the workload's file {name.file} does not exist"
+        raise InputError(msg)
+    there = trees.enter_context(checked_out(name.file, revision))
+    return f"{there}:{name.function}", variables_in(there, name.file), values
 
 
 def _side(text: str, profile: str, env: Environment) -> tuple[Plan, Narrowing]:
-    """A profile, the file of a plan, or values on top of the profile."""
+    """A profile, the file of a plan, or values on top of the profile; nothing is the profile itself."""
+    if not text:
+        return chosen_plan(profile, None, env), Narrowing()
     if text in {known.name for known in PROFILES}:
         return chosen_plan(text, None, env), Narrowing()
     if text.endswith(".toml"):

@@ -1,10 +1,12 @@
-"""Compare two profiles, plans or settings on one workload, in fresh processes that take turns.
+"""Compare two profiles, plans, settings or commits on one workload, in fresh processes that take turns.
 
 Examples:
   rocsolid ab model.py:build --a safe --b fast
   rocsolid ab model.py:build --a fast --b plan.toml
   rocsolid ab model.py:build --a form=eager --b inductor.freezing=true,form=compiled
   rocsolid ab model.py:build --a fast --b plan.toml --require faster      exit code 1 unless it is
+  rocsolid ab model.py:build --a git:main --b git:HEAD                    two commits, each in a work tree of its own
+  rocsolid ab model.py:build --a git:HEAD,form=eager --b form=eager       a commit beside the files as they are
 
 The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too restless to tell. Both must answer as eager does.
 
@@ -21,7 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function, which returns (callable, args, kwargs)")
     for side in ("a", "b"):
         parser.add_argument(
-            f"--{side}", required=True, metavar="SIDE", help="a profile, a plan.toml, or id=value,id=value"
+            f"--{side}",
+            required=True,
+            metavar="SIDE",
+            help="a profile, a plan.toml, or id=value,id=value; after git:REVISION with the files of that commit",
         )
     parser.add_argument("--profile", default="fast", help="what values are put on top of (default: fast)")
     parser.add_argument(

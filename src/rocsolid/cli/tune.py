@@ -7,6 +7,11 @@ Examples:
   rocsolid tune model.py:build --set inductor.shape_padding=false --no graph
   rocsolid tune model.py:build --deadline compile=120 --memory 64G
   rocsolid tune model.py:build --output html --out study.html
+  rocsolid tune model.py:build --engine local                a trial on each visible GPU
+  rocsolid tune model.py:build --engine ray://head:10001 --study postgresql://me@head/studies
+  rocsolid tune train.py:step --ranks 2                      two processes a trial, as torchrun starts them
+  rocsolid tune export --catalog --out evidence/NAME.json    the last study as evidence that the catalogue can cite
+  rocsolid tune dashboard                                    the studies in a browser, also while they run
 
 What is varied: `form` (compiled, regional, eager), `graph` (whether the whole call is captured), and settings by their id, as
 `rocsolid settings` lists them. Each variant must answer as eager does before it is timed. The best are raced in turns beside a
@@ -20,18 +25,19 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from rocsolid.model.plan import Plan
     from rocsolid.model.study import TrialRecord
+    from rocsolid.tune.effort import Progress
     from rocsolid.tune.isolate.trial import Limits
-    from rocsolid.tune.study import Progress
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BAR = 20  # characters
@@ -40,7 +46,12 @@ _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function, which returns (callable, args, kwargs)")
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="file.py:function, which returns (callable, args, kwargs); or `export`, or `dashboard`",
+    )
+    parser.add_argument("record", nargs="?", type=Path, help="of `export`: a saved study (default: the last one)")
     parser.add_argument("--profile", default="fast", help="where the search begins (default: fast)")
     parser.add_argument("--from-plan", metavar="FILE", help="begin with a saved plan in place of the profile")
     add_narrowing(parser)
@@ -54,16 +65,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--least-gain", type=float, default=0.02, metavar="R", help="less is no gain (default: 0.02)")
     parser.add_argument("--max-device-memory", default="0", metavar="SIZE", help="choose nothing that takes more: 40G")
     parser.add_argument("--max-setup", default="0", metavar="TIME", help="choose nothing that takes longer to set up")
+    parser.add_argument(
+        "--second",
+        choices=("memory", "setup"),
+        default="",
+        help="search for what is good at this too; the report shows the trade",
+    )
     add_limits(parser)
     parser.add_argument("--cold", action="store_true", help="empty the device's caches before every call")
     parser.add_argument(
         "--study",
-        type=Path,
-        default=Path(".rocsolid/tune.db"),
-        metavar="FILE",
-        help="where it is kept, and found again by the same command (default: .rocsolid/tune.db)",
+        default=".rocsolid/tune.db",
+        metavar="FILE|URL",
+        help="where it is kept, and found again by the same command: a file, or postgresql://… (default: .rocsolid/tune.db)",
     )
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run of this study found")
+    parser.add_argument(
+        "--engine",
+        default="",
+        metavar="WHERE",
+        help="local: one trial on each visible GPU; ray or ray://HOST:PORT: a cluster",
+    )
+    parser.add_argument(
+        "--slots", type=int, default=0, metavar="N", help="how many trials at once (default: as many as GPUs)"
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="processes of one trial, started as torchrun does"
+    )
     parser.add_argument(
         "--plan",
         type=Path,
@@ -71,6 +99,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the winner here (default: plan.toml)",
     )
+    parser.add_argument("--catalog", action="store_true", help="of `export`: an evidence record, not the plan")
+    parser.add_argument("--host", default="127.0.0.1", help="of `dashboard` (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="of `dashboard` (default: 8080)")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all trials")
     add_output(parser, ("text", "json", "html"))
 
@@ -103,9 +134,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, write the plan, show the study."""
+    if args.workload in ACTIONS:
+        return act(args)
+    if args.record is not None:
+        msg = f"one workload at a time: {args.record} is one too many"
+        raise UsageError(msg)
     from rocsolid.api.tuning import tune
     from rocsolid.cli.records import render_study
-    from rocsolid.tune.study import Effort
+    from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):
         writable(file)  # said before ten minutes are spent, not after
@@ -117,6 +153,7 @@ def run(args: argparse.Namespace) -> int:
         least_gain=args.least_gain,
         device_bytes=size(args.max_device_memory),
         setup_s=seconds(args.max_setup),
+        second=args.second,
     )
     resumes = "what was tried is kept; the same command goes on from there\n"
     with progress(effort.budget_s, when_interrupted=resumes) as heard:
@@ -135,8 +172,13 @@ def run(args: argparse.Namespace) -> int:
             cold=args.cold,
             file=args.study,
             fresh=args.fresh,
+            engine=args.engine,
+            slots=args.slots,
+            ranks=args.ranks,
             progress=heard,
         )
+    with suppress(OSError):  # a convenience for `export`; the trials themselves are kept already
+        last_study(args.study).write_text(study.json(), encoding="utf-8")
     _save(study.best, args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     sys.stderr.write(f"the plan is in {args.plan}\n")
@@ -202,7 +244,7 @@ def size(text: str) -> int:
 def progress(budget_s: float = 0.0, when_interrupted: str = "") -> "Iterator[Progress]":
     """A bar over the budget with the best so far, rewritten in place on a terminal; elsewhere a line for each trial."""
     from rocsolid.cli.progress import progress as shown
-    from rocsolid.tune.study import Progress
+    from rocsolid.tune.effort import Progress
 
     on_terminal = sys.stderr.isatty()
     clear = "\r\033[K" if on_terminal else ""

@@ -52,6 +52,7 @@ class Tuned:
     arch: str  # gfx942, sm_90
     python: str
     date: str
+    tunableop: str = ""  # the results file that TunableOp wrote, where it is part of the plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from rocsolid.model.timing import Comparison, Timing, Verdict
 STUDY_SCHEMA = "rocsolid/study/1"
 DUEL_SCHEMA = "rocsolid/ab/1"
 MEASURED = "measured"
+RUNNING = "running"  # somebody tries it now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class TrialRecord:
     phase: str = ""
     samples_ms: tuple[float, ...] = ()
     timing: Timing | None = None
+    again: Timing | None = (
+        None  # what a second process came to, where the first looked too good; the slower one is `timing`
+    )
     setup_s: float = 0.0
     peak_bytes: int = 0  # device memory
     host_bytes: int = 0  # of all its processes
@@ -117,6 +121,17 @@ class Study:
     def rejected(self) -> tuple[TrialRecord, ...]:
         """The trials without a time."""
         return tuple(trial for trial in self.trials if not trial.measured)
+
+    @property
+    def trade_offs(self) -> tuple[TrialRecord, ...]:
+        """The trials that no other is at least as good as in time, set-up and device memory together; fastest first."""
+        costs = {t.name: (t.timing.median_ms, t.setup_s, t.peak_bytes) for t in self.trials if t.timing}
+
+        def beaten(mine: tuple[float, ...]) -> bool:
+            return any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in costs.values())
+
+        front = [t for t in self.trials if t.name in costs and not beaten(costs[t.name])]
+        return tuple(sorted(front, key=lambda trial: costs[trial.name]))
 
     def json(self) -> str:
         """As a document that `rocsolid report` reads."""

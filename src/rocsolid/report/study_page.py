@@ -23,6 +23,7 @@ def study_html(study: Study) -> str:
         _race_table(study),
         "<h2>What each value is worth</h2>",
         _effects(study.effects),
+        *_trade_offs(study),
         "<h2>All trials</h2>",
         _trials(study),
         "<h2>Where the time went</h2>",
@@ -40,7 +41,7 @@ def study_html(study: Study) -> str:
 
 def _subtitle(study: Study) -> str:
     where = study.where
-    return f"{where.get('device', '?')} · {where.get('arch', '?')} · torch {where.get('torch', '?')} · {len(study.trials)} trials in {study.spent_s:.0f} s"
+    return f"{where.get('device', '?')} · {where.get('arch', '?')} · torch {where.get('torch', '?')} · {len(study.trials)} trial{'s' * (len(study.trials) != 1)} in {study.spent_s:.0f} s"
 
 
 def _verdict(study: Study) -> str:
@@ -48,7 +49,7 @@ def _verdict(study: Study) -> str:
     return (
         f'<ul class="counts"><li><b class="{colour}">{study.verdict.name}</b><code>{escape(study.winner)}</code></li>'
         f"<li><b>{study.noise:.1%}</b>noise between equal processes</li>"
-        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.why)}. {escape(study.ended.capitalize())}.</p>"
+        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.why[:1].upper() + study.why[1:])}. {escape(study.ended.capitalize())}.</p>"
     )
 
 
@@ -80,7 +81,7 @@ def _race_row(finalist: Finalist) -> list[str]:
     cells = [
         str(finalist.timing or ""),
         str(finalist.against_start or ""),
-        "" if calls is None else f"{calls} calls",
+        "" if calls is None else f"{calls} calls" if calls else "at once",
         f"{finalist.rounds} rounds, {finalist.processes} processes",
         finalist.out,
     ]
@@ -104,6 +105,24 @@ def _effects(effects: tuple[Effect, ...]) -> str:
     return intervals(title, bars, centre=1.0)
 
 
+def _trade_offs(study: Study) -> list[str]:
+    """What time costs in set-up and memory; nothing when one trial is best at all of them."""
+    front = study.trade_offs
+    if len(front) <= 1:
+        return []
+    rows = [
+        ("", [f"<code>{escape(t.name)}</code>", f"{t.timing.median_ms:.4g}", f"{t.setup_s:.1f}", _device_mb(t)])
+        for t in front
+        if t.timing
+    ]
+    said = "<p>No other trial is as good as these in time, set-up and device memory together.</p>"
+    return ["<h2>What speed costs</h2>", said, table("trade", ["variant", "ms", "set-up, s", "device, MB"], rows)]
+
+
+def _device_mb(trial: TrialRecord) -> str:
+    return f"{trial.peak_bytes / 2**20:.0f}" if trial.peak_bytes else ""
+
+
 def _trials(study: Study) -> str:
     rows = []
     for trial in study.trials:
@@ -114,9 +133,9 @@ def _trials(study: Study) -> str:
             f"{timing.median_ms:.4g}" if timing else "",
             f"{timing.low_ms:.4g} to {timing.high_ms:.4g}" if timing else "",
             f"{trial.setup_s:.1f}",
-            f"{trial.peak_bytes / 2**20:.0f}" if trial.peak_bytes else "",
+            _device_mb(trial),
             "" if trial.error is None else f"{trial.error:.1e}",
-            escape(trial.kind),
+            escape(f"{trial.kind}; {trial.reason}" if trial.again else trial.kind),
         ]
         rows.append(("" if timing else "faint", cells))
     headings = ["number", "variant", "ms", "interval, ms", "set-up, s", "device, MB", "error", "ended"]

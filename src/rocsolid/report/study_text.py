@@ -29,7 +29,7 @@ def _head(study: Study, terminal: Terminal) -> Iterator[str]:
     yield terminal.paint(terminal.wrap(f"{study.winner}: {study.why}"), "bold")
     yield f"{study.workload} on {where}, torch {study.where.get('torch', '?')}, Python {study.where.get('python', '?')}"
     yield terminal.wrap(
-        f"{len(study.trials)} trials by {study.search} from profile {study.profile}, {study.spent_s:.0f} s; {study.ended}; "
+        f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)} by {study.search} from profile {study.profile}, {study.spent_s:.0f} s; {study.ended}; "
         f"noise between equal processes {study.noise:.1%}"
     )
 
@@ -41,7 +41,7 @@ def _finalist(finalist: Finalist, study: Study, terminal: Terminal) -> str:
     said = [str(finalist.timing)]
     if finalist.against_start:
         said.append(f"{finalist.against_start} beside the start")
-    if finalist.break_even_calls is not None:
+    if finalist.break_even_calls:  # nought when its set-up is no longer than the start's
         said.append(f"its set-up pays after {finalist.break_even_calls} calls")
     said.append(f"{finalist.rounds} rounds, {finalist.processes} fresh process{'es' * (finalist.processes != 1)}")
     return terminal.wrap(f"{finalist.name}: {'; '.join(said)}", indent="    ", first=f"{mark} ")

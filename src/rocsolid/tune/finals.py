@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rocsolid.measure.knockout import Knockout, Rules, knockout
@@ -11,6 +12,14 @@ from rocsolid.tune.trials import Job, Resident
 
 _RESTLESS: Final = 0.10  # noise beyond which a figure is not to be relied on
 _HOPELESS: Final = 1.5  # times as slow as the best
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a finalist came through the race."""
+
+    processes: int = 1
+    out: str = ""  # why it ended before the race did
 
 
 def finalists_of(trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
@@ -29,7 +38,7 @@ def finalists_of(trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
 
 def run_finals(
     job: Job, entrants: Sequence[TrialRecord], rules: Rules, told: Callable[[str], None]
-) -> tuple[Knockout, dict[str, Resident]]:
+) -> tuple[Knockout, dict[str, Standing]]:
     """Race them; every process has ended when this returns, however it returns."""
     lanes: dict[str, Resident] = {}
     control: Resident | None = None
@@ -42,14 +51,14 @@ def run_finals(
         )
         for lane in lanes.values():
             lane.finish()
-        return raced, lanes
+        return raced, {name: Standing(processes=lane.processes, out=lane.out) for name, lane in lanes.items()}
     finally:
         for lane in (*lanes.values(), *([control] if control else [])):
             lane.cancel()
 
 
 def judge(
-    entrants: Sequence[TrialRecord], raced: Knockout, lanes: Mapping[str, Resident], least_gain: float
+    entrants: Sequence[TrialRecord], raced: Knockout, lanes: Mapping[str, Standing], least_gain: float
 ) -> tuple[TrialRecord, Verdict, str]:
     """The winner: the fastest, unless a simpler one is as fast. Entrants come simplest first."""
     standing = [t for t in entrants if t.name in raced.samples_ms and not lanes[t.name].out]
@@ -76,7 +85,7 @@ def judge(
     return winner, gained.verdict, said
 
 
-def finalist(trial: TrialRecord, start: TrialRecord, raced: Knockout, lane: Resident, least_gain: float) -> Finalist:
+def finalist(trial: TrialRecord, start: TrialRecord, raced: Knockout, lane: Standing, least_gain: float) -> Finalist:
     """One line of the final table."""
     samples = raced.samples_ms.get(trial.name, ())
     both = bool(samples) and start.name in raced.samples_ms and trial is not start

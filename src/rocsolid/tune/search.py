@@ -4,29 +4,38 @@ import itertools
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rocsolid.errors import MissingExtraError, UnknownNameError
 from rocsolid.model.setting import Value
-from rocsolid.model.study import TrialRecord
+from rocsolid.model.study import RUNNING, TrialRecord
 from rocsolid.tune.space import FORM, GRAPH, Knob, Space, name_of
 
 Next = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]
 SEARCHES: Final = ("tpe", "one-at-a-time", "exhaustive")
+SECONDS: Final[Mapping[str, Callable[[TrialRecord], float]]] = {
+    "memory": lambda trial: trial.peak_bytes,
+    "setup": lambda trial: trial.setup_s,
+}
 _WORTH: Final = 0.99  # a value counts as a help when it leaves less than this of the time
 _SMALL: Final = 2000  # points of a space that is gone through
 _ASKS: Final = 60  # of the sampler, before we believe that it has nothing new
 
 
-def search_of(name: str, space: Space, seed: int = 0) -> Next:
-    """A way to search; raises MissingExtraError where Optuna is needed and missing."""
+def search_of(name: str, space: Space, seed: int = 0, second: str = "") -> Next:
+    """A way to search; raises MissingExtraError where Optuna is needed and missing.
+
+    With a second objective, `memory` or `setup`, TPE looks for variants that are good at both; the others try the same as ever.
+    """
+    if second and second not in SECONDS:
+        raise UnknownNameError(kind="second objective", name=second, known=SECONDS)
     if name == "one-at-a-time":
         return lambda done: _first_new(_one_at_a_time(space, done), done)
     if name == "exhaustive":
         return lambda done: _first_new(space.every(), done)
     if name == "tpe":
-        return _tpe(space, seed)
+        return _tpe(space, seed, second)
     raise UnknownNameError(kind="search", name=name, known=SEARCHES)
 
 
@@ -88,7 +97,7 @@ def _place(knob: Knob, value: Value) -> int:
     return [str(known) for known in knob.values].index(str(value))
 
 
-def _tpe(space: Space, seed: int) -> Next:
+def _tpe(space: Space, seed: int, second: str) -> Next:
     try:
         import optuna
     except ImportError as missing:
@@ -98,7 +107,7 @@ def _tpe(space: Space, seed: int) -> Next:
     with warnings.catch_warnings():  # releases before 5 call it experimental
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=6)
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(sampler=sampler, directions=["minimize"] * (2 if second else 1))
     told: set[str] = set()
     # Values are named by their place, since a category must be a plain type and True is not 1.
     choices = {knob.id: [str(place) for place in range(len(knob.values))] for knob in space.knobs}
@@ -109,11 +118,12 @@ def _tpe(space: Space, seed: int) -> Next:
             return
         params = {k.id: str(_place(k, space.value(trial.choices, k.id))) for k in space.knobs}
         kinds: Any = {name: optuna.distributions.CategoricalDistribution(places) for name, places in choices.items()}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, value=trial.timing.median_ms))
+        values = [trial.timing.median_ms, *([float(SECONDS[second](trial))] if second else [])]
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, values=values))
 
     def following(done: Sequence[TrialRecord]) -> dict[str, Value] | None:
         for trial in done:
-            if trial.name not in told:
+            if trial.name not in told and trial.kind != RUNNING:
                 tell(trial)
         fresh = _first_new(forms(space), done)
         if fresh is not None:

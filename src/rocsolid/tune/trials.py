@@ -13,6 +13,7 @@ from rocsolid.model.setting import Value
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.tune.isolate.trial import Errand, Limits, Trial
 from rocsolid.tune.space import FORM, GRAPH, Choices, Space, name_of, variables_of
+from rocsolid.tune.tunableop import with_own_file
 
 _MEASURE: Final = "rocsolid.tune.variant:measure"
 WHERE: Final = ("device", "arch", "torch", "python")
@@ -29,13 +30,18 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     grad: bool = False
     cold: bool = False
+    ranks: int = 1  # processes of one trial, as torchrun starts them
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every process, whatever the variant
+    target: str = _MEASURE
 
     def errand(self, choices: Choices, *, stay: bool = False) -> Errand:
         """What a process is told to do for a variant."""
         plan = self.space.plan(choices)
         variables, unset = variables_of(plan)
+        variables = {**variables, **self.variables}
         if _CACHES not in os.environ:  # caches of the study's own: set-up times tell what a first start costs
             variables[_CACHES] = str(self.folder / "cache")
+        variables = with_own_file(variables, self.folder, plan)
         params: Mapping[str, Any] = {
             "workload": self.workload,
             "plan": encode(plan),
@@ -44,8 +50,9 @@ class Job:
             "grad": self.grad,
             "cold": self.cold,
             "stay": stay,
+            "ranks": self.ranks,
         }
-        return Errand(target=_MEASURE, params=params, limits=self.limits, variables=variables, unset=unset)
+        return Errand(target=self.target, params=params, limits=self.limits, variables=variables, unset=unset)
 
 
 def record_of(number: int, choices: Mapping[str, Value], ending: Ending) -> TrialRecord:

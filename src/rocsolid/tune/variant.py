@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from rocsolid.runtime.compiled import compiled_with
 from rocsolid.runtime.regions import Regional, repeated_regions
 from rocsolid.tune.checking import Checker, Inputs
 from rocsolid.tune.isolate.child import Reporter
+from rocsolid.tune.ranks import Others, follow
 
 _SAMPLES: Final = 8
 _BLOCK_MS: Final = 60.0  # about how long a turn in a race may take
@@ -35,55 +37,99 @@ _PAUSE_S: Final = 0.03
 _REPLAYS: Final = 20  # of a captured variant
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A variant that is set up and has answered rightly."""
+
+    checker: Checker
+    function: Callable[..., Any]
+    setup_s: float
+    checked: str
+    error: float | None
+
+    def call(self) -> None:
+        """The user's call."""
+        self.checker.first.call(self.function)
+
+
 def measure(
-    reporter: Reporter,
-    *,
-    workload: str,
-    plan: Mapping[str, Any],
-    form: str,
-    graph: bool,
-    grad: bool = False,
-    cold: bool = False,
-    stay: bool = False,
+    reporter: Reporter, *, grad: bool = False, cold: bool = False, stay: bool = False, ranks: int = 1, **wish: Any
 ) -> dict[str, Any]:
     """One variant from its file to its samples; with `stay` it answers requests for more of them until it is closed."""
     reporter.phase("build")
-    with nullcontext() if grad else torch.no_grad():
-        work = load_workload(workload)
-        checker = Checker(work)
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()  # what the references took is not the variant's
-        begun = time.perf_counter()
-        reporter.phase("compile")
-        function = _made(decode(Plan, dict(plan), "plan"), work, form)
-        checker.first.call(function)
-        if graph:
-            reporter.phase("capture")
-            function = _captured(function, checker.first)
-        setup_s = time.perf_counter() - begun
-        reporter.phase("verify")
-        checked, error = checker.check(function, _REPLAYS if graph else 1)
-        reporter.phase("measure")
-        clock = clock_here(cold=cold)
+    others = Others(reporter, ranks, {**wish, "grad": grad})
+    try:
+        with nullcontext() if grad else torch.no_grad():
+            return _measured(reporter, _set_up(reporter.phase, **wish), others, cold=cold, stay=stay)
+    except Exception:
+        others.speak_first()
+        raise
 
-        def call() -> None:
-            checker.first.call(function)
 
-        block = _block(clock, call)
-        samples = [block() for _ in range(_SAMPLES)]
-        if stay:
-            reporter.serve(lambda _: block())
-        reporter.phase("verify")
-        checker.check(function)  # what was right before the clock must be right after it
+def _measured(reporter: Reporter, made: Made, others: Others, *, cold: bool, stay: bool) -> dict[str, Any]:
+    reporter.phase("measure")
+    clock = clock_here(cold=cold)
+
+    def call() -> None:
+        others.call()
+        made.call()
+
+    block = _block(clock, call)
+    samples = [block() for _ in range(_SAMPLES)]
+    if stay:
+        reporter.serve(lambda _: block())
+    reporter.phase("verify")
+    others.check()
+    made.checker.check(made.function)  # what was right before the clock must be right after it
+    _write_out_tunableop()
     return {
         "samples_ms": samples,
         "clock": clock.name,
-        "setup_s": setup_s,
-        "peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
-        "checked": checked,
-        "error": error,
+        "setup_s": made.setup_s,
+        "peak_bytes": max(_peak_bytes(), others.finish()),
+        "checked": made.checked,
+        "error": made.error,
         **_where(),
     }
+
+
+def follow_along(wish: Mapping[str, Any], commands: int) -> int:
+    """A rank that is not the first: set up alike, then do as told; returns the device memory it took."""
+    told = dict(wish)
+    with nullcontext() if told.pop("grad") else torch.no_grad():
+        made = _set_up(lambda _: None, **told)
+        follow(commands, made, lambda: made.checker.check(made.function))
+    return _peak_bytes()
+
+
+def _set_up(phase: Callable[[str], None], *, workload: str, plan: Mapping[str, Any], form: str, graph: bool) -> Made:
+    work = load_workload(workload)
+    checker = Checker(work)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()  # what the references took is not the variant's
+    begun = time.perf_counter()
+    phase("compile")
+    function = _made(decode(Plan, dict(plan), "plan"), work, form)
+    checker.first.call(function)
+    if graph:
+        phase("capture")
+        function = _captured(function, checker.first)
+    setup_s = time.perf_counter() - begun
+    phase("verify")
+    checked, error = checker.check(function, _REPLAYS if graph else 1)
+    return Made(checker=checker, function=function, setup_s=setup_s, checked=checked, error=error)
+
+
+def _write_out_tunableop() -> None:
+    """Releases that write its results at the end of the process never come to it: a trial leaves without tearing down."""
+    if torch.cuda.is_available() and torch.cuda.tunable.is_enabled():
+        write = getattr(torch.cuda.tunable, "write_file", None)
+        if write is not None:
+            write()
+
+
+def _peak_bytes() -> int:
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
 
 
 def _block(clock: Clock, call: Callable[[], None]) -> Callable[[], float]:

@@ -106,8 +106,12 @@ class Trial:
 
     def cancel(self) -> Ending:
         """End it now."""
-        self._send({"t": "cancel"})
+        self.call_off()
         return self.wait()
+
+    def call_off(self) -> None:
+        """Tell it to end; somebody else may be waiting for that."""
+        self._send({"t": "cancel"})
 
     def wait(self) -> Ending:
         """Until it has ended and every process of it is gone."""

@@ -1,0 +1,306 @@
+"""Tune public models, and race what was found against `rs.optimize` without it; planted settings that hang or lie must be named.
+
+    python -m benchmarks.tune --minutes 10 --out evidence/tune-on-h200.json
+    python -m benchmarks.tune --models tiny --minutes 3
+
+Variants of all models are set up beside each other, since that costs cores and not the device. The races come afterwards, one at
+a time while nothing else runs. A model for which no time is left is said to be left out.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+for _folder in (ROOT, ROOT / "src"):  # a trial is given this file alone
+    if str(_folder) not in sys.path:
+        sys.path.insert(0, str(_folder))
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import rocsolid as rs  # noqa: E402
+from benchmarks.models import MODELS, Built  # noqa: E402
+from rocsolid.api.tuning import _job  # noqa: E402
+from rocsolid.catalog.profiles import resolve  # noqa: E402
+from rocsolid.errors import RocsolidError  # noqa: E402
+from rocsolid.measure.knockout import Rules  # noqa: E402
+from rocsolid.model.study import Study, TrialRecord  # noqa: E402
+from rocsolid.model.timing import Verdict  # noqa: E402
+from rocsolid.probe.surroundings import surroundings  # noqa: E402
+from rocsolid.tune.duel import run_duel  # noqa: E402
+from rocsolid.tune.effort import Effort, Progress  # noqa: E402
+from rocsolid.tune.engine import Local  # noqa: E402
+from rocsolid.tune.file_store import FileStore  # noqa: E402
+from rocsolid.tune.isolate.trial import Limits  # noqa: E402
+from rocsolid.tune.screening import Screening  # noqa: E402
+from rocsolid.tune.search import search_of  # noqa: E402
+from rocsolid.tune.space import Narrowing  # noqa: E402
+from rocsolid.tune.study import run_study  # noqa: E402
+from rocsolid.tune.trials import Job  # noqa: E402
+
+FIVE: Final = ("resnet50", "bert", "gpt2", "vit_b_16", "mobilenet_v3_large")
+PLAN: Final = "BENCHMARK_PLAN"  # variables that begin with our name are settings
+WISH: Final = (
+    "TRITON_DEFAULT_FP_FUSION"  # a catalogued variable that eager does not read: it carries the planted settings
+)
+# The forms that may win with a whole-call graph, and three settings that help one model and hurt another.
+VARIED: Final[Mapping[str, Sequence[str]]] = {
+    "form": ("compiled", "eager"),
+    "inductor.freezing": (),
+    "inductor.epilogue_fusion": (),
+    "inductor.combo_kernels": (),
+}
+_ON_DEVICE: Final = torch.cuda.is_available()
+_AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is called, and nothing is made of it
+_LATER_S: Final = 30.0  # what a model's races need at least
+_LIFE: Final = 8  # rounds of one process
+_FOR_TRIALS: Final = 0.36  # of the time
+
+
+def _tiny() -> Built:
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2)]
+    return Built(nn.Sequential(*layers).eval(), (torch.randn(8, 64),))
+
+
+def _on_here(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    torch.manual_seed(0)
+    if not _ON_DEVICE:
+        torch.set_num_threads(1)
+    built = (_tiny if name == "tiny" else MODELS[name])()
+    if not _ON_DEVICE:
+        return built.model, built.inputs
+    inputs = (x.cuda() for x in built.inputs)
+    return built.model.cuda().bfloat16(), tuple(x.bfloat16() if x.is_floating_point() else x for x in inputs)
+
+
+def _plain(name: str) -> Any:
+    model, inputs = _on_here(name)
+    return model, inputs, {}
+
+
+def _optimized(name: str) -> Any:
+    """The model as a user has it: with the plan that the environment names, or without one."""
+    model, inputs = _on_here(name)
+    plan = os.environ.get(PLAN)
+    with torch.no_grad():
+        best = rs.optimize(model, inputs, plan=plan) if plan else rs.optimize(model, inputs)
+
+    def call(*given: Any) -> Any:  # a module would be copied to see what it answers in double precision
+        return best(*given)
+
+    return call, inputs, {}
+
+
+def planted() -> Any:
+    """Hangs or lies when it is told to."""
+    model, inputs = _on_here("tiny")
+    wish = os.environ.get(WISH, "")
+    calls = 0
+
+    def call(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        while wish == "hang" and calls > 2:  # noqa: PLR2004 - the first calls are the reference
+            pass
+        return model(x) * (1.5 if wish == "wrong" and calls > 4 else 1)  # noqa: PLR2004
+
+    return call, inputs, {}
+
+
+for _name in ("tiny", *MODELS):  # what a trial finds by name
+    globals()[_name] = partial(_plain, _name)
+    globals()[f"{_name}_optimized"] = partial(_optimized, _name)
+
+
+class Tuning:
+    """One model on its way: tried beside the others, raced alone. It lives in one thread."""
+
+    def __init__(self, name: str, said: Narrowing, folder: Path, limits: Limits | None = None) -> None:
+        self.name = name
+        self._job = _made(name, said, folder, limits)
+        self._search = search_of("one-at-a-time", self._job.space)
+        self._engine = Local()
+        self._store = FileStore(folder / f"{name}.db", "study", name)
+        self.seconds = {"trials": 0.0, "race": 0.0, "against rs.optimize": 0.0}
+
+    def _screening(self, effort: Effort) -> Screening:
+        return Screening(self._job, self._search, self._store, self._engine, effort)
+
+    def screen(self, trials: int, until: float) -> None:
+        """Try variants until the time is over."""
+        begun = time.monotonic()
+        effort = Effort(budget_s=max(20.0, until - begun), trials=trials)
+        self._screening(effort).run(Progress(trial=partial(_told, self.name)))
+        self.seconds["trials"] = time.monotonic() - begun
+
+    def trials(self) -> list[TrialRecord]:
+        """What was tried."""
+        return self._store.done()
+
+    def race(self, budget_s: float, lives: int) -> Study:
+        """The finals, alone on the machine."""
+        begun = time.monotonic()
+        effort = Effort(budget_s=budget_s, trials=1, finalists=3, rounds=_LIFE * lives)  # more trials there will not be
+        study = run_study(self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress())
+        self.seconds["race"] = time.monotonic() - begun
+        return study
+
+    def against_optimize(self, study: Study, budget_s: float, lives: int) -> dict[str, Any]:
+        """The plan in the user's hands, beside the same call without it."""
+        begun = time.monotonic()
+        file = self._job.folder / f"{self.name}.toml"
+        study.best.save(file)
+        job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
+        # The compiled code of the trials is there already, and rs.optimize may use it: set-up is not what is compared here.
+        cache = dict(self._job.errand({}).variables)
+        without = replace(job, folder=job.folder / "without", variables=cache)
+        with_it = replace(job, folder=job.folder / "with", variables={**cache, PLAN: str(file)})
+        rules = Rules(rounds=2 * _LIFE * lives, renew_every=2 * _LIFE, drop=False, budget_s=budget_s)
+        duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, lambda _: None)
+        self.seconds["against rs.optimize"] = time.monotonic() - begun
+        return {**_figures(duel.b_against_a), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
+
+    def close(self) -> None:
+        """Nothing is left running."""
+        self._engine.close()
+        self._store.close()
+
+
+def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
+    env = surroundings()
+    job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
+    return replace(job, folder=folder / name)
+
+
+def _figures(said: Any) -> dict[str, Any]:
+    return {
+        "verdict": said.verdict.value,
+        "speedup": round(said.speedup, 4),
+        "low": round(said.low, 4),
+        "high": round(said.high, 4),
+        "noise": round(said.noise, 4),
+    }
+
+
+def _told(name: str, record: TrialRecord, *_: object) -> None:
+    print(f"  {name}: {record.name}: {record.timing or f'{record.kind}, {record.reason}'}"[:200], flush=True)
+
+
+def main() -> None:
+    """Everything, within the minutes given; the exit code is 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", nargs="*", default=list(FIVE), help=f"of {', '.join(('tiny', *MODELS))}")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
+    parser.add_argument("--trials", type=int, default=5, help="variants of a model, at most")
+    parser.add_argument(
+        "--lives", type=int, default=1, help="fresh processes one after the other in each race; more is surer"
+    )
+    parser.add_argument("--deadline", type=float, default=25.0, help="seconds that the planted hang is given")
+    parser.add_argument("--out", type=Path, help="write the record here")
+    args = parser.parse_args()
+    begun = time.monotonic()
+    over = begun + 60 * args.minutes - 20
+    with tempfile.TemporaryDirectory() as folder:
+        record = _run(args, Path(folder), begun, over)
+    record["seconds"] = round(time.monotonic() - begun)
+    if args.out:
+        args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({name: record[name] for name in ("planted", "missed", "seconds")}))
+    sys.exit(bool(record["missed"]))
+
+
+def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> dict[str, Any]:
+    lies = Narrowing(fixed=_AS_IT_IS, vary={f"process.{WISH}": ("hang", "wrong")})
+    limits = Limits(phases={**Limits().phases, "build": args.deadline})
+    screened_by = begun + max(45.0, _FOR_TRIALS * (over - begun))
+    all_screened, alone = threading.Barrier(len(args.models) + 1), threading.Lock()
+    waiting = len(args.models)
+
+    def one(name: str) -> dict[str, Any]:
+        nonlocal waiting
+        with closing(Tuning(name, Narrowing(vary=VARIED), folder)) as tuning:
+            try:
+                tuning.screen(args.trials, screened_by)
+            finally:
+                all_screened.wait()
+            with alone:
+                left = over - time.monotonic()
+                found = (
+                    _raced(tuning, left / waiting, args.lives) if left / waiting > _LATER_S else _left_out(tuning, left)
+                )
+                waiting -= 1
+                print(json.dumps(found), flush=True)
+                return found
+
+    def fake() -> dict[str, str]:
+        with closing(Tuning("planted", lies, folder, limits)) as tuning:
+            try:
+                tuning.screen(3, screened_by)
+            finally:
+                all_screened.wait()
+            return {trial.name.rpartition("=")[2]: trial.kind for trial in tuning.trials()}
+
+    with ThreadPoolExecutor(len(args.models) + 1) as beside:
+        running = [beside.submit(one, name) for name in args.models]
+        lied = beside.submit(fake)
+        record = {**_about(args), "planted": lied.result(), "models": [tuning.result() for tuning in running]}
+    return {**record, "missed": list(_missed(record))}
+
+
+def _raced(tuning: Tuning, share_s: float, lives: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"model": tuning.name}
+    try:
+        study = tuning.race(share_s / 3, lives)
+        found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
+        found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
+        found["against rs.optimize"] = tuning.against_optimize(study, share_s / 4, lives)
+    except RocsolidError as failed:
+        found["failed"] = str(failed)
+    found["rejected"] = {t.name: f"{t.kind}: {t.reason}"[:200] for t in tuning.trials() if not t.measured}
+    return {**found, "trials": len(tuning.trials()), "seconds": {k: round(v, 1) for k, v in tuning.seconds.items()}}
+
+
+def _left_out(tuning: Tuning, left_s: float) -> dict[str, Any]:
+    return {"model": tuning.name, "failed": f"left out: {left_s:.0f} s were left", "trials": len(tuning.trials())}
+
+
+def _missed(record: dict[str, Any]) -> Any:
+    if record["planted"] != {"start": "measured", "hang": "timed out", "wrong": "wrong answer"}:
+        yield f"planted settings came to {record['planted']}"
+    for model in record["models"]:
+        beside = model.get("against rs.optimize", {})
+        if model.get("failed"):
+            yield f"{model['model']}: {model['failed']}"
+        elif beside["verdict"] == Verdict.SLOWER.value:
+            yield f"{model['model']}: the plan is slower than rs.optimize"
+
+
+def _about(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "schema": "rocsolid/evidence/1",
+        "what": "models tuned, then rs.optimize with the plan beside rs.optimize without it, in fresh processes that took turns; "
+        "a planted setting that hangs and one that answers wrongly",
+        "command": f"python -m benchmarks.tune --models {' '.join(args.models)} --minutes {args.minutes:g}",
+        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+        "device": torch.cuda.get_device_name() if _ON_DEVICE else f"CPU, {platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Measure how far the tuner can be relied on, on this machine: equal sides, a planted difference, and what a trial costs.
+
+    python scripts/measure_tune.py --out evidence/tune-on-cpu.json
+    python scripts/measure_tune.py --equal 2 --planted 2 --starts 3     a quick look, nothing is written
+
+Equal sides must come out SAME in 19 runs of 20, a planted tenth with the right sign in 9 of 10, and a trial must cost at most
+0.3 s beyond the start of the interpreter and of torch. How busy the machine was is written down beside each run.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import rocsolid as rs
+from rocsolid.catalog.profiles import resolve
+from rocsolid.model.ending import Answered
+from rocsolid.probe.surroundings import surroundings
+from rocsolid.tune.isolate.trial import run
+from rocsolid.tune.space import Narrowing, space_of
+from rocsolid.tune.trials import Job
+
+WISH = "TRITON_DEFAULT_FP_FUSION"  # nothing reads it on a CPU, so it can tell the workload which side it is
+STEPS = 110
+WORKLOAD = f"{Path(__file__).resolve()}:build"
+
+
+def build() -> Any:
+    """A chain of element-wise steps on one core; a tenth of it is left out on the planted side."""
+    import torch
+
+    torch.set_num_threads(1)
+    steps = STEPS * 10 // 11 if os.environ.get(WISH) == "short" else STEPS
+
+    def call(x: Any) -> Any:
+        for _ in range(steps):
+            torch.sin_(x.clone())
+        return x
+
+    return call, (torch.linspace(0, 1, 4096),), {}
+
+
+def main() -> None:
+    """Run everything, and say what it came to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--equal", type=int, default=20, metavar="N", help="comparisons of a side with itself")
+    parser.add_argument("--planted", type=int, default=10, metavar="N", help="comparisons with a tenth left out")
+    parser.add_argument("--starts", type=int, default=7, metavar="N", help="trials whose cost is taken")
+    parser.add_argument("--rounds", type=int, default=24, metavar="N", help="of each comparison")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write a record")
+    args = parser.parse_args()
+    if args.out:
+        args.out = args.out.resolve()
+    with tempfile.TemporaryDirectory() as folder, _inside(folder):
+        cost = _cost(args.starts, Path(folder))
+        print(json.dumps(cost), flush=True)
+        equal = [_duel("form=eager", args.rounds) for _ in range(args.equal)]
+        planted = [_duel(f"form=eager,process.{WISH}=short", args.rounds) for _ in range(args.planted)]
+    record = {**_about(args), "trial": cost, "equal": _summed(equal), "planted": _summed(planted)}
+    if args.out:
+        args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({name: record[name]["verdicts"] for name in ("equal", "planted")}))
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Studies are kept below the current folder, and these are nobody's."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _duel(side: str, rounds: int) -> dict[str, Any]:
+    begun, load = time.monotonic(), os.getloadavg()[0]
+    said = rs.ab(WORKLOAD, "form=eager", side, rounds=rounds).b_against_a
+    found = {
+        "verdict": said.verdict.value,
+        "speedup": round(said.speedup, 4),
+        "low": round(said.low, 4),
+        "high": round(said.high, 4),
+        "noise": round(said.noise, 4),
+        "load": round(load, 1),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"verdicts": dict(Counter(run["verdict"] for run in runs)), "runs": runs}
+
+
+def _cost(times: int, folder: Path) -> dict[str, Any]:
+    """Seconds of a trial outside its own work, beside those of a bare start of torch; the two take turns."""
+    env = surroundings()
+    space = space_of(resolve("safe", env), env, Narrowing(fixed={"form": "eager"}))
+    job = Job(workload=WORKLOAD, space=space, folder=folder)
+    bare, beyond = [], []
+    for number in range(times):
+        begun = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        bare.append(time.monotonic() - begun)
+        begun = time.monotonic()
+        ending = run(job.errand({}), folder / f"trial-{number}")
+        whole = time.monotonic() - begun
+        assert isinstance(ending, Answered), ending
+        own = sum(seconds for phase, seconds in ending.account.phases.items() if phase != "import")
+        beyond.append(whole - own)
+    return {
+        "torch_start_s": {"median": round(median(bare), 3), "least": round(min(bare), 3)},
+        "trial_without_its_work_s": {"median": round(median(beyond), 3), "least": round(min(beyond), 3)},
+        "overhead_s": {"median": round(median(beyond) - median(bare), 3), "least": round(min(beyond) - min(bare), 3)},
+        "trials": times,
+    }
+
+
+def _about(args: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    given = f"--equal {args.equal} --planted {args.planted} --starts {args.starts} --rounds {args.rounds}"
+    return {
+        "schema": "rocsolid/evidence/1",
+        "what": "how far the tuner can be relied on: a side beside itself, a side with a tenth of its work left out, and "
+        "seconds of a trial beyond its own work and beyond a bare start of torch",
+        "command": f"python scripts/measure_tune.py {given}",
+        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+        "device": f"no GPU; {os.cpu_count()} cores, {platform.machine()}",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "notes": "Others used the machine at the same time; `load` is the load average when a run began.",
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Trials that need no torch: what a study does with them does not depend on it."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rocsolid.tune.isolate.child import Reporter
+
+FUSION = "TRITON_DEFAULT_FP_FUSION"
+
+
+def measure(reporter: Reporter, **told: Any) -> dict[str, Any]:
+    """As many milliseconds as the variant's number says; leaves a line in a file, so that every attempt can be counted."""
+    reporter.phase("measure")
+    number = int(os.environ.get(FUSION, "0"))
+    with Path(told["workload"]).open("a", encoding="utf-8") as attempts:
+        attempts.write(f"{number} {os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}\n")
+    time.sleep(0.4)
+    ms = 10.0 - number
+    if told["stay"]:
+        reporter.serve(lambda _: ms + time.perf_counter() % 1e-3)
+    where = {"device": "CPU", "arch": "x86_64", "torch": "2.13.0", "python": "3.12"}
+    return {
+        "samples_ms": [ms] * 8,
+        "clock": "host",
+        "setup_s": 0.1,
+        "peak_bytes": 0,
+        "checked": "nothing",
+        "error": 0.0,
+        **where,
+    }
