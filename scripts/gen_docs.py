@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which are no part of the package
+
+from benchmarks.draw import drawn, page
+
 import rocsolid
 from rocsolid.catalog.breaks import BREAKS
 from rocsolid.catalog.cards import CARDS
@@ -98,6 +102,9 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
     yield "generated/chips.md", chips()
+    measured = json.loads((DOCS.parent / "evidence/models-on-h200.json").read_text(encoding="utf-8"))
+    yield "generated/models.md", page(measured, "models-on-h200.svg")
+    yield "generated/models-on-h200.svg", drawn(measured)
 
 
 def first(page: str) -> str:

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from benchmarks.draw import drawn, mean_gain, table
+from benchmarks.draw import drawn, mean_gain, page, table
 from tests.support import ROOT, clean_environ
 
 RECORD = {
@@ -52,6 +52,25 @@ def test_the_plot_is_xml_with_a_bar_for_each_measurement() -> None:
         "two, rs.optimize: 2.00 times eager, 2.0 ms",
     ]
     assert "A &lt;chip&gt;" in drawn(RECORD)
+
+
+def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
+    candidates = {
+        "eager": {"outcome": "slower", "why": ""},
+        "compiled": {"outcome": "wrong", "why": "it is 13% off"},
+        "eager, graph": {"outcome": "chosen", "why": ""},
+    }
+    drifts = {
+        "eager": {"median_ms": 9.0, "error": 0.2},
+        "reduce-overhead": {"median_ms": 1.0, "error": 0.3},
+        "rs.optimize": {"median_ms": 3.0, "chosen": "eager, graph", "candidates": candidates},
+    }
+    models = {**RECORD["models"], "drifts": drifts}  # type: ignore[dict-item]
+    about = {"python": "3.12", "notes": ["a note"], "command": "one && two"}
+    text = page({**RECORD, **about, "models": models}, "plot.svg")
+    assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
+    assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
+    assert "$ one\n$ two\n" in text
 
 
 @pytest.mark.torch
