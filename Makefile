@@ -36,8 +36,8 @@ $(VENV)/.test: $(VENV)/.demo
 	@touch $@
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests scripts benchmarks
-	$(BIN)/ruff check src tests scripts benchmarks
+	$(BIN)/ruff format --check src tests scripts benchmarks examples
+	$(BIN)/ruff check src tests scripts benchmarks examples
 
 types: $(VENV)/.test
 	$(BIN)/mypy
