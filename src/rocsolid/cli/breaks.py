@@ -13,7 +13,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, add_workload, write
 from rocsolid.cli.records import render_breaks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FAIL_ON = ("break", "never")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function that returns (callable, args, kwargs)")
+    add_workload(parser)
     parser.add_argument("--quick", action="store_true", help="trace only: count operators instead of kernel launches")
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what makes the exit code 1 (default: never)"

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anywhere", action="store_true", help="use the plan even when it was made for another platform"
     )
-    parser.add_argument("--deadline", metavar="SECONDS", help="call off a compile that takes longer")
+    parser.add_argument("--deadline", metavar="TIME", help="call off a compile that takes longer: 90s, 10m")
     parser.add_argument(
         "--report", metavar="FILE", help="append what was changed to FILE instead of telling it on stderr"
     )
@@ -69,10 +69,9 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; options of the program come after it")
     if "deadline" in options:
-        try:
-            float(options["deadline"])
-        except ValueError:
-            _fail(f"--deadline takes seconds, not {options['deadline']!r}")
+        from rocsolid.cli.quantities import seconds
+
+        options["deadline"] = str(seconds(options["deadline"]) or _fail("--deadline must be more than 0"))
     if options.get("profile", "safe") != "safe":
         from rocsolid.catalog.profiles import profile
 

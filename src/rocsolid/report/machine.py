@@ -100,7 +100,10 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
 def _step(text: str) -> dict[str, object]:
     """One call of a chain, written as `name (file:line)`."""
     file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
-    place = {"artifactLocation": {"uri": _within(file).lstrip("/")}, "region": {"startLine": int(line) if line.isdigit() else 1}}
+    place = {
+        "artifactLocation": {"uri": _within(file).lstrip("/")},
+        "region": {"startLine": int(line) if line.isdigit() else 1},
+    }
     return {"location": {"message": {"text": text}, "physicalLocation": place}}
 
 

@@ -1,0 +1,66 @@
+"""What happens when something unexpected does: a report in a file, and one line that names it."""
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_KEPT: Final = 5  # reports that `rocsolid doctor` lists
+DEBUG: Final = "ROCSOLID_DEBUG"  # set, the error is raised as Python raises it
+
+
+def folder() -> Path:
+    """Of this user's reports."""
+    return Path(tempfile.gettempdir()) / f"rocsolid-crashes-{os.getuid()}"
+
+
+def reports() -> list[Path]:
+    """The newest reports, newest first; only of a folder that is ours."""
+    try:
+        if folder().stat().st_uid != os.getuid():
+            return []
+        return sorted(folder().glob("crash-*.txt"), reverse=True)[:_KEPT]
+    except OSError:
+        return []
+
+
+def tell(error: BaseException, argv: Sequence[str]) -> str:
+    """Write the report and return the line for the user; never raises, for there is nobody to catch it."""
+    from rocsolid.errors import first_line
+
+    said = f"unexpected {type(error).__name__}: {first_line(error)}"
+    try:
+        file = _write(_report(error, argv))
+    except Exception as second:  # noqa: BLE001 - a full disk must not hide the first error
+        return f"{said}; its report could not be written ({first_line(second)}), {DEBUG}=1 shows the traceback"
+    return f"{said}; this is a mistake in rocsolid: please report it with {file} (rocsolid doctor says what else)"
+
+
+def _report(error: BaseException, argv: Sequence[str]) -> str:
+    from rocsolid.report.doctor import masked_text
+    from rocsolid.version import __version__
+
+    try:
+        from rocsolid.cli.doctor import summary
+
+        around = summary()
+    except Exception as second:  # noqa: BLE001 - what broke may be the probe itself
+        around = f"rocsolid   {__version__}\npython     {sys.version}\nno more could be read: {second!r}\n"
+    trace = "".join(traceback.format_exception(error))
+    return f"$ rocsolid {masked_text(' '.join(argv))}\n\n{masked_text(trace)}\n{around}"
+
+
+def _write(text: str) -> Path:
+    home = folder()
+    home.mkdir(mode=0o700, exist_ok=True)
+    if home.stat().st_uid != os.getuid():
+        home = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    file = home / f"crash-{stamp}-{os.getpid()}.txt"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+    return file
