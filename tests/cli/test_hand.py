@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import clean_environ, make_env, run_cli, run_python
+from tests.support import ROOT, clean_environ, make_env, run_cli, run_python
 
 from rocsolid.cli import main
 from rocsolid.cli.app import COMMANDS
@@ -67,6 +67,8 @@ def test_a_wrong_file_is_one_line(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     workload = ["work.py:build"] if command == "tune" else ["x.py"] if command == "run" else []
     for file in wrong_files(tmp_path):
+        if command in ("lint", "ledger", "tune") and file.name == "empty":
+            continue  # an empty TOML file is one, and so is an empty ledger
         argv = [command, *TAKES_FILE[command], str(file), *workload]
         code, err = asked(argv, capsys)
         told = [line for line in err.splitlines() if line.startswith("rocsolid")]
@@ -78,6 +80,8 @@ def test_a_wrong_file_is_one_line(
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("args", [["--no-such-option"], ["--output"], ["--output", "pdf"], ["a", "b", "c", "--zzz"]])
 def test_a_wrong_option_is_one_line(command: str, args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if command == "run" and not args[0].startswith("-"):
+        pytest.skip("what comes after a program is the program's")
     code, err = asked([command, *args], capsys)
 
     assert (code, err.count("\n")) == (2, 1), err
@@ -188,9 +192,7 @@ def test_the_doctor_tells_versions_and_variables() -> None:
 
 def completed(*words: str) -> list[str]:
     """What bash offers for the last word, asked for real."""
-    script = (
-        'eval "$1"; shift; COMP_WORDS=(rocsolid "$@"); COMP_CWORD=$#; _rocsolid; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
+    script = 'eval "$1"; shift; COMP_WORDS=(rocsolid "$@"); COMP_CWORD=$#; _rocsolid; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "--norc", "-c", script, "bash", run_cli("completion", "bash").out, *words],
         capture_output=True,
@@ -237,7 +239,7 @@ def _on_a_terminal(*args: str, columns: int, **planted: str) -> str:
     import sys
 
     leader, follower = pty.openpty()
-    env = clean_environ(COLUMNS=str(columns), TERM="xterm-256color", **planted)
+    env = clean_environ(**{"COLUMNS": str(columns), "TERM": "xterm-256color", **planted})
     child = subprocess.Popen([sys.executable, "-m", "rocsolid", *args], stdout=follower, stderr=follower, env=env)
     os.close(follower)
     pieces = []
@@ -263,16 +265,18 @@ def test_colours_are_for_terminals_that_want_them() -> None:
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_text_fits_the_terminal(columns: int, tmp_path: Path) -> None:
-    made = run_python("scripts/make_trace.py", "dense", "0.1", str(tmp_path / "t.json"))
+    made = run_python(str(ROOT / "scripts/make_trace.py"), "dense", "1", str(tmp_path / "t.json"))
     assert made.code == 0, made.err
     env = {"COLUMNS": str(columns)}
     texts = [
         run_cli("explain", "safe", env=clean_environ(**env)).out,
         run_cli("settings", env=clean_environ(**env)).out,
         run_cli("trace", str(tmp_path / "t.json"), env=clean_environ(**env)).out,
-        run_cli("lint", "tests/lint/cases/mode-hard-coded", env=clean_environ(**env)).out,
+        run_cli("lint", str(ROOT / "tests/lint/cases/mode-hard-coded"), "--no-cache", env=clean_environ(**env)).out,
     ]
     # A word that is longer than the line, such as an address or a path, is left whole.
-    long = [line for text in texts for line in text.splitlines() if len(line) > columns and not re.search(r"\S{30}", line)]
+    long = [
+        line for text in texts for line in text.splitlines() if len(line) > columns and not re.search(r"\S{30}", line)
+    ]
 
     assert long == []

@@ -89,7 +89,10 @@ def _run(argv: list[str]) -> int:
     if name and name not in COMMANDS:
         raise UnknownNameError(kind="command", name=name, known=COMMANDS)
     parser = parser_of(name)
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        prog = f"rocsolid {args.command}" if args.command else "rocsolid"
+        Parser(prog=prog).error(f"unrecognized arguments: {' '.join(unknown)}")
     if not args.command:
         parser.print_help()
         return USAGE

@@ -60,7 +60,7 @@ def _write(text: str) -> Path:
     if home.stat().st_uid != os.getuid():
         home = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    file = home / f"crash-{stamp}-{os.getpid()}.txt"
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+    handle, name = tempfile.mkstemp(prefix=f"crash-{stamp}-", suffix=".txt", dir=home)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(text)
-    return file
+    return Path(name)
