@@ -69,9 +69,12 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; options of the program come after it")
     if "deadline" in options:
-        from rocsolid.cli.quantities import seconds
+        from rocsolid.cli.quantities import time_of
 
-        options["deadline"] = str(seconds(options["deadline"]) or _fail("--deadline must be more than 0"))
+        try:
+            options["deadline"] = str(time_of(options["deadline"]))
+        except argparse.ArgumentTypeError as wrong:
+            _fail(f"--deadline: {wrong}")
     if options.get("profile", "safe") != "safe":
         from rocsolid.catalog.profiles import profile
 
