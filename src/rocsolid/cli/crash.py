@@ -9,23 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_KEPT: Final = 5  # reports that `rocsolid doctor` lists
 DEBUG: Final = "ROCSOLID_DEBUG"  # set, the error is raised as Python raises it
-
-
-def folder() -> Path:
-    """Of this user's reports."""
-    return Path(tempfile.gettempdir()) / f"rocsolid-crashes-{os.getuid()}"
-
-
-def reports() -> list[Path]:
-    """The newest reports, newest first; only of a folder that is ours."""
-    try:
-        if folder().stat().st_uid != os.getuid():
-            return []
-        return sorted(folder().glob("crash-*.txt"), reverse=True)[:_KEPT]
-    except OSError:
-        return []
 
 
 def tell(error: BaseException, argv: Sequence[str]) -> str:
@@ -55,7 +39,9 @@ def _report(error: BaseException, argv: Sequence[str]) -> str:
 
 
 def _write(text: str) -> Path:
-    home = folder()
+    from rocsolid.cli.doctor import crash_folder
+
+    home = crash_folder()
     home.mkdir(mode=0o700, exist_ok=True)
     if home.stat().st_uid != os.getuid():
         home = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))

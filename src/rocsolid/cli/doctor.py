@@ -11,10 +11,15 @@ send it. After an unexpected error the report of that crash is listed too: attac
 """
 
 import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
 
 from rocsolid.cli.output import add_output, write
 
-_ASK = """
+_KEPT: Final = 5  # crash reports that are listed
+_ASK: Final = """
 Attach this, the command you ran, and what it printed. If a workload is involved, the smallest one that shows it.
 Where the machine itself is in doubt: rocsolid probe --active --output json --out probe.json
 """
@@ -41,11 +46,10 @@ def run(args: argparse.Namespace) -> int:
 def summary() -> str:
     """The page; used by the crash report as well."""
     from rocsolid.api.probing import probe
-    from rocsolid.cli.crash import reports
     from rocsolid.report.doctor import doctor_text
     from rocsolid.version import __version__
 
-    return doctor_text(probe(), version=__version__, extras=_extras(), crashes=tuple(reports()))
+    return doctor_text(probe(), version=__version__, extras=_extras(), crashes=tuple(_crashes()))
 
 
 def _extras() -> dict[str, bool]:
@@ -60,3 +64,18 @@ def _extras() -> dict[str, bool]:
         "triton": "triton",
     }
     return {extra: find_spec(package) is not None for extra, package in wanted.items()}
+
+
+def crash_folder() -> Path:
+    """Of this user's reports."""
+    return Path(tempfile.gettempdir()) / f"rocsolid-crashes-{os.getuid()}"
+
+
+def _crashes() -> list[Path]:
+    """The newest reports, newest first; only of a folder that is ours."""
+    try:
+        if crash_folder().stat().st_uid != os.getuid():
+            return []
+        return sorted(crash_folder().glob("crash-*.txt"), reverse=True)[:_KEPT]
+    except OSError:
+        return []
