@@ -98,6 +98,14 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
     yield "generated/chips.md", chips()
+    yield "generated/contributing.md", contributing()
+
+
+def contributing() -> str:
+    """CONTRIBUTING.md as a page of the site; what lies outside the site is named and not linked."""
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/", "](../", text)
+    return re.sub(r"\[([^\]]+)\]\((?!\.\./|http)[^)]+\)", r"`\1`", text)
 
 
 def first(page: str) -> str:
