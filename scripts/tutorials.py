@@ -91,6 +91,9 @@ def _step(block: re.Match[str], said: str, home: Path, env: Mapping[str, str]) -
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     output = done.stdout.replace(str(home), "~/project").replace(str(home.parent), "~")
+    output = re.sub(
+        r"/[\w./-]+/site-packages/", "site-packages/", output.replace(f"{DOCS.parent / 'src'}/", "site-packages/")
+    )
     wants = [word.strip() for word in said.split(";")]
     show = next((int(w.removeprefix("show ")) for w in wants if w.startswith("show ")), 0)
     return Step(

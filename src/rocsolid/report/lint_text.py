@@ -56,4 +56,5 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"{len(record.passed_over)} passed over" if record.passed_over else "",
     ]
     more = "; `rocsolid explain CODE` tells more" if any(f.severity > Severity.INFO for f in record.findings) else ""
-    return f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
+    said = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
+    return terminal.wrap(said)
