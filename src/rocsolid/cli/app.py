@@ -64,6 +64,10 @@ def run(argv: list[str]) -> int:
     except RocsolidError as error:
         sys.stderr.write(f"rocsolid: error: {error}\n")
         return error.exit_code
+    except SystemExit as ended:  # argparse has said what is wrong, or shown the help that was asked for
+        if not isinstance(ended.code, int):
+            raise
+        return ended.code
     except KeyboardInterrupt:
         sys.stderr.write("rocsolid: interrupted\n")
         return INTERRUPTED

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocsolid.cli.output import add_output, add_workload, write
-from rocsolid.cli.quantities import count, time_of
+from rocsolid.cli.quantities import count, deadline
 from rocsolid.cli.records import render_compiles
 from rocsolid.errors import UsageError
 
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as-is", action="store_true", help="do not put torch.compile around the workload")
     parser.add_argument("--code", action="store_true", help="show the generated kernels and the lines they came from")
     parser.add_argument(
-        "--deadline", type=time_of, metavar="TIME", help="end after so long with all stacks: 90s, 10m (exit code 124)"
+        "--deadline", type=deadline, metavar="TIME", help="end after so long with all stacks: 90s, 10m (exit code 124)"
     )
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what makes the exit code 1 (default: never)"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.quantities import time_of
+from rocsolid.cli.quantities import deadline
 
 if TYPE_CHECKING:
     from rocsolid.probe.ledger import Ledger
@@ -48,7 +48,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     scan.add_argument("--live", action="store_true", help="read settings in a fresh interpreter inside the image")
     scan.add_argument(
-        "--deadline", type=time_of, default=900.0, metavar="TIME", help="give up after so long: 90s, 10m (default: 15m)"
+        "--deadline",
+        type=deadline,
+        default=900.0,
+        metavar="TIME",
+        help="give up after so long: 90s, 10m (default: 15m)",
     )
     export = actions.add_parser("export", help="a Markdown table")
     export.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")

@@ -28,14 +28,19 @@ def size(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
-def time_of(text: str) -> float:
-    """A time of more than nothing, as an option takes it."""
+def budget(text: str) -> float:
+    """A time, as an option takes it; 0 is one in which nothing fits."""
     try:
-        found = seconds(text)
+        return seconds(text)
     except UsageError as wrong:
         raise argparse.ArgumentTypeError(str(wrong)) from wrong
+
+
+def deadline(text: str) -> float:
+    """A time of more than nothing, as an option takes it."""
+    found = budget(text)
     if found <= 0:
-        msg = f"{text!r} is no time; it must be more than 0"
+        msg = f"a deadline of {found:g} s is none"
         raise argparse.ArgumentTypeError(msg)
     return found
 

@@ -69,10 +69,10 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; options of the program come after it")
     if "deadline" in options:
-        from rocsolid.cli.quantities import time_of
+        from rocsolid.cli.quantities import deadline
 
         try:
-            options["deadline"] = str(time_of(options["deadline"]))
+            options["deadline"] = str(deadline(options["deadline"]))
         except argparse.ArgumentTypeError as wrong:
             _fail(f"--deadline: {wrong}")
     if options.get("profile", "safe") != "safe":
