@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,24 @@ def test_an_option_that_would_be_passed_over_is_refused(
     assert asked(["probe", *args], capsys) == (2, f"rocsolid: error: {says}\n")
 
 
+@pytest.mark.parametrize("command", [["optimize"], ["compiles"], ["breaks"], ["profile"]])
+def test_a_command_that_needs_torch_says_so_without_it(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("def build():\n    return print, (), {}\n")
+    script = (
+        "import sys; sys.modules['torch'] = None\nfrom rocsolid.cli import main\n"
+        f"sys.exit(main({[*command, f'{tmp_path}/work.py:build']!r}))"
+    )
+    env = clean_environ(HOME=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert "torch" in done.stderr.splitlines()[-1]
+    assert "unexpected" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 BREAK = "import rocsolid.report.listing as l\nl.listing = lambda name: {}['token=hf_abcdefghijklmnop']\n"
 
 
@@ -238,7 +257,6 @@ def test_every_option_is_in_every_script(shell: str) -> None:
 def _on_a_terminal(*args: str, columns: int, **planted: str) -> str:
     """What a command prints on a terminal of this width."""
     import pty
-    import sys
 
     leader, follower = pty.openpty()
     env = clean_environ(**{"COLUMNS": str(columns), "TERM": "xterm-256color", **planted})

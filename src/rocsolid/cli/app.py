@@ -33,6 +33,11 @@ COMMANDS: Final = {
     "doctor": "what to attach to a report of a bug; nothing secret, nothing sent",
     "completion": "a script that lets bash, zsh or fish complete commands and options",
 }
+_THE_USERS: Final = ("torch", "triton")  # what rocsolid never installs
+_NEEDS: Final = (
+    "this command needs {name}, which {python} does not have; install rocsolid into the environment that has it "
+    "(python -m pip install rocsolid), and call it as python -m rocsolid"
+)
 _EPILOG: Final = """\
 Examples:
   rocsolid probe                        what here will hurt me?
@@ -75,13 +80,23 @@ def run(argv: list[str]) -> int:
         # The reader has gone, as with `| head`. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except Exception as error:
-        from rocsolid.cli.crash import DEBUG, tell
-
-        if os.environ.get(DEBUG):
-            raise
-        sys.stderr.write(f"rocsolid: error: {tell(error, argv)}\n")
+    except ModuleNotFoundError as missing:
+        if missing.name not in _THE_USERS:
+            return _unexpected(missing, argv)
+        sys.stderr.write(f"rocsolid: error: {_NEEDS.format(name=missing.name, python=sys.executable)}\n")
         return CANNOT_RUN
+    except Exception as error:  # noqa: BLE001 - the last net: what falls through becomes a report
+        return _unexpected(error, argv)
+
+
+def _unexpected(error: Exception, argv: list[str]) -> int:
+    """A mistake of ours: a report in a file, and one line."""
+    from rocsolid.cli.crash import DEBUG, tell
+
+    if os.environ.get(DEBUG):
+        raise error
+    sys.stderr.write(f"rocsolid: error: {tell(error, argv)}\n")
+    return CANNOT_RUN
 
 
 def _run(argv: list[str]) -> int:

@@ -48,7 +48,7 @@ def chain_of(finding: Finding) -> list[str]:
 
 
 def _summary(record: LintRecord, terminal: Terminal) -> str:
-    read = f"{record.files:,} files, {record.lines:,} lines"
+    read = f"{record.files:,} file{'' if record.files == 1 else 's'}, {record.lines:,} lines"
     beside = [
         f"{record.allowed} allowed by comments" if record.allowed else "",
         f"{record.in_baseline} in the baseline" if record.in_baseline else "",
