@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test test-hip lint types contracts docs docs-serve generate unit browser clean
+.PHONY: demo test test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
@@ -35,8 +35,8 @@ $(VENV)/.test: $(VENV)/.demo
 	@touch $@
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests scripts benchmarks
-	$(BIN)/ruff check src tests scripts benchmarks
+	$(BIN)/ruff format --check src tests scripts benchmarks examples
+	$(BIN)/ruff check src tests scripts benchmarks examples
 
 types: $(VENV)/.test
 	$(BIN)/mypy
@@ -57,6 +57,10 @@ docs-serve: $(VENV)/.test
 # Writes the pages that are made from declarations.
 generate: $(VENV)/.test
 	$(BIN)/python scripts/gen_docs.py
+
+# Runs the tutorials, and writes what their commands print into their pages.
+tutorials: $(VENV)/.test
+	$(BIN)/python scripts/tutorials.py
 
 # Opt-in: asks the real HIP runtimes, unpacked from Debian's packages below .rocsolid/, on a model of a chip.
 test-hip: $(VENV)/.test

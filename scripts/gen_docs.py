@@ -105,6 +105,14 @@ def pages() -> Iterator[tuple[str, str]]:
     measured = json.loads((DOCS.parent / "evidence/models-on-h200.json").read_text(encoding="utf-8"))
     yield "generated/models.md", page(measured, "models-on-h200.svg")
     yield "generated/models-on-h200.svg", drawn(measured)
+    yield "generated/contributing.md", contributing()
+
+
+def contributing() -> str:
+    """CONTRIBUTING.md as a page of the site; what lies outside the site is named and not linked."""
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/", "](../", text)
+    return re.sub(r"\[([^\]]+)\]\((?!\.\./|http)[^)]+\)", r"`\1`", text)
 
 
 def first(page: str) -> str:

@@ -10,7 +10,7 @@ PAGES = [
     file
     for folder in ("tutorial", "how-to", "background", "reference", ".")
     for file in sorted((ROOT / "docs" / folder).glob("*.md"))
-    if "```python" in file.read_text()
+    if "```python\n" in file.read_text()
 ]
 
 

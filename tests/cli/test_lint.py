@@ -53,7 +53,7 @@ def test_text_tells_place_line_chain_why_and_fix(project: Path) -> None:
         "passed over broken.py: line 1: invalid syntax\n"
         "\n"
         "2 warnings in 2 files, 8 lines; `rocsolid explain CODE` tells more; "
-        "1 less sure (--confidence anywhere); 1 passed over\n"
+        "1 less sure (--confidence\nanywhere); 1 passed over\n"
     )
 
 

@@ -154,9 +154,9 @@ def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["compiles"], 2, "give a WORKLOAD, --trace FOLDER or --debug FOLDER"),
+        (["compiles"], 2, "give a WORKLOAD, --trace DIR or --debug DIR"),
         (["compiles", "x.py:f", "--trace", "y"], 2, "and one of them only"),
-        (["compiles", "x.py:f", "--calls", "0"], 2, "--calls takes a number of at least 1, not 0"),
+        (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
         (["breaks", "x.py"], 2, "a workload is file.py:function"),
         (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
     ],

@@ -14,13 +14,13 @@ The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too rest
 
 import argparse
 
-from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.output import add_output, add_workload, writable, write
 from rocsolid.cli.tune import add_limits, limits_of, progress
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function, which returns (callable, args, kwargs)")
+    add_workload(parser)
     for side in ("a", "b"):
         parser.add_argument(
             f"--{side}",

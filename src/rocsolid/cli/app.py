@@ -30,7 +30,14 @@ COMMANDS: Final = {
     "ab": "compare two profiles, plans or settings on one workload",
     "dryrun": "compile a workload for a chip that is not here: what each kernel costs, what will not work",
     "report": "render a saved JSON result as text or HTML",
+    "doctor": "what to attach to a report of a bug; nothing secret, nothing sent",
+    "completion": "a script that lets bash, zsh or fish complete commands and options",
 }
+_THE_USERS: Final = ("torch", "triton")  # what rocsolid never installs
+_NEEDS: Final = (
+    "this command needs {name}, which {python} does not have; install rocsolid into the environment that has it "
+    "(python -m pip install rocsolid), and call it as python -m rocsolid"
+)
 _EPILOG: Final = """\
 Examples:
   rocsolid probe                        what here will hurt me?
@@ -38,6 +45,10 @@ Examples:
   rocsolid probe --fix                  what to run about it
   rocsolid explain CFG001               what does that finding mean?
   rocsolid explain safe                 which values does the profile choose, and why?
+  rocsolid run --deadline 300 serve.py  a program nobody may edit, made safe
+  rocsolid optimize work.py:build       the fastest form that answers rightly
+  rocsolid lint src                     what in this source will hurt?
+  rocsolid trace trace.json.gz          where does the time go?
 
 exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could not run, 124 timed out, 130 interrupted
 """
@@ -58,6 +69,10 @@ def run(argv: list[str]) -> int:
     except RocsolidError as error:
         sys.stderr.write(f"rocsolid: error: {error}\n")
         return error.exit_code
+    except SystemExit as ended:  # argparse has said what is wrong, or shown the help that was asked for
+        if not isinstance(ended.code, int):
+            raise
+        return ended.code
     except KeyboardInterrupt:
         sys.stderr.write("rocsolid: interrupted\n")
         return INTERRUPTED
@@ -65,6 +80,23 @@ def run(argv: list[str]) -> int:
         # The reader has gone, as with `| head`. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except ModuleNotFoundError as missing:
+        if missing.name not in _THE_USERS:
+            return _unexpected(missing, argv)
+        sys.stderr.write(f"rocsolid: error: {_NEEDS.format(name=missing.name, python=sys.executable)}\n")
+        return CANNOT_RUN
+    except Exception as error:  # noqa: BLE001 - the last net: what falls through becomes a report
+        return _unexpected(error, argv)
+
+
+def _unexpected(error: Exception, argv: list[str]) -> int:
+    """A mistake of ours: a report in a file, and one line."""
+    from rocsolid.cli.crash import DEBUG, tell
+
+    if os.environ.get(DEBUG):
+        raise error
+    sys.stderr.write(f"rocsolid: error: {tell(error, argv)}\n")
+    return CANNOT_RUN
 
 
 def _run(argv: list[str]) -> int:
@@ -75,6 +107,19 @@ def _run(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name and name not in COMMANDS:
         raise UnknownNameError(kind="command", name=name, known=COMMANDS)
+    parser = parser_of(name)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        prog = f"rocsolid {args.command}" if args.command else "rocsolid"
+        Parser(prog=prog).error(f"unrecognized arguments: {' '.join(unknown)}")
+    if not args.command:
+        parser.print_help()
+        return USAGE
+    return int(importlib.import_module(f"rocsolid.cli.{args.command}").run(args))
+
+
+def parser_of(*names: str) -> Parser:
+    """The whole command line, with the arguments of the commands named; the others are not even imported."""
     parser = Parser(
         prog="rocsolid",
         description="torch.compile and device graphs, safe, then fast, on ROCm and on CUDA.",
@@ -85,12 +130,8 @@ def _run(argv: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for command, summary in COMMANDS.items():
         sub = commands.add_parser(command, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if command == name:
+        if command in names:
             module = importlib.import_module(f"rocsolid.cli.{command}")
             sub.description, _, sub.epilog = str(module.__doc__).strip().partition("\n\n")
             module.arguments(sub)
-    args = parser.parse_args(argv)
-    if not args.command:
-        parser.print_help()
-        return USAGE
-    return int(importlib.import_module(f"rocsolid.cli.{args.command}").run(args))
+    return parser

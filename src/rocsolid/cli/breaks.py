@@ -9,11 +9,13 @@ Examples:
 """
 
 import argparse
+import logging
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, add_workload, write
 from rocsolid.cli.records import render_breaks
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ FAIL_ON = ("break", "never")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function that returns (callable, args, kwargs)")
+    add_workload(parser)
     parser.add_argument("--quick", action="store_true", help="trace only: count operators instead of kernel launches")
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what makes the exit code 1 (default: never)"
@@ -48,8 +50,21 @@ def _report(args: argparse.Namespace) -> "BreakReport":
         workload = load_workload(args.workload)
     reports: list[BreakReport] = []
     backend = "eager" if args.quick else "inductor"
-    called(
-        lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
-        args.workload,
-    )
+    with _quiet_dynamo():
+        called(
+            lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
+            args.workload,
+        )
     return reports[0]
+
+
+@contextmanager
+def _quiet_dynamo() -> Iterator[None]:
+    """Dynamo warns of some breaks itself; the report says the same with its cure, and once."""
+    log = logging.getLogger("torch._dynamo")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -18,7 +18,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, add_workload, write
+from rocsolid.cli.quantities import count, deadline
 from rocsolid.cli.records import render_compiles
 from rocsolid.errors import UsageError
 
@@ -30,18 +31,16 @@ FAIL_ON = ("break", "recompile", "never")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="file.py:function that returns (callable, args, kwargs)"
-    )
-    parser.add_argument("--trace", type=Path, metavar="FOLDER", help="read a folder or file that TORCH_TRACE wrote")
-    parser.add_argument("--debug", type=Path, metavar="FOLDER", help="read a folder that TORCH_COMPILE_DEBUG=1 wrote")
-    parser.add_argument("--calls", type=int, default=2, metavar="N", help="how often to call it (default: 2)")
+    add_workload(parser, optional=True)
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="read a folder or file that TORCH_TRACE wrote")
+    parser.add_argument("--debug", type=Path, metavar="DIR", help="read a folder that TORCH_COMPILE_DEBUG=1 wrote")
+    parser.add_argument("--calls", type=count, default=2, metavar="N", help="how often to call it (default: 2)")
     parser.add_argument("--backward", action="store_true", help="also call backward on the sum of the result")
     parser.add_argument("--mode", help="the mode of torch.compile")
     parser.add_argument("--as-is", action="store_true", help="do not put torch.compile around the workload")
     parser.add_argument("--code", action="store_true", help="show the generated kernels and the lines they came from")
     parser.add_argument(
-        "--deadline", type=float, metavar="S", help="end after S seconds with all stacks (exit code 124)"
+        "--deadline", type=deadline, metavar="TIME", help="end after so long with all stacks: 90s, 10m (exit code 124)"
     )
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what makes the exit code 1 (default: never)"
@@ -53,10 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile and watch, or read what was written down, then show it."""
     given = [name for name in ("workload", "trace", "debug") if getattr(args, name)]
     if len(given) != 1:
-        msg = "give a WORKLOAD, --trace FOLDER or --debug FOLDER, and one of them only (see rocsolid compiles --help)"
-        raise UsageError(msg)
-    if args.calls < 1:
-        msg = f"--calls takes a number of at least 1, not {args.calls}"
+        msg = "give a WORKLOAD, --trace DIR or --debug DIR, and one of them only (see rocsolid compiles --help)"
         raise UsageError(msg)
     log = _watched(args) if args.workload else _read(args)
     write(render_compiles(log, args.output, code=args.code, to_file=args.out is not None), args.out)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.quantities import deadline
 from rocsolid.cli.records import render_dryrun
 from rocsolid.errors import UsageError
 from rocsolid.model.dryrun import DryRunRecord
@@ -58,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--asm", action="store_true", help="keep the assembly of each kernel in JSON and HTML")
     parser.add_argument("--save", type=Path, metavar="DIR", help="write intermediate code, assembly and object files")
     parser.add_argument(
-        "--deadline", type=float, default=_DEADLINE_S, metavar="SECONDS", help="for each chip (default: 900)"
+        "--deadline", type=deadline, default=_DEADLINE_S, metavar="TIME", help="for each chip: 90s, 10m (default: 15m)"
     )
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where compiled kernels are kept (default: ~/.cache/rocsolid/dryrun)"

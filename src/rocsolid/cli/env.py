@@ -4,28 +4,26 @@ Examples:
   eval "$(rocsolid env --profile fast)"             for this shell
   rocsolid env --profile fast --shell fish | source
   rocsolid env --profile safe --shell docker        ENV lines for a Dockerfile
-  rocsolid env --profile debug --shell json
+  rocsolid env --profile debug --output json
 
 """
 
 import argparse
 
-from rocsolid.cli.output import write
+from rocsolid.cli.output import add_output, write
 
 SHELLS = ("bash", "fish", "docker", "json")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    from pathlib import Path
-
     parser.add_argument("--profile", default="safe", help="whose variables (default: safe)")
     parser.add_argument("--plan", metavar="FILE", help="a saved plan in place of the profile")
     parser.add_argument(
         "--anywhere", action="store_true", help="use the plan even when it was made for another platform"
     )
-    parser.add_argument("--shell", choices=SHELLS, default="bash", help="form of the output (default: bash)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
+    parser.add_argument("--shell", choices=SHELLS, default="bash", help="for whom the text is (default: bash)")
+    add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.report.variables import variables_text
 
     plan = chosen_plan(args.profile, args.plan, surroundings(), anywhere=args.anywhere)
-    write(variables_text(plan, args.shell), args.out)
+    write(variables_text(plan, "json" if args.output == "json" else args.shell), args.out)
     return 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
+from rocsolid.cli.quantities import deadline
 
 if TYPE_CHECKING:
     from rocsolid.probe.ledger import Ledger
@@ -28,30 +29,39 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ledger", type=Path, metavar="FILE", help="the ledger (default: $ROCSOLID_LEDGER, or your data folder)"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    examples = str(__doc__).splitlines()
     add_output(
         actions.add_parser("list", help="the images seen so far (what happens without an action)"), ("text", "json")
     )
     show = actions.add_parser("show", help="one image in full")
-    show.add_argument("image")
+    show.add_argument("image", metavar="IMAGE", help="its name, as the list shows it")
     show.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
     add_output(show, ("text", "json", "html"))
     diff = actions.add_parser("diff", help="what is different between two images")
-    diff.add_argument("before")
-    diff.add_argument("after")
+    diff.add_argument("before", metavar="BEFORE", help="an image")
+    diff.add_argument("after", metavar="AFTER", help="another")
     add_output(diff, ("text", "json"))
     scan = actions.add_parser("scan", help="probe an image from outside and record it")
-    scan.add_argument("image")
+    scan.add_argument("image", metavar="IMAGE", help="as your container tool names it")
     scan.add_argument(
         "--engine", choices=("docker", "podman", "apptainer"), default="", help="which container tool to use"
     )
     scan.add_argument("--live", action="store_true", help="read settings in a fresh interpreter inside the image")
     scan.add_argument(
-        "--deadline", type=float, default=900, metavar="SECONDS", help="give up after so long (default: 900)"
+        "--deadline",
+        type=deadline,
+        default=900.0,
+        metavar="TIME",
+        help="give up after so long: 90s, 10m (default: 15m)",
     )
     export = actions.add_parser("export", help="a Markdown table")
     export.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
     merge = actions.add_parser("merge", help="take over entries from another ledger")
-    merge.add_argument("file", type=Path)
+    merge.add_argument("file", type=Path, metavar="FILE", help="the other ledger")
+    for name, sub in actions.choices.items():
+        own = [line for line in examples if line.startswith(f"  rocsolid ledger {name}")]
+        sub.formatter_class = argparse.RawDescriptionHelpFormatter
+        sub.epilog = "\n".join(["Examples:", *(own or [f"  rocsolid ledger {name}"])])
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,16 +13,17 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, add_workload, write
+from rocsolid.cli.quantities import budget
 from rocsolid.cli.records import render_optimize
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function that returns (callable, args, kwargs)")
+    add_workload(parser)
     parser.add_argument("--profile", default="fast", help="whose settings compile it (default: fast)")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="compile with the values of a plan instead")
-    parser.add_argument("--budget", type=float, metavar="S", help="about how many seconds it may take")
+    parser.add_argument("--budget", type=budget, metavar="TIME", help="about how long it may take: 90s, 10m, 2h")
     parser.add_argument("--grad", action="store_true", help="with gradients on; without, it runs under no_grad")
     add_output(parser, ("text", "json", "html"))
 

@@ -15,6 +15,16 @@ def add_output(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
 
 
+def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """`WORKLOAD`, the same for every command that runs one."""
+    parser.add_argument(
+        "workload",
+        nargs="?" if optional else None,
+        metavar="WORKLOAD",
+        help="file.py:function that returns (callable, args, kwargs)",
+    )
+
+
 def write(text: str, out: Path | None) -> None:
     """To the file, whole or not at all; or to the terminal."""
     if out is None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, read, write
 from rocsolid.cli.records import read_probe, render
+from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
 from rocsolid.model.record import Difference, ProbeRecord
 
@@ -59,6 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Take the snapshot, judge it, and show it in the form asked for."""
+    _refuse(args)
     record = _probe(args)
     if args.record:
         _keep(record, args)
@@ -76,6 +78,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return fails(record.findings, args.fail_on)
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """What would be passed over in silence is said."""
+    for given, needs, said in (
+        (args.env_file, args.fix, "--env-file writes what --fix prints; give both"),
+        (args.image, args.record, "--image names what --record keeps; give both"),
+        (args.fix and args.output != "text", False, f"--fix prints shell and Python lines, and no {args.output}"),
+        (args.fix and args.diff, False, "give --fix or --diff, not both"),
+        (args.diff and args.output not in ("text", "json"), False, "--diff is shown as text or json"),
+    ):
+        if given and not needs:
+            raise UsageError(said)
 
 
 def _probe(args: argparse.Namespace) -> ProbeRecord:

@@ -16,16 +16,21 @@ import sys
 from pathlib import Path
 
 from rocsolid.cli.judging import add_judging
-from rocsolid.cli.output import add_output
+from rocsolid.cli.output import add_output, add_workload
+from rocsolid.cli.quantities import count
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="file.py:function; returns (callable, args, kwargs)")
-    parser.add_argument("--steps", type=_positive, default=3, help="how many calls to record (default: 3)")
-    parser.add_argument("--warmups", type=_positive, default=3, help="how many calls before (default: 3)")
+    add_workload(parser)
+    parser.add_argument("--steps", type=count, default=3, metavar="N", help="how many calls to record (default: 3)")
+    parser.add_argument("--warmups", type=count, default=3, metavar="N", help="how many calls before (default: 3)")
     parser.add_argument(
-        "--trace", type=Path, default=Path("trace.json.gz"), metavar="FILE", help="where to keep it (trace.json.gz)"
+        "--trace",
+        type=Path,
+        default=Path("trace.json.gz"),
+        metavar="FILE",
+        help="where to keep it (default: trace.json.gz)",
     )
     parser.add_argument("--no-shapes", action="store_true", help="do not record the shapes of inputs")
     parser.add_argument("--stacks", action="store_true", help="record Python stacks; slower, and larger traces")
@@ -79,10 +84,3 @@ def run(args: argparse.Namespace) -> int:
         f"({done.overhead:+.0%})\n"
     )
     return answer([done.file], args)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        msg = f"expected a whole number above 0, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)

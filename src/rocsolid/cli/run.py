@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anywhere", action="store_true", help="use the plan even when it was made for another platform"
     )
-    parser.add_argument("--deadline", metavar="SECONDS", help="call off a compile that takes longer")
+    parser.add_argument("--deadline", metavar="TIME", help="call off a compile that takes longer: 90s, 10m")
     parser.add_argument(
         "--report", metavar="FILE", help="append what was changed to FILE instead of telling it on stderr"
     )
@@ -76,10 +76,12 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; options of the program come after it")
     if "deadline" in options:
+        from rocsolid.cli.quantities import deadline
+
         try:
-            float(options["deadline"])
-        except ValueError:
-            _fail(f"--deadline takes seconds, not {options['deadline']!r}")
+            options["deadline"] = str(deadline(options["deadline"]))
+        except argparse.ArgumentTypeError as wrong:
+            _fail(f"--deadline: {wrong}")
     if options.get("profile", "safe") != "safe":
         from rocsolid.catalog.profiles import profile
 

@@ -21,7 +21,6 @@ Then: rs.optimize(model, x, plan="plan.toml"), or rocsolid run --plan plan.toml 
 """
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.quantities import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from rocsolid.tune.effort import Progress
     from rocsolid.tune.isolate.trial import Limits
 
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BAR = 20  # characters
-_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -220,24 +218,6 @@ def pairs(texts: Sequence[str], option: str) -> Mapping[str, str]:
 def split(text: str) -> list[str]:
     """Values apart from each other."""
     return [value for value in text.split(";" if ";" in text else ",") if value]
-
-
-def seconds(text: str) -> float:
-    """`90s`, `10m`, `2h`, `45`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if not match:
-        msg = f"{text!r} is no time; write 90s, 10m or 2h"
-        raise UsageError(msg)
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def size(text: str) -> int:
-    """`64G`, `500M`, a number of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
-    if not match:
-        msg = f"{text!r} is no size; write 500M or 64G"
-        raise UsageError(msg)
-    return int(float(match[1]) * _BYTES[match[2]])
 
 
 @contextmanager

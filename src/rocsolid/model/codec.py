@@ -54,7 +54,7 @@ def loads(text: str, name: str) -> dict[str, Any]:
     """A JSON document of ours, or an InputError that says what `name` is instead."""
     try:
         data = json.loads(text)
-    except ValueError as broken:
+    except (ValueError, RecursionError) as broken:  # the second from brackets without end
         msg = f"{name} is not JSON: {broken}"
         raise InputError(msg) from broken
     if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("rocsolid/"):

@@ -77,7 +77,7 @@ class Ledger:
         return self.add([entry for entry in other.entries() if entry.source != "claim"])
 
     def _rows(self) -> Iterator[ImageEntry]:
-        if not self.file.exists():
+        if not self.file.exists() or self.file.stat().st_size == 0:  # an empty file is a ledger without entries
             return
         with closing(_open(self.file, "ro")) as database:
             for (document,) in database.execute("SELECT document FROM entry ORDER BY recorded_at, rowid"):

@@ -49,7 +49,7 @@ def chain_of(finding: Finding) -> list[str]:
 
 
 def _summary(record: LintRecord, terminal: Terminal) -> str:
-    read = f"{record.files:,} files, {record.lines:,} lines"
+    read = f"{record.files:,} file{'' if record.files == 1 else 's'}, {record.lines:,} lines"
     beside = [
         f"{record.allowed} allowed by comments" if record.allowed else "",
         f"{record.in_baseline} in the baseline" if record.in_baseline else "",
@@ -57,4 +57,5 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"{len(record.passed_over)} passed over" if record.passed_over else "",
     ]
     more = "; `rocsolid explain CODE` tells more" if any(f.severity > Severity.INFO for f in record.findings) else ""
-    return f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
+    said = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
+    return terminal.wrap(said)

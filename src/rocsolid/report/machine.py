@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from rocsolid.model.codec import dumps
 from rocsolid.model.finding import Finding, Severity
@@ -82,7 +83,7 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
     file, _, line = finding.place.rpartition(":")
     # Services insist on a file; what was found in no file is put down to the environment as a whole.
     where: dict[str, dict[str, object]] = {
-        "artifactLocation": {"uri": (file or finding.place or "environment").lstrip("/")},
+        "artifactLocation": {"uri": _within(file or finding.place or "environment").lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
     if isinstance(column := finding.facts.get("column"), int):
@@ -99,7 +100,10 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
 def _step(text: str) -> dict[str, object]:
     """One call of a chain, written as `name (file:line)`."""
     file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
-    place = {"artifactLocation": {"uri": file.lstrip("/")}, "region": {"startLine": int(line) if line.isdigit() else 1}}
+    place = {
+        "artifactLocation": {"uri": _within(file).lstrip("/")},
+        "region": {"startLine": int(line) if line.isdigit() else 1},
+    }
     return {"location": {"message": {"text": text}, "physicalLocation": place}}
 
 
@@ -112,11 +116,17 @@ def _annotation(finding: Finding) -> str:
     where = ""
     if finding.place:
         file, _, line = finding.place.rpartition(":")
-        where = f"file={file},line={line}," if line.isdigit() else f"file={finding.place},"
+        where = f"file={_within(file)},line={line}," if line.isdigit() else f"file={_within(finding.place)},"
         where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
     title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
     text = _escape(f"{finding.seen}\n{finding.why}\nFix: {finding.cure}")
     return f"::{_GITHUB_LEVELS[finding.severity]} {where}title={title}::{text}"
+
+
+def _within(file: str) -> str:
+    """As seen from the folder that the command runs in: a service knows files by their place in the checkout."""
+    here = Path.cwd()
+    return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
 
 
 def _escape(text: str) -> str:

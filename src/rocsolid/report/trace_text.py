@@ -135,7 +135,10 @@ def figures_text(device: DeviceTrace, terminal: Terminal) -> str:
     head = f"device {device.device}" + (f" · {device.model}" if device.model else "")
     pairs = list(figures(device))
     width = max(len(label) for label, _ in pairs)
-    lines = [f"  {terminal.paint(f'{label:<{width}}', 'dim')}  {text}" for label, text in pairs]
+    lines = []
+    for label, text in pairs:
+        wrapped = terminal.wrap(text, indent=" " * (width + 4), first=f"  {label:<{width}}  ")
+        lines.append(wrapped.replace(label, terminal.paint(label, "dim"), 1))
     return "\n".join([terminal.paint(head, "bold"), *lines])
 
 
@@ -145,7 +148,10 @@ def figures(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     yield "span", time(span)
     yield "busy", f"{time(device.busy_ns)} ({percent(device.busy_ns, span)})"
     yield "idle", f"{time(device.idle_ns)} ({percent(device.idle_ns, span)})"
-    yield "kernels", f"{device.kernel_count:,} in {time(device.kernel_time_ns)}, on {device.stream_count} streams"
+    yield (
+        "kernels",
+        f"{device.kernel_count:,} in {time(device.kernel_time_ns)}, on {_many(device.stream_count, 'stream')}",
+    )
     yield "copies", f"{device.copy_count:,}, {size(device.copy_bytes)}; {device.set_count:,} fills"
     share = percent(device.graph_kernel_time_ns, device.kernel_time_ns)
     replays = f"{device.graph_launches:,} launches replay {device.graph_kernel_count:,} kernels"
@@ -161,6 +167,10 @@ def figures(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     talk = device.collectives
     if talk.count:
         yield "collectives", f"{talk.count:,} in {time(talk.time_ns)}, {time(talk.exposed_ns)} with nothing beside them"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _origins(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:

@@ -1,0 +1,211 @@
+"""Run the tutorials as a reader would, and put what their commands print into their pages.
+
+python scripts/tutorials.py                  # all pages, in a minute or so
+python scripts/tutorials.py two-traces       # one of them
+
+In a page of docs/tutorial that begins with the mark below,
+- a block that has a title is a file that the reader writes,
+- a `console` block is run; what it exports holds for the rest of the page,
+- a `text` block right after it holds what that printed, and is written by this script.
+
+A comment before a `console` block may say `show 12` (only so many lines are kept), `exit 1` (how its last command ends), or
+`holds WORDS` (what must be in the output, because the text speaks of it).
+"""
+
+import argparse
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+MARK = "<!-- The outputs of this page are written by scripts/tutorials.py, which runs its commands. -->"
+STAND_IN = "<!-- stand-in: rocm -->"
+DEADLINE_S = 120  # for a block, on a busy machine
+_BLOCK = re.compile(
+    r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```\n'
+    r"(?P<shown>\n```text\n(?P<output>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+_SAYS = re.compile(r"<!-- (.*?) -->\n\Z")
+# What may differ from run to run and from machine to machine.
+_LOOSE = (
+    (re.compile(r"/[\w.\-/]+/(site-packages|lib/python[\d.]+)"), "/…"),
+    (re.compile(r"[\d.,]+(e[+-]?\d+)?"), "0"),
+    (re.compile(r"\b0 ?(ns|µs|ms|s|KiB|MiB|GiB|kB|MB|GB|TB)\b"), "0 units"),
+    (re.compile(r"[─━═█▏▎▍▌▋▊▉░▒▓·\-=~^+]{2,}"), "-"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One console block: its commands, how they ended, and what they printed."""
+
+    commands: tuple[str, ...]
+    code: int
+    output: str
+    holds: tuple[str, ...]
+    wanted_code: int
+    at: re.Match[str]
+
+
+def pages() -> list[Path]:
+    """The tutorials that are run."""
+    return [
+        file for file in sorted((DOCS / "tutorial").glob("*.md")) if file.read_text(encoding="utf-8").startswith(MARK)
+    ]
+
+
+def run(page: Path, folder: Path) -> list[Step]:
+    """Do what the page says, in an empty folder."""
+    text = page.read_text(encoding="utf-8")
+    home = folder / "project"
+    home.mkdir(parents=True)
+    env = _surroundings(folder, stand_in=STAND_IN in text)
+    (folder / "exported").touch()
+    return list(_steps(text, home, env))
+
+
+def _steps(text: str, home: Path, env: Mapping[str, str]) -> Iterator[Step]:
+    for block in _BLOCK.finditer(text):
+        if block["title"]:
+            file = home / block["title"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block["body"], encoding="utf-8")
+        elif block["kind"] == "console":
+            said = _SAYS.search(text, 0, block.start())
+            yield _step(block, said[1] if said else "", home, env)
+
+
+def _step(block: re.Match[str], said: str, home: Path, env: Mapping[str, str]) -> Step:
+    commands = tuple(re.sub(r"^[$>] ", "", line, count=1) for line in block["body"].splitlines())
+    kept = home.parent / "exported"  # what one block exports holds in the next
+    script = "\n".join([f". {kept}", *commands, "ended=$?", f"export -p > {kept}", "exit $ended"])
+    done = subprocess.run(
+        ["/bin/bash", "--norc", "--noprofile", "-c", script], cwd=home, env=env, text=True, timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    output = done.stdout.replace(str(home), "~/project").replace(str(home.parent), "~")
+    output = re.sub(
+        r"/[\w./-]+/site-packages/", "site-packages/", output.replace(f"{DOCS.parent / 'src'}/", "site-packages/")
+    )
+    wants = [word.strip() for word in said.split(";")]
+    show = next((int(w.removeprefix("show ")) for w in wants if w.startswith("show ")), 0)
+    return Step(
+        commands=commands,
+        code=done.returncode,
+        output=_shown("\n".join(line.rstrip() for line in output.splitlines()).strip("\n"), show),
+        holds=tuple(w.removeprefix("holds ") for w in wants if w.startswith("holds ")),
+        wanted_code=next((int(w.removeprefix("exit ")) for w in wants if w.startswith("exit ")), 0),
+        at=block,
+    )
+
+
+def _shown(text: str, most: int) -> str:
+    lines = text.splitlines()
+    return "\n".join(lines) if not most or len(lines) <= most else "\n".join([*lines[:most], "…"])
+
+
+def _surroundings(folder: Path, *, stand_in: bool) -> dict[str, str]:
+    """What a reader has: a `rocsolid` on the path, and nothing in the environment that moves a setting."""
+    source = str(DOCS.parent / "src")
+    image = _rocm_image(folder / "image") if stand_in else ""
+    binaries = folder / "bin"
+    binaries.mkdir()
+    command = binaries / "rocsolid"
+    reads = f'case "$1" in probe|settings) export PYTHONPATH={image}:{source};; esac\n' if image else ""
+    command.write_text(f'#!/bin/sh\n{reads}exec "{sys.executable}" -m rocsolid "$@"\n')
+    command.chmod(0o755)
+    python = binaries / "python"  # no link: an interpreter finds its environment by its own place
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return {
+        "PATH": f"{binaries}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": source,
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "COLUMNS": "88",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _rocm_image(folder: Path) -> str:
+    """A stand-in for a ROCm image: the config files of the torch that is here, and the version of a ROCm build."""
+    from rocsolid.probe.packages import installed, torch_folder
+    from rocsolid.torchapi.source import CONFIG_FILES
+    from rocsolid.torchapi.upstream import release_of
+
+    real = torch_folder()
+    assert real
+    for file in CONFIG_FILES.values():
+        (folder / "torch" / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "torch" / file).write_text((real / file).read_text())
+    version = f"{release_of(installed()['torch'][0])}+rocm7.1"
+    said = {"__version__": version, "hip": "7.1.25424", "cuda": None, "git_version": ""}
+    (folder / "torch/version.py").write_text("".join(f"{name} = {value!r}\n" for name, value in said.items()))
+    (folder / "torch/__init__.py").write_text("raise ImportError('a stand-in: it must not be imported')\n")
+    info = folder / f"torch-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    (info / "RECORD").write_text("")
+    return str(folder)
+
+
+def filled(text: str, steps: list[Step]) -> str:
+    """The page with the outputs of its commands."""
+    for step in reversed(steps):
+        if step.at["shown"] is not None:
+            begin, end = step.at.span("shown")
+            text = f"{text[:begin]}\n```text\n{step.output}\n```\n{text[end:]}"
+    return text
+
+
+def wrongs(step: Step) -> Iterator[str]:
+    """What is not as the page says."""
+    if step.code != step.wanted_code:
+        yield f"{step.commands[-1]} ended with {step.code}, not {step.wanted_code}:\n{step.output}"
+    for words in step.holds:
+        if words not in " ".join(step.output.split()):
+            yield f"{step.commands[-1]} did not print {words!r}:\n{step.output}"
+    if step.at["shown"] is not None and (alike := likeness(step.at["output"], step.output)) < LEAST_ALIKE:
+        yield f"{step.commands[-1]}: the page's output is stale ({alike:.0%} alike); run scripts/tutorials.py:\n{step.output}"
+
+
+LEAST_ALIKE = 0.8  # machines differ in notes and figures, not in the shape of an answer
+
+
+def likeness(before: str, after: str) -> float:
+    """How much of two outputs is the same when figures, paths and wrapping are left aside."""
+    return difflib.SequenceMatcher(None, loose(before), loose(after), autojunk=False).ratio()
+
+
+def loose(text: str) -> list[str]:
+    """The words of an output without what may differ."""
+    for pattern, word in _LOOSE:
+        text = pattern.sub(word, text)
+    return text.split()
+
+
+def main() -> None:
+    """Run the pages and write their outputs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="pages, without .md (default: all)")
+    names = parser.parse_args().names
+    for page in pages():
+        if names and page.stem not in names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            steps = run(page, Path(folder))
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, steps), encoding="utf-8")
+        bad = [w for s in steps for w in wrongs(s) if "is stale" not in w]
+        print(f"{page.stem}: {len(steps)} steps" + "".join(f"\n  {line}" for line in bad))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Times and sizes as people write them, the same for every command."""
+
+import argparse
+import re
+from typing import Final
+
+from rocsolid.errors import UsageError
+
+_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def seconds(text: str) -> float:
+    """`90s`, `10m`, `2h`, `45`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not match:
+        msg = f"{text!r} is no time; write 90s, 10m or 2h"
+        raise UsageError(msg)
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def size(text: str) -> int:
+    """`64G`, `500M`, a number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
+    if not match:
+        msg = f"{text!r} is no size; write 500M or 64G"
+        raise UsageError(msg)
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def budget(text: str) -> float:
+    """A time, as an option takes it; 0 is one in which nothing fits."""
+    try:
+        return seconds(text)
+    except UsageError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from wrong
+
+
+def deadline(text: str) -> float:
+    """A time of more than nothing, as an option takes it."""
+    found = budget(text)
+    if found <= 0:
+        msg = f"a deadline of {found:g} s is none"
+        raise argparse.ArgumentTypeError(msg)
+    return found
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, as an option takes it."""
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"takes a whole number of at least 1, not {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
