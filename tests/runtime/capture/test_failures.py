@@ -253,6 +253,10 @@ class EndsTheProcess(torch.nn.Module):  # type: ignore[misc]
 
 def test_where_a_library_may_end_the_process_a_child_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     from rocsolid.api import capturing
+    from rocsolid.runtime.capture import care
+    from rocsolid.runtime.capture.captured import Captured
+    from rocsolid.runtime.capture.choosing import backend_for
+    from rocsolid.runtime.capture.options import Options
 
     monkeypatch.setattr(capturing, "_ENDS_THE_PROCESS", ("any",))
     monkeypatch.setattr(capturing, "problem", lambda _: _Strikes)
@@ -263,7 +267,18 @@ def test_where_a_library_may_end_the_process_a_child_goes_first(monkeypatch: pyt
     assert g.report().replays == 1
     assert g.report().graphs[0].checks == 2, "where replays are known to go wrong they are checked whatever was said"
 
-    g = capturing.capture(EndsTheProcess(), backend="record")
+    cares: list[care.Care] = []
+
+    class Kept(care.Care):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+            cares.append(self)
+
+    monkeypatch.setattr(capturing, "Care", Kept)
+    for backend in ("record", "auto"):
+        capturing.capture(EndsTheProcess(), backend=backend)
+    assert cares[0].trial is None, "a tape ends no process"
+    g = Captured(EndsTheProcess(), Options(backend="record"), backend_for, cares[1])
     assert torch.equal(g(x), x * 2)
     (refusal,) = g.report().refusals
     assert refusal.reason.value == "trial"
