@@ -1,6 +1,6 @@
 """The shapes of trace events, as far as we read them: decoding checks everything and keeps only this."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Raw, Struct, defstruct, field
 
@@ -30,6 +30,18 @@ class Complete(Struct, tag_field="ph", tag="X", gc=False):
     dur: int | float | None = None
     name: str = ""
     cat: str = ""
+    pid: Loose = None
+    tid: Loose = None
+    args: Args | None = None
+
+
+class ByCategory(Struct, gc=False):
+    """The same, for a decoder that tells events apart by their category; `cat` is known from the type."""
+
+    ph: Literal["X"]
+    ts: Raw = _NOTHING
+    dur: int | float | None = None
+    name: str = ""
     pid: Loose = None
     tid: Loose = None
     args: Args | None = None
