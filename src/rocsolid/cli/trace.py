@@ -15,6 +15,7 @@ Examples:
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -86,6 +87,8 @@ def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
+    # Reading multiplies no matrices. With threads for that waiting about, this process could not copy itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rocsolid.api.tracing import trace_ranks
 
     record, refused = trace_ranks(args.files, engine=args.engine)
