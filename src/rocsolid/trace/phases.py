@@ -35,6 +35,13 @@ class Complete(Struct, tag_field="ph", tag="X", gc=False):
     args: Args | None = None
 
 
+class HostArgs(Struct, gc=False, frozen=True):
+    """As much of it as is read of what the host does."""
+
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+
+
 class ByCategory(Struct, gc=False):
     """The same, for a decoder that tells events apart by their category; `cat` is known from the type."""
 
@@ -44,7 +51,18 @@ class ByCategory(Struct, gc=False):
     name: str = ""
     pid: Loose = None
     tid: Loose = None
+
+
+class DeviceByCategory(ByCategory, gc=False):
+    """What the device does."""
+
     args: Args | None = None
+
+
+class HostByCategory(ByCategory, gc=False):
+    """What the host does."""
+
+    args: HostArgs | None = None
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from rocsolid.trace.gather import DEVICE, FUNCTIONS, HOST
-from rocsolid.trace.phases import ByCategory, event_type
+from rocsolid.trace.phases import DeviceByCategory, HostByCategory, event_type
 
 _MARK: Final = f'"{FUNCTIONS}"'.encode()
 # More pieces than this that hold something unforeseen, and one decoding for all is the shorter way.
@@ -34,7 +34,8 @@ class Flow(Struct, gc=False):
 def _tagged() -> Any:  # noqa: ANN401 - a union built at run time
     union: Any = Function
     for category in (*DEVICE, *HOST):
-        about: Any = {"bases": (ByCategory,), "namespace": {"cat": category}, "tag_field": "cat", "tag": category}
+        base = DeviceByCategory if category in DEVICE else HostByCategory
+        about: Any = {"bases": (base,), "namespace": {"cat": category}, "tag_field": "cat", "tag": category}
         union |= msgspec.defstruct(category, [], gc=False, **about)
     for category in ("ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu"):
         union |= msgspec.defstruct(category, [], bases=(Flow,), tag_field="cat", tag=category, gc=False)
