@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="of ours in each round")
     args = parser.parse_args()
     files = sorted(map(str, args.folder.glob("*.json*")))
-    rounds = []
+    rounds: list[dict[str, Any]] = []
     for _ in range(args.rounds):
         loads = [os.getloadavg()[0]]
         ours = [measured(our_command(args.folder)) for _ in range(args.runs)]

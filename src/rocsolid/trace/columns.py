@@ -135,4 +135,4 @@ def rows(table: T, which: Column) -> T:
 def distinct(values: Column) -> Column:
     """Each value once, in order. numpy's own way hashes, which takes longer, and loads its masked arrays for it."""
     ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered  # noqa: FBT003 - a value
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered

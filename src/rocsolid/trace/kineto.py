@@ -37,7 +37,7 @@ class Share:
 
 def read_kineto(file: Path, share: Share | None = None, *, alone: bool = False) -> Columns:
     """All events of a file, or of a share of it, as columns. `alone`: with no thread beside that unpacks."""
-    with _garbage_left_alone():
+    with garbage_left_alone():
         reader = _Reader(file, share, alone=alone)
         reader.read()
     return reader.columns()
@@ -196,8 +196,8 @@ def _triple(text: bytes) -> str:
 
 
 @contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """Events hold no cycles; looking for some costs as much as decoding them."""
+def garbage_left_alone() -> Iterator[None]:
+    """Events and answers hold no cycles; looking for some costs as much as decoding them."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,13 +1,14 @@
 """Many ranks: the files are shared out among processes, and their answers set side by side."""
 
 import json
+import logging
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +98,7 @@ def _start(files: Sequence[Path], out: Path) -> _Child:
     if _one_thread():
         copy = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
         copy.start()
-        return _Child(out=out, wait=lambda: copy.join() or copy.exitcode, kill=copy.kill)
+        return _Child(out=out, wait=lambda: _joined(copy), kill=copy.kill)
     home = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
     anew = subprocess.Popen(  # noqa: S603 - ourselves
@@ -108,6 +109,11 @@ def _start(files: Sequence[Path], out: Path) -> _Child:
     return _Child(out=out, wait=anew.wait, kill=anew.kill)
 
 
+def _joined(copy: "multiprocessing.process.BaseProcess") -> int | None:
+    copy.join()
+    return copy.exitcode
+
+
 def _one_thread() -> bool:
     """Threads that Python does not know of count too; where the system does not list them, there may be some."""
     tasks = Path("/proc/self/task")
@@ -115,15 +121,28 @@ def _one_thread() -> bool:
 
 
 def _over_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
+    """One task for each file, wherever the cluster has room; a cluster that we started ends with the work."""
     try:
         import ray
     except ImportError as missing:
         raise MissingExtraError(feature="--engine ray", extra="ray") from missing
     from rocsolid.trace.rank_worker import answer_one
 
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    remote: Callable[..., object] = ray.remote(answer_one).remote
-    yield from ray.get([remote(file) for file in files])
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        remote: Callable[..., object] = ray.remote(answer_one).remote
+        # Workers stand in folders of their own, so they get whole paths; the answers keep the names that were given.
+        found = ray.get([remote(file.absolute()) for file in files])
+    finally:
+        if ours:
+            ray.shutdown()
+    for file, result in zip(files, found, strict=True):
+        if isinstance(result, TraceFile):
+            yield replace(result, file=str(file))
+        else:
+            yield result.replace(str(file.absolute()), str(file))
 
 
 def side_by_side(files: Sequence[TraceFile]) -> Ranks:
