@@ -52,16 +52,17 @@ class ByteStream:
     def _unpacked(self) -> Iterator[bytes]:
         gathered: list[bytes] = []
         size = 0
-        for text in self._unpacked_bits():
+        for text in self._unpacked_bits(PIECE):
             gathered.append(text)
             size += len(text)
-            if size >= PIECE:
-                yield b"".join(gathered)
+            if size >= PIECE // 2:
+                yield gathered[0] if len(gathered) == 1 else b"".join(gathered)
                 gathered, size = [], 0
         if gathered:
             yield b"".join(gathered)
 
-    def _unpacked_bits(self) -> Iterator[bytes]:
+    def _unpacked_bits(self, bit: int, skip: int = 0) -> Iterator[bytes]:
+        """Text of at most `bit` bytes at a time, without the first `skip` bytes."""
         unpacker, packed_bytes, given = _unpacker(), 0, 0
         for packed in self._plain(_PACKED):
             packed_bytes += len(packed)
@@ -69,8 +70,11 @@ class ByteStream:
                 if unpacker.eof:
                     unpacker = _unpacker()
                 try:
-                    text = unpacker.decompress(packed, _BIT)
+                    text = unpacker.decompress(packed, bit)
                 except Exception as broken:  # noqa: BLE001 - zlib and isal raise errors of their own
+                    if bit > _BIT:  # once more, in smaller bits, to lose no more than one of those
+                        yield from self._unpacked_bits(_BIT, given)
+                        return
                     self.damage = f"the gzip data are broken after {given:,} bytes of text ({broken})"
                     return
                 packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail  # noqa: PLW2901
@@ -79,7 +83,8 @@ class ByteStream:
                     self.damage = f"the gzip data unpack to more than {_BOMB_RATIO} times their size; reading stopped"
                     return
                 if text:
-                    yield text
+                    if given > skip:
+                        yield text[-(given - skip) :] if given - len(text) < skip else text
                 elif not unpacker.eof:
                     break
         if not unpacker.eof:
