@@ -61,8 +61,8 @@ class ByteStream:
         if gathered:
             yield b"".join(gathered)
 
-    def _unpacked_bits(self, bit: int, skip: int = 0) -> Iterator[bytes]:
-        """Text of at most `bit` bytes at a time, without the first `skip` bytes."""
+    def _unpacked_bits(self, bit: int) -> Iterator[bytes]:
+        """Text of at most `bit` bytes at a time."""
         unpacker, packed_bytes, given = _unpacker(), 0, 0
         for packed in self._plain(_PACKED):
             packed_bytes += len(packed)
@@ -73,7 +73,7 @@ class ByteStream:
                     text = unpacker.decompress(packed, bit)
                 except Exception as broken:  # noqa: BLE001 - zlib and isal raise errors of their own
                     if bit > _BIT:  # once more, in smaller bits, to lose no more than one of those
-                        yield from self._unpacked_bits(_BIT, given)
+                        yield from _behind(self._unpacked_bits(_BIT), given)
                         return
                     self.damage = f"the gzip data are broken after {given:,} bytes of text ({broken})"
                     return
@@ -83,12 +83,19 @@ class ByteStream:
                     self.damage = f"the gzip data unpack to more than {_BOMB_RATIO} times their size; reading stopped"
                     return
                 if text:
-                    if given > skip:
-                        yield text[-(given - skip) :] if given - len(text) < skip else text
+                    yield text
                 elif not unpacker.eof:
                     break
         if not unpacker.eof:
             self.damage = f"the gzip data end early, after {given:,} bytes of text"
+
+
+def _behind(texts: Iterator[bytes], given: int) -> Iterator[bytes]:
+    """What comes after so many bytes."""
+    for text in texts:
+        if given < len(text):
+            yield text[given:]
+        given = max(0, given - len(text))
 
 
 def ahead(pieces: Iterator[bytes], depth: int = 4) -> Iterator[bytes]:
