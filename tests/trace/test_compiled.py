@@ -154,6 +154,27 @@ def test_a_folder_without_a_log_is_one_line(tmp_path: Path) -> None:
     assert run_cli("trace", str(tmp_path), "--ranks", "--torch-trace", str(tmp_path)).code == 2
 
 
+@pytest.mark.torch
+def test_each_rank_is_joined_to_its_own_log(run: Path, tmp_path: Path) -> None:
+    """Torch names the rank in the file's name; rank 1 here compiled something else."""
+    (tmp_path / "logs").mkdir()
+    (log,) = (run / "logs").glob("*.log")
+    text = log.read_text()
+    for rank, words in enumerate((text, text.replace('"name": "forward"', '"name": "backward_of_rank_1"'))):
+        (tmp_path / "logs" / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_text(words)
+        trace = (run / "t.json").read_text()
+        made = trace.replace('"schemaVersion": 1', f'"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}', 1)
+        (tmp_path / f"rank{rank}.json").write_text(made)
+    ran = run_cli("trace", str(tmp_path), "--ranks", "--torch-trace", str(tmp_path / "logs"), "--output", "json")
+    told = [{region["function"] for region in file["regions"]} - {""} for file in ran.json()["files"]]
+
+    assert any(name.startswith("forward") for name in told[0])
+    assert not any(name.startswith("backward_of_rank_1") for name in told[0])
+    assert any(name.startswith("backward_of_rank_1") for name in told[1])
+    places = [(f["code"], f["place"]) for f in ran.json()["findings"] if f["code"] == "BRK001"]
+    assert len(places) == len(set(places)) == 1
+
+
 def test_the_log_is_read_without_torch(tmp_path: Path) -> None:
     """Reading is for laptops too."""
     (tmp_path / "logs").mkdir()

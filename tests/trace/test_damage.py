@@ -17,6 +17,7 @@ pytest.importorskip("numpy")
 from rocsolid.errors import InputError
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.answers import answer
+from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.read import read_trace
 
 VICTIMS = [
@@ -220,3 +221,19 @@ def test_damage_at_random_never_raises_anything_but_a_clear_refusal(tmp_path: Pa
                 text[at : at + chance.choice((0, 0, 40))] = chance.choice(splinters)
         with contextlib.suppress(InputError):
             assert read(tmp_path, bytes(text)).events >= 0
+
+
+def test_no_more_than_a_small_bit_is_lost_before_broken_gzip_data(tmp_path: Path) -> None:
+    """Text is unpacked in large pieces; where one fails, it is read once more in small ones."""
+    text = "".join(f"{number * number}," for number in range(400_000)).encode()
+    packed = gzip.compress(text)
+    middle = len(packed) // 2
+    (tmp_path / "t.gz").write_bytes(packed[:middle] + b"\x00" * 64 + packed[middle + 64 :])
+    stream = ByteStream(tmp_path / "t.gz", alone=True)
+    found = b"".join(stream)
+    small = b"".join(ByteStream(tmp_path / "t.gz", alone=True)._unpacked_bits(1 << 16))
+
+    assert stream.damage.startswith("the gzip data are broken after")
+    assert found == small
+    assert text.startswith(found[: len(text) // 3])
+    assert len(found) > len(text) // 3

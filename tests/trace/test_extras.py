@@ -5,16 +5,20 @@ import importlib.util
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support import clean_environ, run_cli
+from tests.support import ROOT, clean_environ, run_cli, run_python
 from tests.trace.data import LAYOUTS, Event, call, host, kernel, real
 
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.tracing import read_traces, trace_ranks
+from rocsolid.errors import CannotRunError
+from rocsolid.trace import ranks
 from rocsolid.trace.answers import answer
 from rocsolid.trace.read import read_trace
 
@@ -74,6 +78,64 @@ def test_an_empty_folder_of_ranks_is_refused(tmp_path: Path) -> None:
     assert run_cli("trace", str(tmp_path), "--ranks", "--stacks").code == 2
 
 
+def test_ranks_read_by_copies_and_by_processes_that_start_anew_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another thread runs, as it does in most programs, nothing is forked."""
+    for rank in range(3):
+        a_rank(tmp_path, rank, f"8{rank}.000")
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    seen = []
+    for alone in (True, False):
+        monkeypatch.setattr(ranks, "_one_thread", lambda alone=alone: alone)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later: there are threads after all
+            seen.append(trace_ranks([tmp_path]))
+
+    assert seen[0] == seen[1]
+    assert [file.rank for file in seen[0][0].files] == [0, 1, 2]
+
+
+def test_a_process_that_dies_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        a_rank(tmp_path, rank, "8.000")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(ranks, "_one_thread", lambda: False)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+
+    with pytest.raises(CannotRunError, match="a process that read ranks ended with 1"):
+        trace_ranks([tmp_path])
+
+
+RAY = """
+import json, os, sys
+from pathlib import Path
+import ray
+from rocsolid.api.tracing import trace_ranks
+os.chdir(sys.argv[1])
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+here = trace_ranks([Path("ranks")])
+there = trace_ranks([Path("ranks")], engine="ray")
+print(json.dumps([here == there, len(there[0].files), there[1], ray.is_initialized()]))
+"""
+
+
+def test_ray_gives_the_same_answers(tmp_path: Path) -> None:
+    """Two workers of a real Ray on this machine; files are named as the caller sees them."""
+    pytest.importorskip("ray")
+    (tmp_path / "ranks").mkdir()
+    for rank in range(4):
+        a_rank(tmp_path / "ranks", rank, f"8{rank}.000")
+    (tmp_path / "ranks/notes.json").write_text("{}")
+    (tmp_path / "go.py").write_text(RAY)
+    env = clean_environ(PYTHONPATH=str(ROOT / "src"), RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+    ran = run_python(str(tmp_path / "go.py"), str(tmp_path), env=env)
+
+    assert ran.code == 0, ran.err
+    same, files, refused, running = json.loads(ran.out.splitlines()[-1])
+    assert (same, files, len(refused), running) == (True, 4, 1, True)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
     a_rank(tmp_path, 0, "1.000")
@@ -112,6 +174,70 @@ def test_lines_of_a_real_trace() -> None:
     assert any("bert/modeling_bert.py" in row.place for row in device.kernels)
 
 
+def checked_for_perfetto(out: Path) -> list[dict[str, Any]]:
+    """The rules of Chrome's JSON trace format that Perfetto holds a file to; its own reader is not to be had here."""
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    events: list[dict[str, Any]] = json.loads(gzip.decompress(out.read_bytes()), parse_constant=refuse)["traceEvents"]
+    slices: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    named = {(e["pid"], e["tid"] if e["name"] == "thread_name" else None) for e in events if e["ph"] == "M"}
+    for event in events:
+        assert (type(event["name"]), type(event["pid"]), type(event["tid"])) == (str, int, int)
+        assert isinstance(event.get("args", {}), dict)
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert event["args"]["name"]
+            continue
+        assert event["ts"] >= 0
+        assert (event["pid"], None) in named
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
+            continue
+        assert event["ph"] == "X"
+        assert event["dur"] >= 0
+        assert (event["pid"], event["tid"]) in named
+        start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
+        assert event["ts"] == start / 1000  # nothing below a nanosecond was lost or made up
+        slices.setdefault((event["pid"], event["tid"]), []).append((start, start + length))
+    for found in slices.values():
+        around: list[int] = []
+        for start, end in sorted(found, key=lambda slice_: (slice_[0], -slice_[1])):
+            while around and around[-1] <= start:
+                around.pop()
+            assert not around or end <= around[-1], "slices of a thread must be nested"
+            around.append(end)
+    return events
+
+
+@pytest.mark.parametrize("name", ["mi300x_bert-small.json.gz", "v100_ns_resolution.json.gz"])
+def test_a_real_trace_for_perfetto_keeps_the_rules_of_the_format(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "p.json.gz"
+    found = read_traces([real(name)], perfetto=out).record
+    events = checked_for_perfetto(out)
+    (device,) = found.files[0].devices
+    work = [e for e in events if e["ph"] == "X" and e["pid"] == int(device.device)]
+
+    assert len(work) == device.kernel_count + device.copy_count + device.set_count
+    assert max(round((e["ts"] + e["dur"]) * 1000) for e in work) - min(round(e["ts"] * 1000) for e in work) == (
+        pytest.approx(device.span_ns, abs=1)
+    )
+    assert len([e for e in events if e["name"].startswith("idle: ")]) == len(device.gaps)
+    assert {e["name"][:6] for e in events if e["ph"] == "i"} == {f.code for f in found.findings}
+
+
+def test_what_overlaps_on_a_stream_gets_a_lane_of_its_own(tmp_path: Path) -> None:
+    crossing = [kernel("10.000", "10.000", 1), kernel("15.000", "10.000", 2), kernel("30.000", "5.000", 3)]
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](crossing))
+    read_traces([tmp_path / "t.json"], perfetto=tmp_path / "p.json.gz")
+    events = checked_for_perfetto(tmp_path / "p.json.gz")
+
+    lanes = [e["tid"] for e in events if e["ph"] == "X" and e["name"] == "attn_fwd"]
+    assert lanes[0] == lanes[2] != lanes[1]
+    assert any("(overlapping)" in str(e.get("args")) for e in events)
+
+
 def test_perfetto_gets_the_same_events_with_gaps_and_findings(tmp_path: Path) -> None:
     events = [
         call("5.000", "2.000", 1),
@@ -122,7 +248,7 @@ def test_perfetto_gets_the_same_events_with_gaps_and_findings(tmp_path: Path) ->
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
     out = tmp_path / "p.json.gz"
     ran = run_cli("trace", str(tmp_path / "t.json"), "--open-perfetto", str(out))
-    written = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
+    written = checked_for_perfetto(out)
     again = [e for e in written if e["ph"] == "X"]
 
     assert ran.code == 0, ran.err

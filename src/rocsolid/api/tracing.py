@@ -98,10 +98,10 @@ def read_traces(
     return Read(record=TraceRecord(files=found, findings=tuple(worst_first(findings))), timelines=pictures)
 
 
-def _compile_log(folder: Path) -> CompileLog:
+def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
     from rocsolid.observe.trace_files import read_trace
 
-    return read_trace(folder)
+    return read_trace(folder, rank=rank)
 
 
 def _compile_findings(files: Sequence[TraceFile], log: CompileLog) -> Iterator[Finding]:
@@ -141,12 +141,15 @@ def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, pa
         write_parquet(parquet, columns)
 
 
-def trace_ranks(files: Sequence[Path], *, engine: str = "processes") -> tuple[TraceRecord, tuple[str, ...]]:
+def trace_ranks(
+    files: Sequence[Path], *, engine: str = "processes", torch_trace: Path | None = None
+) -> tuple[TraceRecord, tuple[str, ...]]:
     """Read the ranks of a job side by side; also what could not be read, a line each.
 
     Args:
         files: one trace for each rank, or one folder that holds them.
         engine: `processes` of this machine, or `ray` for a cluster that sees the same files.
+        torch_trace: what TORCH_TRACE wrote in the same job; each rank is joined to its own log.
 
     """
     from rocsolid.trace.read import need_extra
@@ -156,8 +159,26 @@ def trace_ranks(files: Sequence[Path], *, engine: str = "processes") -> tuple[Tr
 
     all_files = files_in(files[0]) if len(files) == 1 and not files[0].is_file() else files
     found, refused = answer_all(all_files, engine)
+    found, compile_findings = _with_logs(found, torch_trace) if torch_trace else (found, [])
     ranks = side_by_side(found)
-    return TraceRecord(files=found, findings=tuple(judge_traces(found, ranks)), ranks=ranks), refused
+    findings = worst_first([*judge_traces(found, ranks), *compile_findings])
+    return TraceRecord(files=found, findings=tuple(findings), ranks=ranks), refused
+
+
+def _with_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile, ...], list[Finding]]:
+    """Each rank with its own log; the same break or recompile in several ranks is one finding."""
+    from rocsolid.trace.compiled import with_compiles
+
+    told: list[TraceFile] = []
+    findings: dict[tuple[str, str, str], Finding] = {}
+    logs: dict[int | None, CompileLog] = {}
+    for file in files:
+        if file.rank not in logs:
+            logs[file.rank] = _compile_log(folder, file.rank)
+        told.append(with_compiles(file, logs[file.rank], str(folder)))
+        for finding in _compile_findings(told[-1:], logs[file.rank]):
+            findings.setdefault((finding.key, finding.place, finding.seen), finding)
+    return tuple(told), list(findings.values())
 
 
 def compare(before: str | Path, after: str | Path) -> TraceDifference:

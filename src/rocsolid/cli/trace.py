@@ -9,12 +9,15 @@ Examples:
   rocsolid trace trace.json.gz --torch-trace logs/     the user's line for each compiled region and graph break
   rocsolid trace 4242_results.json                     rocprofv3's JSON; also its CSV and .db files
   rocsolid trace traces/ --ranks                       one trace for each rank: the straggler, exposed communication
+  rocsolid trace traces/ --ranks --torch-trace logs/   the same, each rank with what its own compiler wrote
+  rocsolid trace traces/ --engine ray                  the same, read by a Ray cluster that sees the folder
   rocsolid trace before.json.gz after.json.gz          two at once; rocsolid compare sets them side by side
   rocsolid trace trace.json.gz --fail-on warning       exit code 1 when there is advice
 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks", action="store_true", help="the files are the ranks of one job: set them side by side"
     )
     parser.add_argument(
-        "--engine", choices=("processes", "ray"), default="processes", help="with --ranks: who reads the files"
+        "--engine", choices=("processes", "ray"), help="who reads the files of --ranks, which this asks for too"
     )
     parser.add_argument(
         "--stacks", action="store_true", help="find the lines of Python that launched the hottest kernels"
@@ -60,9 +63,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, answer, judge, show."""
-    if args.ranks:
-        if args.stacks or args.open_perfetto or args.parquet or args.torch_trace:
-            msg = "--stacks, --open-perfetto, --parquet and --torch-trace are about one file; leave out --ranks"
+    if args.ranks or args.engine:
+        if args.stacks or args.open_perfetto or args.parquet:
+            msg = "--stacks, --open-perfetto and --parquet are about one file; leave out --ranks and --engine"
             raise UsageError(msg)
         return _ranks(args)
     return answer(args.files, args)
@@ -86,9 +89,11 @@ def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
+    # Reading multiplies no matrices. With threads for that waiting about, this process could not copy itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rocsolid.api.tracing import trace_ranks
 
-    record, refused = trace_ranks(args.files, engine=args.engine)
+    record, refused = trace_ranks(args.files, engine=args.engine or "processes", torch_trace=args.torch_trace)
     for line in refused:
         sys.stderr.write(f"rocsolid: {line}\n")
     if not record.files:

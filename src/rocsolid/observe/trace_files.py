@@ -37,6 +37,7 @@ _BROKE: Final = re.compile(
     r"Graph break in user code at (.+?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)", re.DOTALL
 )
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_RANK: Final = re.compile(r"_rank_(\d+)_")
 _CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 
 
@@ -64,12 +65,16 @@ class _Reader:
         return known
 
 
-def read_trace(path: Path) -> CompileLog:
-    """The log of a folder of traces, or of one file; raises InputError when there is none in it."""
+def read_trace(path: Path, rank: int | None = None) -> CompileLog:
+    """The log of a folder of traces, or of one file; raises InputError when there is none in it.
+
+    In a distributed run torch names the rank in each file; with `rank` those of others are left out.
+    """
     if not path.exists():
         msg = f"{path} does not exist; give the folder that TORCH_TRACE named"
         raise InputError(msg)
     files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    files = [file for file in files if rank is None or _rank(file) in (None, rank)]
     events: list[Event] = []
     torch = ""
     for file in files:
@@ -83,6 +88,11 @@ def read_trace(path: Path) -> CompileLog:
     begin, end = min(times, default=0.0), max(times, default=0.0)
     started = datetime.fromtimestamp(begin, timezone.utc).isoformat(timespec="seconds")
     return assemble(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
+
+
+def _rank(file: Path) -> int | None:
+    found = _RANK.search(file.name)
+    return int(found[1]) if found else None
 
 
 def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:

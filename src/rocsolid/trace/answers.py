@@ -9,7 +9,7 @@ import numpy as np
 from rocsolid.model.trace import DeviceTrace, TraceFile
 from rocsolid.trace import host, kernels
 from rocsolid.trace.captures import Capturing, captures
-from rocsolid.trace.columns import Column, Columns, Kind, rows
+from rocsolid.trace.columns import Column, Columns, Kind, distinct, rows
 from rocsolid.trace.counters import counter_rows, hardware_use, kernel_times, seen_device
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
 from rocsolid.trace.intervals import cover
@@ -21,7 +21,7 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
     links = link(columns)
     operator = launching_operators(columns, links)
     capturing = captures(columns, links)
-    present = np.unique(columns.device.device)
+    present = distinct(columns.device.device)
     found = TraceFile(
         file=str(file),
         producer=columns.producer,
@@ -70,7 +70,7 @@ def _device(
         model=_model(columns, number),
         compute_units=_fact(columns, number, "compute_units"),
         waves_per_unit=_fact(columns, number, "waves_per_unit"),
-        stream_count=len(np.unique(device.stream)),
+        stream_count=len(distinct(device.stream)),
         set_count=int((device.kind == Kind.SET).sum()),
         categories=kernels.category_times(columns, device),
         kernels=kernels.kernel_rows(columns, device, links.in_graph[which], operator),
@@ -94,7 +94,7 @@ def _graph_launches(columns: Columns, correlation: Column, links: Links, *, alon
 def clock_jumps(columns: Columns) -> tuple[str, ...]:
     """A gap that is nearly all of the trace, and long: somebody set a clock, or two runs share a file."""
     found = []
-    for number in np.unique(columns.device.device):
+    for number in distinct(columns.device.device):
         mine = columns.device.device == number
         covered = cover(columns.device.start[mine], columns.device.end[mine])
         lengths = covered.gap_end - covered.gap_start
@@ -117,7 +117,7 @@ def _rank(columns: Columns) -> int | None:
 
 def _platform(columns: Columns) -> str:
     """By the names of the calls, since ROCm writes its own under CUDA's categories."""
-    called = [columns.names[n] for n in np.unique(columns.calls.name)]
+    called = [columns.names[n] for n in distinct(columns.calls.name)]
     if columns.producer.startswith("rocp") or any(name.startswith("hip") for name in called):
         return "rocm"
     if any(name.startswith("cu") for name in called):

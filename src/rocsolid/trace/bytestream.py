@@ -11,6 +11,7 @@ from rocsolid.errors import InputError
 
 PIECE: Final = 1 << 19  # small enough that what is decoded from it stays in the cache
 _BIT: Final = 1 << 16  # what is lost at most before the place where gzip data are broken
+_PACKED: Final = 1 << 16  # what is left of it is copied for every bit, so it is short
 _GZIP: Final = b"\x1f\x8b"
 # A trace shrinks 10 to 60 times. Beyond this, after this much text, it is no trace but a trap.
 _BOMB_RATIO: Final = 400
@@ -20,8 +21,9 @@ _BOMB_AFTER: Final = 256 << 20
 class ByteStream:
     """Iterates over the pieces of a file; afterwards `damage` says why it ended early, if it did."""
 
-    def __init__(self, file: Path, *, first: int = 0, last: int | None = None) -> None:
+    def __init__(self, file: Path, *, first: int = 0, last: int | None = None, alone: bool = False) -> None:
         self.file = file
+        self.alone = alone  # with no thread beside; where every core is busy anyway, one costs and gains nothing
         self.damage = ""
         self.text_bytes = 0
         self._first = first
@@ -30,7 +32,8 @@ class ByteStream:
     def __iter__(self) -> Iterator[bytes]:
         try:
             # Unpacking releases the interpreter, so it runs beside the decoding.
-            pieces = ahead(self._unpacked()) if is_gzip(self.file) else self._plain(PIECE)
+            unpacked = self._unpacked() if self.alone else ahead(self._unpacked())
+            pieces = unpacked if is_gzip(self.file) else self._plain(PIECE)
             for piece in pieces:
                 self.text_bytes += len(piece)
                 yield piece
@@ -49,25 +52,29 @@ class ByteStream:
     def _unpacked(self) -> Iterator[bytes]:
         gathered: list[bytes] = []
         size = 0
-        for text in self._unpacked_bits():
+        for text in self._unpacked_bits(PIECE):
             gathered.append(text)
             size += len(text)
-            if size >= PIECE:
-                yield b"".join(gathered)
+            if size >= PIECE // 2:
+                yield gathered[0] if len(gathered) == 1 else b"".join(gathered)
                 gathered, size = [], 0
         if gathered:
             yield b"".join(gathered)
 
-    def _unpacked_bits(self) -> Iterator[bytes]:
+    def _unpacked_bits(self, bit: int) -> Iterator[bytes]:
+        """Text of at most `bit` bytes at a time."""
         unpacker, packed_bytes, given = _unpacker(), 0, 0
-        for packed in self._plain(1 << 20):
+        for packed in self._plain(_PACKED):
             packed_bytes += len(packed)
             while packed:
                 if unpacker.eof:
                     unpacker = _unpacker()
                 try:
-                    text = unpacker.decompress(packed, _BIT)
+                    text = unpacker.decompress(packed, bit)
                 except Exception as broken:  # noqa: BLE001 - zlib and isal raise errors of their own
+                    if bit > _BIT:  # once more, in smaller bits, to lose no more than one of those
+                        yield from _behind(self._unpacked_bits(_BIT), given)
+                        return
                     self.damage = f"the gzip data are broken after {given:,} bytes of text ({broken})"
                     return
                 packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail  # noqa: PLW2901
@@ -81,6 +88,14 @@ class ByteStream:
                     break
         if not unpacker.eof:
             self.damage = f"the gzip data end early, after {given:,} bytes of text"
+
+
+def _behind(texts: Iterator[bytes], given: int) -> Iterator[bytes]:
+    """What comes after so many bytes."""
+    for text in texts:
+        if given < len(text):
+            yield text[given:]
+        given = max(0, given - len(text))
 
 
 def ahead(pieces: Iterator[bytes], depth: int = 4) -> Iterator[bytes]:
@@ -135,7 +150,7 @@ def is_gzip(file: Path) -> bool:
 
 def first_bytes(file: Path, size: int = 1 << 16) -> bytes:
     """The beginning of the text of a file."""
-    return next(iter(ByteStream(file)), b"")[:size]
+    return next(iter(ByteStream(file, alone=True)), b"")[:size]
 
 
 def _unpacker() -> Any:  # noqa: ANN401 - two libraries, one interface

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import Captures
-from rocsolid.trace.columns import Column, Columns
+from rocsolid.trace.columns import Column, Columns, distinct
 from rocsolid.trace.intervals import total, union
 from rocsolid.trace.linking import Links, among, named
 
@@ -32,7 +32,7 @@ def captures(columns: Columns, links: Links) -> Capturing:
     launches = named(columns, calls, _LAUNCH)
     silent = launches[~among(links.call[links.call >= 0], len(calls))[launches]]
     stretches: list[tuple[int, int]] = []
-    for thread in np.unique(calls.thread[np.concatenate((begins, ends))]).tolist():
+    for thread in distinct(calls.thread[np.concatenate((begins, ends))]).tolist():
         of_begin = calls.start[begins[calls.thread[begins] == thread]]
         of_end = calls.end[ends[calls.thread[ends] == thread]]
         stretches += _pairs(of_begin, of_end, int(calls.start.min()), int(calls.end.max()))

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from rocsolid.model.trace import Category
@@ -121,6 +121,7 @@ def _table() -> tuple[tuple[re.Pattern[str], Category], ...]:
     return tuple((re.compile(p.pattern), p.category) for p in PATTERNS)
 
 
+@lru_cache(maxsize=1 << 15)  # ranks and answers ask for the same names again and again
 def category(name: str) -> Category:
     """The category of a kernel; `OTHER` when its name tells nothing."""
     for pattern, found in _table():

@@ -130,3 +130,9 @@ def stack(table: type[T], parts: Sequence[T]) -> T:
 def rows(table: T, which: Column) -> T:
     """Some rows of a table: by mask or by number."""
     return type(table)(**{f.name: getattr(table, f.name)[which] for f in fields(table)})
+
+
+def distinct(values: Column) -> Column:
+    """Each value once, in order. numpy's own way hashes, which takes longer, and loads its masked arrays for it."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered

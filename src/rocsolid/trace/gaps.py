@@ -7,7 +7,7 @@ import numpy as np
 
 from rocsolid.model.trace import Cause, Gap, IdleTime
 from rocsolid.trace.captures import Capturing
-from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, rows
+from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, distinct, rows
 from rocsolid.trace.intervals import Cover, overlap
 from rocsolid.trace.linking import Links, loader_waits
 
@@ -80,7 +80,7 @@ def _blocked(columns: Columns, kind: Column, cover: Cover, call: Column) -> Colu
     """Whether the launching thread stood in such a call when the device ran dry, and was let go before it launched."""
     calls = columns.calls
     blocked = np.zeros(len(call), dtype=np.bool_)
-    for thread in np.unique(calls.thread[kind]):
+    for thread in distinct(calls.thread[kind]):
         waits = kind[calls.thread[kind] == thread]
         waits = waits[np.argsort(calls.start[waits], kind="stable")]
         begun, until = calls.start[waits], calls.end[waits]

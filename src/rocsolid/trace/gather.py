@@ -1,17 +1,19 @@
 """Decoded events into columns, piece by piece."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from rocsolid.trace.columns import TYPES, Column, DeviceEvents, HostEvents, Kind, MemoryEvents, stack
-from rocsolid.trace.phases import Args, Complete, Instant, Loose, Meta
+from rocsolid.trace.phases import Args, ByCategory, Complete, Instant, Loose, Meta
 from rocsolid.trace.times import durations, nanoseconds
 
 # Categories of Kineto, today's and those of torch before 1.12, on both vendors.
-_DEVICE: Final = {
+DEVICE: Final = {
     "kernel": Kind.KERNEL,
     "Kernel": Kind.KERNEL,
     "gpu_memcpy": Kind.COPY,
@@ -19,7 +21,7 @@ _DEVICE: Final = {
     "gpu_memset": Kind.SET,
     "Memset": Kind.SET,
 }
-_HOST: Final = {
+HOST: Final = {
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "calls"),
     **dict.fromkeys(("cpu_op", "Operator"), "ops"),
     "user_annotation": "notes",
@@ -32,6 +34,7 @@ _TABLES: Final[dict[str, Any]] = {
     "memory": MemoryEvents,
 }
 _NO_ARGS: Final = Args()
+_PHASE, _PID, _TID = attrgetter("ph"), attrgetter("pid"), attrgetter("tid")
 _MEMORY: Final = "[memory]"
 _AT_ONCE: Final = 4096
 FUNCTIONS: Final = "python_function"
@@ -73,78 +76,79 @@ class Gatherer:
     def settle(self) -> None:
         """Sort what is waiting into its tables."""
         events, self._waiting = self._waiting, []
-        by_category: dict[str, list[Complete]] = defaultdict(list)
-        others: list[Any] = []
+        by_type: dict[Any, list[Any]] = defaultdict(list)
         for event in events:
-            if type(event) is Complete:
-                by_category[event.cat].append(event)
-            else:
-                others.append(event)
-        # Kernels, copies and fills in the order of the file, so that the size of a batch decides nothing.
-        present = [category for category in by_category if category in _DEVICE]
-        device = (
-            [e for e in events if type(e) is Complete and e.cat in _DEVICE]
-            if len(present) > 1
-            else [e for category in present for e in by_category[category]]
-        )
-        for category, found in by_category.items():
-            if category in _DEVICE:
-                continue
-            if category in _HOST:
-                self._host(found, getattr(self, _HOST[category]))
-            else:
-                self.set_aside[category] = self.set_aside.get(category, 0) + len(found)
+            by_type[type(event)].append(event)
+        by_category: dict[str, list[Any]] = defaultdict(list)
+        for event in by_type.pop(Complete, ()):
+            by_category[event.cat].append(event)
+        for kind in [kind for kind in by_type if issubclass(kind, ByCategory)]:
+            by_category[kind.cat] += by_type.pop(kind)
+        device = {category: by_category.pop(category) for category in DEVICE if category in by_category}
         if device:
-            self._device(device)
-        if others:
-            self._others(others)
+            self._device(events, device, others=by_type)
+        for category, found in by_category.items():
+            if category in HOST:
+                self._host(found, getattr(self, HOST[category]))
+            else:
+                self._aside(category, len(found))
+        self._others(by_type)
 
     def leave(self, category: str, count: int) -> None:
         """Events that were checked, and are set aside."""
         self.events += count
-        self.set_aside[category] = self.set_aside.get(category, 0) + count
+        self._aside(category, count)
 
-    def _others(self, events: list[Any]) -> None:
+    def _aside(self, category: str, count: int) -> None:
+        if count:
+            self.set_aside[category] = self.set_aside.get(category, 0) + count
+
+    def _others(self, by_type: dict[Any, list[Any]]) -> None:
         """Moments and names; arrows and the like are counted."""
-        memory = [e for e in events if type(e) is Instant and e.name == _MEMORY]
+        memory = [event for event in by_type.get(Instant, ()) if event.name == _MEMORY]
         if memory:
             self._memory(memory)
-        for event in events:
-            if type(event) is Meta:
-                self._name_thread(event)
-        kinds: Counter[Any] = Counter(map(type, events))
-        for kind, count in kinds.items():
-            phase = f"phase {kind.__struct_config__.tag}"
-            rest = count - len(memory) if kind is Instant else count
-            if rest:
-                self.set_aside[phase] = self.set_aside.get(phase, 0) + rest
+        for event in by_type.get(Meta, ()):
+            self._name_thread(event)
+        for kind, events in by_type.items():
+            phase = kind.__struct_config__.tag
+            if "ph" in kind.__struct_fields__:
+                for phase, count in Counter(map(_PHASE, events)).items():
+                    self._aside(f"phase {phase}", count)
+            else:
+                self._aside(f"phase {phase}", len(events) - (len(memory) if kind is Instant else 0))
 
-    def _timed(self, events: list[Complete]) -> tuple[list[Complete], Column, Column]:
-        """Events with their beginnings and ends; those without a usable time are counted as skipped."""
+    def _timed(self, events: list[Any]) -> tuple[list[Any], Column, Column, Column]:
+        """Events with their beginnings and ends; those without a usable time are counted as skipped and not kept."""
         start, good = nanoseconds([e.ts for e in events])
         length, lasting = durations([e.dur for e in events])
         good &= lasting
         if not good.all():
             self.unusable += int((~good).sum())
-            events = [event for event, kept in zip(events, good, strict=True) if kept]
+            events = list(compress(events, good))
             start, length = start[good], length[good]
-        return events, start, start + length
+        return events, start, start + length, good
 
-    def _device(self, given: list[Complete]) -> None:
-        events, start, end = self._timed(given)
-        args = [e.args or _NO_ARGS for e in events]
+    def _device(self, events: list[Any], by_category: dict[str, list[Any]], others: Container[Any]) -> None:
+        """Kernels, copies and fills in the order of the file, so that the size of a batch decides nothing."""
+        category, given = next(iter(by_category.items()))
+        kinds = [DEVICE[category]] * len(given)
+        if len(by_category) > 1:
+            given = [event for event in events if type(event) not in others and event.cat in DEVICE]
+            kinds = [DEVICE[event.cat] for event in given]
+        timed, start, end, good = self._timed(given)
+        args = [e.args or _NO_ARGS for e in timed]
         names, shapes = self.names, self.shapes
-        devices = [a.device if a.device is not None else e.pid for a, e in zip(args, events, strict=True)]
-        streams = [a.stream if a.stream is not None else e.tid for a, e in zip(args, events, strict=True)]
+        device, stream = [a.device for a in args], [a.stream for a in args]
         shape = [shapes[bytes(a.grid), bytes(a.block), a.registers, a.shared] for a in args]
         self.device.append(
             DeviceEvents(
                 start=start,
                 end=end,
-                kind=np.array([_DEVICE[e.cat] for e in events], dtype=np.uint8),
-                name=np.array([names[e.name] for e in events], dtype=np.int32),
-                device=whole(devices).astype(np.int32),
-                stream=whole(streams),
+                kind=np.array(kinds, dtype=np.uint8)[good],
+                name=np.array([names[e.name] for e in timed], dtype=np.int32),
+                device=whole(_filled(device, timed, _PID)).astype(np.int32),
+                stream=whole(_filled(stream, timed, _TID)),
                 correlation=whole([a.correlation for a in args]),
                 external=whole([a.external for a in args]),
                 bytes=whole([a.bytes for a in args]),
@@ -152,8 +156,8 @@ class Gatherer:
             )
         )
 
-    def _host(self, given: list[Complete], table: list[HostEvents]) -> None:
-        events, start, end = self._timed(given)
+    def _host(self, given: list[Any], table: list[HostEvents]) -> None:
+        events, start, end, _ = self._timed(given)
         args = [e.args or _NO_ARGS for e in events]
         names = self.names
         table.append(
@@ -161,21 +165,21 @@ class Gatherer:
                 start=start,
                 end=end,
                 name=np.array([names[e.name] for e in events], dtype=np.int32),
-                thread=self._threads(events),
+                thread=self._threads([e.pid for e in events], [e.tid for e in events]),
                 correlation=whole([a.correlation for a in args]),
                 external=whole([a.external for a in args]),
             )
         )
 
-    def _threads(self, events: list[Complete]) -> Column:
+    def _threads(self, pid: Sequence[Loose], tid: Sequence[Loose]) -> Column:
         """The number of each event's thread; a piece knows few of them, so look up each only once."""
         threads = self.threads
         try:
-            pids, tids = np.array([e.pid for e in events], np.int64), np.array([e.tid for e in events], np.int64)
+            pids, tids = np.array(pid, np.int64), np.array(tid, np.int64)
         except (ValueError, TypeError, OverflowError):
-            return np.array([threads[e.pid, e.tid] for e in events], dtype=np.int32)
+            return np.array([threads[thread] for thread in zip(pid, tid, strict=True)], dtype=np.int32)
         _, first, inverse = np.unique(pids * 0x1F1F1F1F ^ tids, return_index=True, return_inverse=True)
-        numbers = np.array([threads[events[n].pid, events[n].tid] for n in first.tolist()], dtype=np.int32)
+        numbers = np.array([threads[pid[n], tid[n]] for n in first.tolist()], dtype=np.int32)
         return numbers[inverse]
 
     def _memory(self, events: list[Instant]) -> None:
@@ -207,6 +211,13 @@ class Gatherer:
             found[name] = stack(_TABLES[name], parts)
             parts.clear()
         return found
+
+
+def _filled(values: list[Loose], events: list[Any], field: "attrgetter[Loose]") -> list[Loose]:
+    """What an event does not say in its arguments is where it is drawn."""
+    if None not in values:
+        return values
+    return [field(event) if value is None else value for value, event in zip(values, events, strict=True)]
 
 
 def whole(values: Sequence[Loose]) -> Column:

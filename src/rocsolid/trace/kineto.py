@@ -14,9 +14,8 @@ from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns
 from rocsolid.trace.gather import FUNCTIONS, Gatherer
 from rocsolid.trace.layout import ANY, Layout, find_events, last_border, metadata, sniff
-from rocsolid.trace.phases import event_type
 from rocsolid.trace.salvage import salvage
-from rocsolid.trace.sift import Sieve
+from rocsolid.trace.sift import PLAIN, Sieve
 
 _TWO_EVENTS: Final = 1 << 20
 _LONGEST_HEAD: Final = 64 << 20
@@ -24,7 +23,6 @@ _LONGEST_EVENT: Final = 16 << 20
 _OVERLAP: Final = 4096
 _STUCK: Final = 4 << 20
 _LONGEST_TAIL: Final = 16 << 20
-_DECODER: Final = msgspec.json.Decoder(list[event_type()])  # type: ignore[misc] # a union built at run time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +35,10 @@ class Share:
     ends: bool  # whether the end of the list is to be found in it
 
 
-def read_kineto(file: Path, share: Share | None = None) -> Columns:
-    """All events of a file, or of a share of it, as columns."""
-    with _garbage_left_alone():
-        reader = _Reader(file, share)
+def read_kineto(file: Path, share: Share | None = None, *, alone: bool = False) -> Columns:
+    """All events of a file, or of a share of it, as columns. `alone`: with no thread beside that unpacks."""
+    with garbage_left_alone():
+        reader = _Reader(file, share, alone=alone)
         reader.read()
     return reader.columns()
 
@@ -48,12 +46,13 @@ def read_kineto(file: Path, share: Share | None = None) -> Columns:
 class _Reader:
     """One pass over the text: cuts it between events, decodes, hands on."""
 
-    def __init__(self, file: Path, share: Share | None) -> None:
+    def __init__(self, file: Path, share: Share | None, *, alone: bool) -> None:
         self.file = file
+        self.alone = alone
         self.share = share
         self.layout = share.layout if share else ANY
         self.gatherer = Gatherer()
-        self.sieve: Sieve | None = None
+        self.sieve = Sieve()
         self.held: list[bytes] = []
         self.head = b""
         self.tail = b""
@@ -62,7 +61,8 @@ class _Reader:
 
     def read(self) -> None:
         share = self.share
-        stream = ByteStream(self.file, first=share.first if share else 0, last=share.last if share else None)
+        first, last = (share.first, share.last) if share else (0, None)
+        stream = ByteStream(self.file, first=first, last=last, alone=self.alone)
         pieces = iter(stream)
         if share is None:
             self._take(self._first_events(pieces))
@@ -129,15 +129,10 @@ class _Reader:
             self._decode_parts(self.layout.split(text[:end]), last=last)
 
     def _use(self, events: bytes) -> None:
-        if self.sieve is None:
-            self.sieve = Sieve(self.layout)
-        sifted = self.sieve.sift(events)
-        if sifted is None:
-            self.gatherer.take(_DECODER.decode(events))
-            return
-        rest, functions = sifted
-        self.gatherer.take(_DECODER.decode(rest))
-        self.gatherer.leave(FUNCTIONS, functions)
+        kept, functions = self.sieve.decode(events)
+        self.gatherer.take(kept)
+        if functions:
+            self.gatherer.leave(FUNCTIONS, functions)
 
     def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
         """Something in here is broken, or the list ends: halve until it is found."""
@@ -150,7 +145,7 @@ class _Reader:
                 self._keep_tail(self.layout.between.join(half))
                 continue
             try:
-                self.gatherer.take(_DECODER.decode(b"[" + b",".join(half) + b"]"))
+                self.gatherer.take(PLAIN.decode(b"[" + b",".join(half) + b"]"))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 self._decode_parts(half, last=final)
 
@@ -158,7 +153,7 @@ class _Reader:
         found = salvage(text, last=last)
         for event in found.events:
             try:
-                self.gatherer.take(_DECODER.decode(b"[" + event + b"]"))
+                self.gatherer.take(PLAIN.decode(b"[" + event + b"]"))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 self.gatherer.broken += 1
         self.gatherer.broken += found.lost
@@ -201,8 +196,8 @@ def _triple(text: bytes) -> str:
 
 
 @contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """Events hold no cycles; looking for some costs as much as decoding them."""
+def garbage_left_alone() -> Iterator[None]:
+    """Events and answers hold no cycles; looking for some costs as much as decoding them."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents
+from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, distinct
 
 _GRAPH_LAUNCH: Final = re.compile(r"(cuda|hip|cu)GraphLaunch")
 _SYNC: Final = re.compile(r"(cuda|hip|cu)(Device|Stream|Event|Ctx|Context)Synchronize")
@@ -96,7 +96,7 @@ def _enclosing(columns: Columns, calls: Column) -> Column:
     ops, found = columns.ops, np.full(len(calls), -1, dtype=np.int32)
     wanted, inverse = np.unique(calls, return_inverse=True)
     answers = np.full(len(wanted), -1, dtype=np.int32)
-    for thread in np.unique(columns.calls.thread[wanted]):
+    for thread in distinct(columns.calls.thread[wanted]):
         mine = np.flatnonzero(columns.calls.thread[wanted] == thread)
         mine = mine[np.argsort(columns.calls.start[wanted[mine]], kind="stable")]
         inside = np.flatnonzero(ops.thread == thread)

@@ -1,6 +1,6 @@
 """The shapes of trace events, as far as we read them: decoding checks everything and keeps only this."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Raw, Struct, defstruct, field
 
@@ -33,6 +33,36 @@ class Complete(Struct, tag_field="ph", tag="X", gc=False):
     pid: Loose = None
     tid: Loose = None
     args: Args | None = None
+
+
+class HostArgs(Struct, gc=False, frozen=True):
+    """As much of it as is read of what the host does."""
+
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+
+
+class ByCategory(Struct, gc=False):
+    """The same, for a decoder that tells events apart by their category; `cat` is known from the type."""
+
+    ph: Literal["X"]
+    ts: Raw = _NOTHING
+    dur: int | float | None = None
+    name: str = ""
+    pid: Loose = None
+    tid: Loose = None
+
+
+class DeviceByCategory(ByCategory, gc=False):
+    """What the device does."""
+
+    args: Args | None = None
+
+
+class HostByCategory(ByCategory, gc=False):
+    """What the host does."""
+
+    args: HostArgs | None = None
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):

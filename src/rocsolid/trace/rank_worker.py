@@ -8,13 +8,15 @@ from rocsolid.errors import InputError
 from rocsolid.model.codec import encode
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.answers import answer
+from rocsolid.trace.kineto import garbage_left_alone
 from rocsolid.trace.read import read_trace
 
 
 def answer_one(file: Path) -> TraceFile | str:
     """One file in one process; one that is no trace becomes its line."""
     try:
-        return answer(file, read_trace(file, alone=True))
+        with garbage_left_alone():
+            return answer(file, read_trace(file, alone=True))
     except InputError as refused:
         return str(refused)
 

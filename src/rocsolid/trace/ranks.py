@@ -1,14 +1,14 @@
-"""Many ranks: the files are shared out among processes, and their answers set side by side.
-
-This process only waits for the others, so it imports nothing that is slow.
-"""
+"""Many ranks: the files are shared out among processes, and their answers set side by side."""
 
 import json
+import logging
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,68 +39,110 @@ def answer_all(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[
 
 
 def _over_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
-    """As many processes as cores, each with about as many bytes to read."""
-    workers = min(os.cpu_count() or 1, len(files))
-    if workers < 2:  # noqa: PLR2004 - one is ourselves
-        from rocsolid.trace.rank_worker import answer_one
+    """As many processes as cores, ourselves among them, each with about as many bytes to read."""
+    from rocsolid.trace.rank_worker import answer_one
 
-        yield from map(answer_one, files)
-        return
+    workers = min(os.cpu_count() or 1, len(files))
     heaps: list[list[Path]] = [[] for _ in range(workers)]
     for file in sorted(files, key=_size, reverse=True):
         min(heaps, key=lambda heap: sum(map(_size, heap))).append(file)
+    own, *others = heaps
+    found: dict[Path, TraceFile | str] = {}
     with tempfile.TemporaryDirectory(prefix="rocsolid-ranks-") as folder:
-        outs = [Path(folder) / f"{number}.json" for number in range(workers)]
-        children = [_start(heap, out) for heap, out in zip(heaps, outs, strict=True)]
-        found: dict[str, TraceFile | str] = {}
+        children = [_start(heap, Path(folder) / f"{number}.json") for number, heap in enumerate(others)]
         try:
-            for child, out in zip(children, outs, strict=True):
-                found |= _finished(child, out)
+            found.update((file, answer_one(file)) for file in own)
+            for child in children:
+                found |= child.finished()
         finally:
             for child in children:
-                if child.poll() is None:
-                    child.kill()
-                    child.wait()
-    yield from (found[str(file)] for file in files)
+                child.stop()
+    yield from (found[file] for file in files)
 
 
 def _size(file: Path) -> int:
     return file.stat().st_size if file.is_file() else 0
 
 
-def _start(files: Sequence[Path], out: Path) -> "subprocess.Popen[bytes]":
-    """A process of our own, not a fork: a fork would take over whatever threads and devices the caller has."""
+@dataclass(frozen=True, kw_only=True)
+class _Child:
+    """A process that reads some of the files, and where it leaves its answers."""
+
+    out: Path
+    wait: Callable[[], int | None]
+    kill: Callable[[], None]
+
+    def finished(self) -> dict[Path, TraceFile | str]:
+        code = self.wait()
+        if code != 0:
+            msg = f"a process that read ranks ended with {code}; what it had to say stands above"
+            raise CannotRunError(msg)
+        stored = json.loads(self.out.read_text(encoding="utf-8"))
+        return {
+            Path(name): result if isinstance(result, str) else decode(TraceFile, result, name)
+            for name, result in stored.items()
+        }
+
+    def stop(self) -> None:
+        self.kill()  # does nothing to one that has ended
+        self.wait()
+
+
+def _start(files: Sequence[Path], out: Path) -> _Child:
+    """A copy of ourselves while we are alone, with all that is imported; otherwise a process that starts anew.
+
+    A copy would take over what our other threads hold: locks that nobody there will ever release.
+    """
+    from rocsolid.trace.rank_worker import main
+
+    if _one_thread():
+        copy = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
+        copy.start()
+        return _Child(out=out, wait=lambda: _joined(copy), kill=copy.kill)
     home = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-    return subprocess.Popen(  # noqa: S603 - ourselves
+    anew = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "rocsolid.trace.rank_worker", str(out), *map(str, files)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
     )
+    return _Child(out=out, wait=anew.wait, kill=anew.kill)
 
 
-def _finished(child: "subprocess.Popen[bytes]", out: Path) -> dict[str, TraceFile | str]:
-    _, complaint = child.communicate()
-    if child.returncode != 0:
-        msg = f"a process that read ranks ended with {child.returncode}: {complaint.decode()[-300:]}"
-        raise CannotRunError(msg)
-    stored = json.loads(out.read_text(encoding="utf-8"))
-    return {
-        name: result if isinstance(result, str) else decode(TraceFile, result, name) for name, result in stored.items()
-    }
+def _joined(copy: "multiprocessing.process.BaseProcess") -> int | None:
+    copy.join()
+    return copy.exitcode
+
+
+def _one_thread() -> bool:
+    """Threads that Python does not know of count too; where the system does not list them, there may be some."""
+    tasks = Path("/proc/self/task")
+    return tasks.is_dir() and len(list(tasks.iterdir())) == 1
 
 
 def _over_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
+    """One task for each file, wherever the cluster has room; a cluster that we started ends with the work."""
     try:
         import ray
     except ImportError as missing:
         raise MissingExtraError(feature="--engine ray", extra="ray") from missing
     from rocsolid.trace.rank_worker import answer_one
 
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    remote: Callable[..., object] = ray.remote(answer_one).remote
-    yield from ray.get([remote(file) for file in files])
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        remote: Callable[..., object] = ray.remote(answer_one).remote
+        # Workers stand in folders of their own, so they get whole paths; the answers keep the names that were given.
+        found = ray.get([remote(file.absolute()) for file in files])
+    finally:
+        if ours:
+            ray.shutdown()
+    for file, result in zip(files, found, strict=True):
+        if isinstance(result, TraceFile):
+            yield replace(result, file=str(file))
+        else:
+            yield result.replace(str(file.absolute()), str(file))
 
 
 def side_by_side(files: Sequence[TraceFile]) -> Ranks:

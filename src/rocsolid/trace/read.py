@@ -20,7 +20,7 @@ def need_extra() -> None:
 
 
 def read_trace(file: Path, *, alone: bool = False) -> "Columns":
-    """The columns of a file; raises InputError for what is no trace that we know. `alone`: start no second process."""
+    """The columns of a file; raises InputError for what is no trace that we know. `alone`: start no second process or thread."""
     need_extra()
     from rocsolid.trace.bytestream import first_bytes
     from rocsolid.trace.kineto import read_kineto
@@ -39,7 +39,7 @@ def read_trace(file: Path, *, alone: bool = False) -> "Columns":
 
         if TOOL in head[:4096]:
             return read_rocprof_json(file)
-        return read_kineto(file) if alone else read_in_parallel(file)
+        return read_kineto(file, alone=True) if alone else read_in_parallel(file)
     from rocsolid.trace.rocprof_csv import is_rocprof_csv, read_rocprof_csv
 
     if is_rocprof_csv(head):

@@ -98,7 +98,7 @@ def _host_lanes(columns: Columns) -> list[_Events]:
             here = mine[depth == level]
             found.append(
                 _Events(
-                    label=_thread(columns, number) if level == 0 else "",
+                    label=thread_name(columns, number) if level == 0 else "",
                     kind="host",
                     depth=level,
                     start=start[here],
@@ -109,7 +109,8 @@ def _host_lanes(columns: Columns) -> list[_Events]:
     return found
 
 
-def _thread(columns: Columns, number: int) -> str:
+def thread_name(columns: Columns, number: int) -> str:
+    """As the trace names it, otherwise by its id."""
     name = columns.thread_names.get(columns.threads[number], columns.threads[number])
     return name if name.startswith("thread") else f"thread {name}"
 
