@@ -58,6 +58,22 @@ def test_it_answers_meanwhile_and_then_changes_over() -> None:
     assert time.perf_counter() - begun < 0.003
 
 
+def test_the_work_beside_is_done_in_the_callers_grad_mode() -> None:
+    seen = []
+
+    def model(x: Any) -> Any:
+        seen.append(torch.is_grad_enabled())
+        return x * 2
+
+    examples = [Example((torch.ones(4),), {})]
+    for grad in (False, True):
+        seen.clear()
+        with torch.set_grad_enabled(grad):
+            fast = Progressive(model, examples, profile="fast", compiled=lambda: model, capture=None, trial=None)
+        assert fast.wait(60)
+        assert set(seen) == {grad}
+
+
 @pytest.mark.parametrize("captured", [False, True])
 def test_a_wrong_or_failed_compile_leaves_what_served(captured: bool) -> None:  # noqa: FBT001 - a case
     capture = (lambda f: rs.capture(f, backend="record")) if captured else None

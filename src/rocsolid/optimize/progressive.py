@@ -83,7 +83,8 @@ class Progressive(Optimized):
         """In a thread of its own."""
         grad, inference = self._modes
         try:
-            with torch.set_grad_enabled(grad), torch.inference_mode(inference):
+            # In this order: inference mode, on or off, sets the grad mode too.
+            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
                 self._improve()
         except Exception as failed:  # noqa: BLE001 - whatever it is, calls go on being answered
             _log.exception("the model goes on as it is")

@@ -160,7 +160,8 @@ def figures(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     if launches.launch_count:
         half = f"half within {time(launches.call_p50_ns)} on the host and {time(launches.delay_p50_ns)} to the start"
         short = f"{launches.short_kernel_count:,} kernels shorter than their launch"
-        yield "launches", f"{launches.launch_count:,}, {half}; {short}"
+        said = f"{half}; {short}" if launches.call_p50_ns else "all of them of graphs"
+        yield "launches", f"{launches.launch_count:,}, {said}"
     yield "waits", f"{launches.sync_count:,} synchronisations, {time(launches.sync_time_ns)} on the host"
     if launches.unlinked_count:
         yield "no launch", f"{launches.unlinked_count:,} kernels and copies were launched outside the trace"
@@ -190,7 +191,9 @@ def _origins(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[
 def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     rows = _ROWS * 4 if verbose else 6
     if file.steps:
-        yield _table(terminal, "steps", ("", "time"), [(r.name, time(r.total_ns)) for r in file.steps[:rows]])
+        shown = [(r.name, time(r.total_ns)) for r in file.steps[:rows]]
+        left = len(file.steps) - len(shown)
+        yield _table(terminal, "steps", ("", "time"), [*shown, *([(f"{left} more", "")] if left else [])])
     if file.regions:
         yield _table(
             terminal,

@@ -30,5 +30,5 @@ RULE = Rule(
     why="{cost}",
     cure="{cure}",
     check="run rocsolid breaks again, or compile with fullgraph=True",
-    since="0.2",
+    since="0.1",
 )

@@ -29,5 +29,5 @@ RULE = Rule(
     why="The call that triggers a compile waits for it, and after eight compiles of a function Dynamo gives up.",
     cure="{cure}",
     check="run rocsolid compiles again with the same calls",
-    since="0.2",
+    since="0.1",
 )

@@ -28,5 +28,5 @@ RULE = Rule(
     why="What is written to is copied, cannot be moved or fused, and can keep Inductor from capturing the graph.",
     cure="register it again under a name of yours, with what it truly writes to: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
     check="rs.audit_op({subject!r})",
-    since="0.2",
+    since="0.1",
 )

@@ -28,5 +28,5 @@ RULE = Rule(
     why="A capture records launches and addresses; what waits for the device or decides by its data cannot be recorded.",
     cure="keep it outside the captured part, or use an operator that stays on the device",
     check="rs.audit_op({subject!r}, *arguments_on_the_device)",
-    since="0.2",
+    since="0.1",
 )

@@ -28,5 +28,5 @@ RULE = Rule(
     why="A function that calls it cannot be compiled: tracing has to know the shape of its result.",
     cure="torch.library.register_fake({subject!r}, lambda ...: torch.empty_like(...)), or wrap the function with rs.vendor_op",
     check="rs.audit_op({subject!r})",
-    since="0.2",
+    since="0.1",
 )

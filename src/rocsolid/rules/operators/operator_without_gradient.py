@@ -26,5 +26,5 @@ RULE = Rule(
     why="Training through it fails, or passes it by. For inference it does not matter.",
     cure="torch.library.register_autograd({subject!r}, backward, setup_context=...), or rs.vendor_op with a reference",
     check="rs.audit_op({subject!r})",
-    since="0.2",
+    since="0.1",
 )

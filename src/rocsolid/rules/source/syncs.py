@@ -29,6 +29,27 @@ def reads(source: Source, *names: str) -> Iterator[Site]:
             yield site
 
 
+_CONVERT: Final = ("float", "int", "bool")
+_REDUCTIONS: Final = frozenset(
+    {"sum", "max", "min", "mean", "norm", "any", "all", "amax", "amin", "argmax", "argmin", "prod", "std", "var"}
+)
+
+
+def conversions(source: Source) -> Iterator[Site]:
+    """`float(x.sum())` and its like: a number is asked of what a tensor was reduced to."""
+    for name in _CONVERT:
+        for site in source.calls.get(name, ()):
+            if site.name == name and len(site.call.args) == 1 and _is_reduction(source, site.call.args[0]):
+                yield site
+
+
+def _is_reduction(source: Source, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _REDUCTIONS:
+        return False
+    name = source.resolve(node.func)
+    return name.startswith("torch.") or _is_tensor_method(node, name)
+
+
 def _on_host(site: Site) -> bool:
     """Whether the object says by its making or its name that it lies on the host."""
     func = site.call.func

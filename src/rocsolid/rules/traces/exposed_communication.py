@@ -31,7 +31,7 @@ RULE = Rule(
     why="Of {time_ms:.2f} ms of communication in {count} kernels, {hidden:.0%} is hidden behind other work.",
     cure="Start communication earlier and in smaller parts; look for the rank that the others wait for.",
     check="rocsolid trace DIR --ranks names the straggler and the exposed time of each rank",
-    since="0.2",
+    since="0.1",
 )
 
 

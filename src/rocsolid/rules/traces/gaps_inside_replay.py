@@ -33,7 +33,7 @@ RULE = Rule(
     why="The host has no part in a replay: nodes wait for each other, or the profiler slows them down.",
     cure="Time the replay without the profiler. If the gaps are real, look for long chains of tiny nodes.",
     check="Compare the span of the replay with its duration by device events",
-    since="0.2",
+    since="0.1",
     evidence=(issue("AMD-AGI/TraceLens#728", "26 % idle on a graph decode turned out to be a measurement artefact."),),
 )
 

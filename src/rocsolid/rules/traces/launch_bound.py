@@ -51,7 +51,7 @@ RULE = Rule(
     why="The host launches {launches} times for {kernels} kernels; {replayed:.0%} of the kernel time runs under graphs.{capture}",
     cure="{advice}",
     check="Profile again and compare: rocsolid compare before.json.gz after.json.gz",
-    since="0.2",
+    since="0.1",
 )
 
 

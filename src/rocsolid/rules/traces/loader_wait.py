@@ -31,7 +31,7 @@ RULE = Rule(
     why="The host stands in the loader while the device has nothing to do.",
     cure="Give the loader more workers, pinned memory and a deeper queue, or do less work in each sample.",
     check="Profile again; `rocsolid trace` shows idle time by cause",
-    since="0.2",
+    since="0.1",
 )
 
 

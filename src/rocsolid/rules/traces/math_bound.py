@@ -32,7 +32,7 @@ RULE = Rule(
     why="Nothing is left for graphs to win: only {idle_ms:.2f} ms of {span_ms:.2f} ms are idle.",
     cure="Make the products themselves cheaper: smaller types, better kernels for these shapes, other batch sizes.",
     check="Compare kernels of the two runs: rocsolid compare before.json.gz after.json.gz",
-    since="0.2",
+    since="0.1",
 )
 
 

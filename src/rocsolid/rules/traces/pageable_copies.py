@@ -31,7 +31,7 @@ RULE = Rule(
     why="Pageable memory is copied twice, and the call blocks the host until that is done.",
     cure="Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
     check="Profile again: the copies are then called Pinned",
-    since="0.2",
+    since="0.1",
 )
 
 

@@ -31,7 +31,7 @@ RULE = Rule(
     why="The other ranks wait for it in collectives: {waiting_ms:.2f} ms of exposed communication in the one that waits most.",
     cure="Look at that rank alone: clocks and temperature of its device, its data, its share of the work.",
     check="rocsolid trace DIR --ranks again: the ranks compute equally long",
-    since="0.2",
+    since="0.1",
 )
 
 

@@ -31,7 +31,7 @@ RULE = Rule(
     why="What slows some steps only is not in the averages.",
     cure="Look at that step alone: recompiles, allocation, the data loader, another program on the machine.",
     check="Profile more steps",
-    since="0.2",
+    since="0.1",
 )
 
 

@@ -33,7 +33,7 @@ RULE = Rule(
     why="While the host waits, it launches nothing; a device graph cannot be captured across such a wait.",
     cure="Take {call} out of the step: keep values on the device, read them later, copy from pinned memory without blocking.",
     check="Profile again; `rocsolid trace` shows idle time by cause",
-    since="0.2",
+    since="0.1",
 )
 
 

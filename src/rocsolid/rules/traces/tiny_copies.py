@@ -33,7 +33,7 @@ RULE = Rule(
     why="Their start costs more than their bytes: {time_ms:.2f} ms on the device, and a call on the host for each.",
     cure="Put the parts into one pinned buffer and copy that once, without blocking.",
     check="Profile again; `rocsolid trace` lists copies by direction",
-    since="0.2",
+    since="0.1",
 )
 
 

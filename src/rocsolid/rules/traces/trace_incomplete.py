@@ -31,7 +31,7 @@ RULE = Rule(
     why="Figures hold for what could be read; idle time beside lost events is not to be trusted.",
     cure="Profile again, and let the profiler finish writing.",
     check="rocsolid trace FILE shows no skipped events",
-    since="0.2",
+    since="0.1",
 )
 
 

@@ -31,7 +31,7 @@ RULE = Rule(
     why="Each reads and writes whole tensors; fused, a chain of them does so once.",
     cure="Compile the model (rs.compile, torch.compile), or use the fused form of the operator.",
     check="Profile again: the kernels are then called triton_poi_fused_...",
-    since="0.2",
+    since="0.1",
 )
 
 

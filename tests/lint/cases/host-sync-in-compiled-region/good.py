@@ -16,3 +16,8 @@ def step(x):
 def train(x):
     y = step(x)
     return report(y)
+
+
+@torch.compile
+def numbers(x, config, sizes):
+    return x * float(config.scale.max()) * int(max(sizes)) * float(x.shape[0]) * float("2.5")

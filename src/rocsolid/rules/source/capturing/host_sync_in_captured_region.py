@@ -1,7 +1,7 @@
 """The host reads from the device, or waits for it, while a graph is captured.
 
 ## What it does
-Reports `.item()`, `.cpu()`, `.tolist()`, `.numpy()`, `synchronize()`, `query()` of a stream or event, and `print` of a tensor
+Reports `.item()`, `float(x.sum())`, `.cpu()`, `.tolist()`, `.numpy()`, `synchronize()`, `query()` of a stream or event, and `print` of a tensor
 in the body of a capture and in functions that it leads to. Each finding says what HIP 6.4, HIP 7.2 and CUDA do with the call
 that is behind it; `rocsolid explain hipStreamSynchronize` prints its rows of the table.
 
@@ -34,7 +34,7 @@ from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
 from rocsolid.rules.source.capture_calls import READ, facts_of, row_of
-from rocsolid.rules.source.syncs import READS, prints, queries, reads, waits
+from rocsolid.rules.source.syncs import READS, conversions, prints, queries, reads, waits
 from rocsolid.rules.source.syntax import in_region, text_of
 
 RULE = Rule(
@@ -56,7 +56,7 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Reads, waits, queries and prints; whether the function is captured is for the project to say."""
-    for site in (*reads(source, *READS), *prints(source)):
+    for site in (*reads(source, *READS), *conversions(source), *prints(source)):
         yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(READ))
     for site in (*waits(source), *queries(source)):
         yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(row_of(site)))

@@ -1,7 +1,7 @@
 """Compiled code reads a value from the device, or waits for it.
 
 ## What it does
-Reports `.item()`, `.tolist()`, `synchronize()` and `print` of a tensor in functions that `torch.compile` traces.
+Reports `.item()`, `.tolist()`, `float(x.sum())` and its like, `synchronize()` and `print` of a tensor in functions that `torch.compile` traces.
 
 ## Why it matters
 The compiler cannot know the value while it traces. It breaks the graph there, runs the line in Python, and begins a new
@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.syncs import reads, waits
+from rocsolid.rules.source.syncs import conversions, reads, waits
 from rocsolid.rules.source.syntax import in_region, text_of
 
 RULE = Rule(
@@ -52,5 +52,5 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[Sighting]:
     """Reads and waits; whether the function is compiled is for the project to say."""
-    for site in (*reads(source, "item", "tolist"), *waits(source)):
+    for site in (*reads(source, "item", "tolist"), *conversions(source), *waits(source)):
         yield from in_region(site, Region.COMPILED, text_of(site.node))
