@@ -32,9 +32,13 @@ def write(text: str, out: Path | None) -> None:
         return
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = out.with_name(f".{out.name}.part")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(out)
+        if out.is_symlink() or (out.exists() and not out.is_file()):
+            # Written to where it lies: a file put in the place of /dev/null would be the end of it for all programs.
+            out.write_text(text, encoding="utf-8")
+        else:
+            temporary = out.with_name(f".{out.name}.part")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(out)
     except OSError as refused:
         msg = f"cannot write {out}: {refused.strerror}"
         raise InputError(msg) from refused
