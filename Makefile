@@ -8,12 +8,16 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
+.PHONY: demo test checks test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
-test: lint types contracts unit docs
+# Side by side on two cores: the tests rarely need both.
+test: $(VENV)/.test browser
+	@$(MAKE) --no-print-directory --jobs=2 checks unit
+
+checks: lint types contracts docs
 
 $(VENV)/.base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)

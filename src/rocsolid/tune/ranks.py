@@ -6,6 +6,7 @@ others make a call whenever they are told to: a byte on a pipe, a few microsecon
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -84,7 +85,7 @@ class Others:
         sys.stderr.write(f"rank {rank} ended with {code}\n")
         sys.stderr.flush()
         if code < 0:
-            os.kill(os.getpid(), -code)
+            signal.raise_signal(-code)  # to this thread, so that nothing below is done
         said = {"type": "CannotRunError", "says": f"it ended with {code}"}
         with suppress(OSError, ValueError):
             said = json.loads(file.read_text(encoding="utf-8"))
