@@ -8,16 +8,22 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test checks test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
+.PHONY: demo test beside rest test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
-# Side by side on two cores: the tests rarely need both.
+# Two lanes for two cores, since most tests need one: the checks with what compiles most, and everything else.
+COMPILING := tests/runtime/test_routes.py tests/optimize tests/test_docs.py
 test: $(VENV)/.test browser
-	@$(MAKE) --no-print-directory --jobs=2 checks unit
+	@$(MAKE) --no-print-directory --jobs=2 beside rest
 
-checks: lint types contracts docs
+beside: lint types contracts docs
+	$(BIN)/python -m pytest $(COMPILING)
+
+rest:
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPILING))
+
 
 $(VENV)/.base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
