@@ -54,11 +54,12 @@ def test_reading_costs_little_more_than_parsing(torch_folder: Path) -> None:
 
     gc.disable()  # as in a process that reads files
     try:
-        bare, ours = (min(_cpu_s(work) for _ in range(3)) for work in (parse, check))
+        # In turns, since a neighbour on the other core makes both slower while it is there.
+        times_parsing = min(_cpu_s(check) / _cpu_s(parse) for _ in range(5))
     finally:
         gc.enable()
 
-    assert ours <= 4 * bare
+    assert times_parsing <= 4
 
 
 def _cpu_s(work: Callable[[], None]) -> float:
