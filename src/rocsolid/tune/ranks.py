@@ -4,6 +4,7 @@ Up to the measurement all ranks do the same by themselves. How often a call is t
 others make a call whenever they are told to: a byte on a pipe, a few microseconds that every variant pays alike.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -85,6 +86,7 @@ class Others:
         sys.stderr.write(f"rank {rank} ended with {code}\n")
         sys.stderr.flush()
         if code < 0:
+            faulthandler.disable()  # its stacks would be ours, and walking them beside running threads can crash by itself
             signal.raise_signal(-code)  # to this thread, so that nothing below is done
         said = {"type": "CannotRunError", "says": f"it ended with {code}"}
         with suppress(OSError, ValueError):
