@@ -8,6 +8,8 @@ In a page of docs/tutorial that begins with the mark below,
 - a `console` block is run; what it exports holds for the rest of the page,
 - a `text` block right after it holds what that printed, and is written by this script.
 
+The build of the site runs them again, as a hook of mkdocs, and shows what was printed then.
+
 A comment before a `console` block may say `show 12` (only so many lines are kept), `exit 1` (how its last command ends), or
 `holds WORDS` (what must be in the output, because the text speaks of it).
 """
@@ -22,10 +24,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- The outputs of this page are written by scripts/tutorials.py, which runs its commands. -->"
-STAND_IN = "<!-- stand-in: rocm -->"
 DEADLINE_S = 120  # for a block, on a busy machine
 _BLOCK = re.compile(
     r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```\n'
@@ -66,7 +68,7 @@ def run(page: Path, folder: Path) -> list[Step]:
     text = page.read_text(encoding="utf-8")
     home = folder / "project"
     home.mkdir(parents=True)
-    env = _surroundings(folder, stand_in=STAND_IN in text)
+    env = _surroundings(folder)
     (folder / "exported").touch()
     return list(_steps(text, home, env))
 
@@ -111,15 +113,13 @@ def _shown(text: str, most: int) -> str:
     return "\n".join(lines) if not most or len(lines) <= most else "\n".join([*lines[:most], "…"])
 
 
-def _surroundings(folder: Path, *, stand_in: bool) -> dict[str, str]:
+def _surroundings(folder: Path) -> dict[str, str]:
     """What a reader has: a `rocsolid` on the path, and nothing in the environment that moves a setting."""
     source = str(DOCS.parent / "src")
-    image = _rocm_image(folder / "image") if stand_in else ""
     binaries = folder / "bin"
     binaries.mkdir()
     command = binaries / "rocsolid"
-    reads = f'case "$1" in probe|settings) export PYTHONPATH={image}:{source};; esac\n' if image else ""
-    command.write_text(f'#!/bin/sh\n{reads}exec "{sys.executable}" -m rocsolid "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocsolid "$@"\n')
     command.chmod(0o755)
     python = binaries / "python"  # no link: an interpreter finds its environment by its own place
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -132,28 +132,6 @@ def _surroundings(folder: Path, *, stand_in: bool) -> dict[str, str]:
         "COLUMNS": "88",
         "OMP_NUM_THREADS": "1",
     }
-
-
-def _rocm_image(folder: Path) -> str:
-    """A stand-in for a ROCm image: the config files of the torch that is here, and the version of a ROCm build."""
-    from rocsolid.probe.packages import installed, torch_folder
-    from rocsolid.torchapi.source import CONFIG_FILES
-    from rocsolid.torchapi.upstream import release_of
-
-    real = torch_folder()
-    assert real
-    for file in CONFIG_FILES.values():
-        (folder / "torch" / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "torch" / file).write_text((real / file).read_text())
-    version = f"{release_of(installed()['torch'][0])}+rocm7.1"
-    said = {"__version__": version, "hip": "7.1.25424", "cuda": None, "git_version": ""}
-    (folder / "torch/version.py").write_text("".join(f"{name} = {value!r}\n" for name, value in said.items()))
-    (folder / "torch/__init__.py").write_text("raise ImportError('a stand-in: it must not be imported')\n")
-    info = folder / f"torch-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-    (info / "RECORD").write_text("")
-    return str(folder)
 
 
 def filled(text: str, steps: list[Step]) -> str:
@@ -191,6 +169,31 @@ def loose(text: str) -> list[str]:
     return text.split()
 
 
+def on_startup(command: str, **_: object) -> None:
+    """Called by mkdocs: while pages are being written they are shown as they are."""
+    _serving[:] = [command] if command == "serve" else []
+
+
+_serving: list[str] = []
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Called by mkdocs for every page: a tutorial gets the outputs of this very build, unless they contradict its text."""
+    if _serving or not markdown.startswith(MARK):
+        return markdown
+    with tempfile.TemporaryDirectory() as folder:
+        steps = run(Path(page.file.abs_src_path), Path(folder))
+    bad = _contradictions(steps)
+    print(
+        f"{page.file.src_uri}: " + (f"shown as it was written, since {bad[0]}" if bad else f"{len(steps)} blocks run")
+    )
+    return markdown if bad else filled(markdown, steps)
+
+
+def _contradictions(steps: list[Step]) -> list[str]:
+    return [wrong for step in steps for wrong in wrongs(step) if "is stale" not in wrong]
+
+
 def main() -> None:
     """Run the pages and write their outputs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -203,7 +206,7 @@ def main() -> None:
             steps = run(page, Path(folder))
         text = page.read_text(encoding="utf-8")
         page.write_text(filled(text, steps), encoding="utf-8")
-        bad = [w for s in steps for w in wrongs(s) if "is stale" not in w]
+        bad = _contradictions(steps)
         print(f"{page.stem}: {len(steps)} steps" + "".join(f"\n  {line}" for line in bad))
 
 

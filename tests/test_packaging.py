@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.support import ROOT, clean_environ, record_row, run_python
+from tests.support import ROOT, at_our_pace, clean_environ, record_row, run_python
 
 FOREIGN = {"torch": "2.9.1+rocm6.4", "triton": "3.5.1+rocm6.4.gitabc", "numpy": "1.26.4"}
 THE_USERS = {"torch", "triton", "pytorch-triton-rocm", "torchvision", "torchaudio"}
@@ -103,9 +103,8 @@ def test_the_installed_package_is_imported_in_less_than_50_ms(
     python = str(beside_a_foreign_torch[0] / "bin/python")
     env = {name: value for name, value in clean_environ().items() if name != "PYTHONPATH"}
     script = "import time; a = time.process_time(); import rocsolid; print(time.process_time() - a)"
-    times = [float(run_python("-c", script, python=python, env=env).out) for _ in range(5)]
 
-    assert min(times) < 0.05
+    assert at_our_pace(lambda: float(run_python("-c", script, python=python, env=env).out)) < 0.05
 
 
 def test_the_wheel_is_small_and_whole(built: Path) -> None:

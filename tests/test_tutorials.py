@@ -1,6 +1,7 @@
 """Each tutorial is done as a reader would do it, and prints what its page shows."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support import ROOT
@@ -37,3 +38,16 @@ def test_an_output_is_stale_when_its_words_change_and_not_when_its_figures_do() 
 
     assert tutorials.likeness(shown, shown.replace("12.5 µs", "9 ms").replace("40", "41.25")) == 1
     assert tutorials.likeness(shown, "error: nothing could be read\n") < tutorials.LEAST_ALIKE
+
+
+def test_the_site_shows_what_was_printed_when_it_was_built(tmp_path: Path) -> None:
+    shown = f"{tutorials.MARK}\n# A page\n\n```console\n$ echo $((6 * 7))\n```\n\n```text\n0\n```\n"
+    (tmp_path / "page.md").write_text(shown)
+    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(tmp_path / "page.md"), src_uri="page.md"))
+    built = tutorials.on_page_markdown(shown, page)
+
+    assert built == shown.replace("\n0\n", "\n42\n")
+    assert tutorials.on_page_markdown("# Another\n", page) == "# Another\n"
+    contradicted = shown.replace("```console", "<!-- holds 43 -->\n```console")
+    (tmp_path / "page.md").write_text(contradicted)
+    assert tutorials.on_page_markdown(contradicted, page) == contradicted

@@ -6,14 +6,11 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from tests.support import clean_environ
-
-REPEATS = 5
+from tests.support import at_our_pace, clean_environ
 
 
 def cpu_s(*command: str) -> float:
-    """The least CPU time of a few runs: other work on the machine can only add to it."""
-    return min(_once(command) for _ in range(REPEATS))
+    return at_our_pace(lambda: _once(command))
 
 
 def _once(command: Sequence[str]) -> float:

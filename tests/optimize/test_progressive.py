@@ -53,9 +53,13 @@ def test_it_answers_meanwhile_and_then_changes_over() -> None:
     assert report.worst_ms is not None
     assert 3 <= report.worst_ms < 2000
     assert f"the longest call meanwhile took {report.worst_ms:.1f} ms" in str(report)
+    assert min(_seconds(fast, x) for _ in range(20)) < 0.003
+
+
+def _seconds(call: Any, x: Any) -> float:
     begun = time.perf_counter()
-    fast(x)
-    assert time.perf_counter() - begun < 0.003
+    call(x)
+    return time.perf_counter() - begun
 
 
 def test_the_work_beside_is_done_in_the_callers_grad_mode() -> None:

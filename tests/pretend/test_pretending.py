@@ -16,6 +16,7 @@ from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.capture import Reason
 from rocsolid.model.pretence import Pretence
 from rocsolid.model.record import ProbeRecord
+from rocsolid.probe import pretending
 from rocsolid.probe.pretending import refuse_beside_a_device
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.text import headline
@@ -283,3 +284,12 @@ def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypat
 
     assert answer.ending is Ending.SKIPPED
     assert answer.detail.startswith("the function cannot be sent to a child: ")
+
+
+def test_a_variable_left_in_a_shell_is_refused_beside_a_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pretending.VARIABLE, "gfx942")
+    assert pretending.pretended() == pretence("gfx942")
+
+    monkeypatch.setattr(pretending, "_DEVICES", ("dev/zero",))
+    with pytest.raises(CannotRunError, match="/dev/zero"):
+        pretending.pretended()

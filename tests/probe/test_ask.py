@@ -83,10 +83,10 @@ def _is_gone(pid: int) -> bool:
 
 def test_several_are_asked_side_by_side() -> None:
     started = time.monotonic()
-    replies = ask_all([python("import time; time.sleep(1); print(1)"), python("import time; time.sleep(1); print(2)")])
+    replies = ask_all([python(f"import time; time.sleep(3); print({n})") for n in (1, 2)])
 
     assert [r.output for r in replies] == ["1\n", "2\n"]
-    assert time.monotonic() - started < 1.9
+    assert time.monotonic() - started < 5.5
     assert ask_all([]) == []
 
 

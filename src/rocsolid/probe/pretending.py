@@ -11,7 +11,9 @@ from rocsolid.model.environment import Device, TorchBuild
 from rocsolid.model.pretence import Pretence
 from rocsolid.torchapi.standin import standing_in
 
-VARIABLE: Final = "ROCSOLID_RUN_PRETEND"  # set by `rocsolid run --pretend`, for the program and every Python it starts
+VARIABLE: Final = (
+    "ROCSOLID_RUN_PRETEND"  # set by `rocsolid run --pretend` for the program and all it starts, or by a user
+)
 _DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
@@ -20,7 +22,10 @@ def pretended() -> Pretence | None:
     if here := standing_in():
         return here
     text = os.environ.get(VARIABLE)
-    return pretence(text) if text else None
+    if not text:
+        return None
+    refuse_beside_a_device()
+    return pretence(text)
 
 
 def refuse_beside_a_device(root: Path = Path("/")) -> None:
