@@ -1,10 +1,10 @@
-"""Measure `rocsolid trace FOLDER --ranks` beside HolisticTraceAnalysis with its ijson backend, in turns.
+"""Measure `rocsolid trace FOLDER --ranks` beside HolisticTraceAnalysis, as it comes and with its ijson backend, in turns.
 
 python -m venv hta && hta/bin/pip install HolisticTraceAnalysis ijson "pandas<3"
 python scripts/measure_ranks.py FOLDER --other hta/bin/python [--rounds 2] [--runs 3]
 
-Each round runs ours a few times, then the other once; CPU seconds (user and system) of all processes. Both read every
-rank, break the kernels down and explain idle time. The least of each is kept: other work on the machine can only add.
+Each round runs ours a few times, then the other once with each backend; CPU seconds (user and system) of all processes. Both read every
+rank, break the kernels down and explain idle time. Medians are compared.
 """
 
 import argparse
@@ -14,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+BACKENDS = ("default", "ijson")
 SOURCES = Path(__file__).parents[1] / "src"
 OTHER = """
 import logging, sys, warnings
@@ -23,12 +25,13 @@ warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
 import ijson, pandas
 from hta.configs.parser_config import ParserBackend, ParserConfig
-config = ParserConfig.get_default_cfg()
-config.set_parser_backend(ParserBackend.IJSON_BATCH_AND_COMPRESS)
-ParserConfig.set_default_cfg(config)
+if sys.argv[1] == "ijson":
+    config = ParserConfig.get_default_cfg()
+    config.set_parser_backend(ParserBackend.IJSON_BATCH_AND_COMPRESS)
+    ParserConfig.set_default_cfg(config)
 from hta.trace_analysis import TraceAnalysis
-files = dict(enumerate(sys.argv[2:]))
-analysis = TraceAnalysis(trace_files=files, trace_dir=sys.argv[1])
+files = dict(enumerate(sys.argv[3:]))
+analysis = TraceAnalysis(trace_files=files, trace_dir=sys.argv[2])
 analysis.get_gpu_kernel_breakdown(visualize=False)
 analysis.get_idle_time_breakdown(ranks=list(files), visualize=False)
 from importlib.metadata import version
@@ -43,19 +46,20 @@ def main() -> None:
     parser.add_argument("--other", type=Path, required=True, help="a Python that has HolisticTraceAnalysis")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3, help="of ours in each round")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="of the other")
     args = parser.parse_args()
     files = sorted(map(str, args.folder.glob("*.json*")))
-    rounds: list[dict[str, Any]] = []
+    times: dict[str, list[float]] = {name: [] for name in ("ours", *args.backends)}
+    loads, said = [os.getloadavg()[0]], ""
     for _ in range(args.rounds):
-        loads = [os.getloadavg()[0]]
-        ours = [measured(our_command(args.folder)) for _ in range(args.runs)]
-        other, said = timed([str(args.other), "-c", OTHER, str(args.folder), *files])
+        times["ours"] += [measured(our_command(args.folder)) for _ in range(args.runs)]
+        for backend in args.backends:
+            cpu, said = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
+            times[backend].append(cpu)
         loads.append(os.getloadavg()[0])
-        rounds.append({"ours_cpu_s": ours, "other_cpu_s": other, "other": said, "load": [round(n, 1) for n in loads]})
-    best = min(cpu for found in rounds for cpu in found["ours_cpu_s"])
-    least = min(found["other_cpu_s"] for found in rounds)
-    ratio = round(least / best, 1)
-    print(json.dumps({"ranks": len(files), "ours": best, "other": least, "ratio": ratio, "rounds": rounds}))
+    ratios = {name: round(median(times[name]) / median(times["ours"]), 1) for name in args.backends}
+    found = {"ranks": len(files), "cpu_s": times, "times_ours": ratios, "other": said}
+    print(json.dumps({**found, "load": [round(load, 1) for load in loads]}))
 
 
 def our_command(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from rocsolid.model.trace import DeviceTrace, TraceFile
 from rocsolid.trace import host, kernels
 from rocsolid.trace.captures import Capturing, captures
-from rocsolid.trace.columns import Column, Columns, Kind, distinct, rows
+from rocsolid.trace.columns import Column, Columns, Kind, Which, distinct, rows
 from rocsolid.trace.counters import counter_rows, hardware_use, kernel_times, seen_device
 from rocsolid.trace.gaps import idle_times, judge_gaps, largest_gaps
 from rocsolid.trace.intervals import cover
@@ -46,7 +46,7 @@ def answer(file: Path | str, columns: Columns) -> TraceFile:
 def _device(
     columns: Columns, number: int, links: Links, operators: Column, capturing: Capturing, *, alone: bool
 ) -> DeviceTrace:
-    which = np.flatnonzero(columns.device.device == number)
+    which: Which = slice(None) if alone else np.flatnonzero(columns.device.device == number)
     device = rows(columns.device, which)
     operator = operators[which]
     time = device.end - device.start

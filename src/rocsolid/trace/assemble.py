@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rocsolid.trace.columns import Columns, DeviceEvents, HostEvents, Kind, MemoryEvents, Tally, stack
+from rocsolid.trace.columns import Columns, DeviceEvents, Growing, HostEvents, Kind, MemoryEvents, Tally
 from rocsolid.trace.gather import Words
 
 
@@ -88,9 +88,9 @@ class Assembler:
             threads=tuple(self.threads),
             device=device,
             calls=_table(self._host["calls"]),
-            ops=stack(HostEvents, []),
+            ops=Growing(HostEvents).whole(),
             notes=_table(self._host["notes"]),
-            memory=stack(MemoryEvents, []),
+            memory=Growing(MemoryEvents).whole(),
             events=self.events,
             skipped=self.skipped,
             damage=tuple(self.damage),

@@ -1,15 +1,16 @@
 """A trace as columns: what the answers are counted from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[Any]
-T = TypeVar("T", "DeviceEvents", "HostEvents", "MemoryEvents")
+Which = Column | slice
+T = TypeVar("T", bound="DeviceEvents | HostEvents | MemoryEvents")
 
 
 class Kind(IntEnum):
@@ -117,18 +118,51 @@ TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "allocated": np.int64,
     "reserved": np.int64,
 }
+_NARROW: Final = dict.fromkeys(("stream", "correlation", "external", "bytes"), np.int32)  # as long as they fit
+_PARTS: Final = 64
 
 
-def stack(table: type[T], parts: Sequence[T]) -> T:
-    """Several tables, one below the other."""
-    names = [f.name for f in fields(table)]
-    if not parts:
-        return table(**{name: np.zeros(0, dtype=TYPES[name]) for name in names})
-    return table(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+class Growing(Generic[T]):
+    """A table that grows at its end: nothing is held twice, and numbers take four bytes until one needs eight."""
+
+    def __init__(self, table: type[T], first: T | None = None) -> None:
+        """Empty, or with the rows of a table that is used up by it."""
+        self._table = table
+        self._columns: dict[str, Column] = {
+            f.name: getattr(first, f.name) if first else np.empty(0, dtype=_NARROW.get(f.name, TYPES[f.name]))
+            for f in fields(table)
+        }
+        self._size = len(first) if first else 0
+        self._waiting: list[T] = []
+
+    def add(self, part: T) -> None:
+        """Some rows more; they are let in many parts at once, since each time costs as much as a thousand rows."""
+        self._waiting.append(part)
+        if len(self._waiting) >= _PARTS:
+            self._let_in()
+
+    def whole(self) -> T:
+        """The table; there is nothing to add afterwards."""
+        self._let_in()
+        for column in self._columns.values():
+            column.resize(self._size, refcheck=False)
+        return self._table(**self._columns)
+
+    def _let_in(self) -> None:
+        parts, self._waiting = self._waiting, []
+        size = self._size + sum(map(len, parts))
+        for name, column in self._columns.items():
+            given = np.concatenate([column[:0], *(getattr(part, name) for part in parts)])
+            if given.dtype != column.dtype and not np.array_equal(given.astype(column.dtype), given):
+                column = self._columns[name] = column.astype(given.dtype)  # noqa: PLW2901
+            if size > len(column):
+                column.resize(max(size, len(column) + len(column) // 4), refcheck=False)
+            column[self._size : size] = given
+        self._size = size
 
 
-def rows(table: T, which: Column) -> T:
-    """Some rows of a table: by mask or by number."""
+def rows(table: T, which: Which) -> T:
+    """Some rows of a table: by mask, by number, or all of them as they are."""
     return type(table)(**{f.name: getattr(table, f.name)[which] for f in fields(table)})
 
 

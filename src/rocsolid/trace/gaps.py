@@ -7,7 +7,7 @@ import numpy as np
 
 from rocsolid.model.trace import Cause, Gap, IdleTime
 from rocsolid.trace.captures import Capturing
-from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, distinct, rows
+from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, Which, distinct, rows
 from rocsolid.trace.intervals import Cover, overlap
 from rocsolid.trace.linking import Links, loader_waits
 
@@ -24,7 +24,7 @@ class JudgedGaps:
     call: Column  # that launched what came after, by number; -1 for none
 
 
-def judge_gaps(columns: Columns, device: DeviceEvents, which: Column, links: Links, cover: Cover) -> JudgedGaps:
+def judge_gaps(columns: Columns, device: DeviceEvents, which: Which, links: Links, cover: Cover) -> JudgedGaps:
     """Give each gap a cause, by the call that launched the first work after it."""
     calls = columns.calls
     call = links.call[which][cover.after]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocsolid.trace.columns import TYPES, Column, DeviceEvents, HostEvents, Kind, MemoryEvents, stack
+from rocsolid.trace.columns import TYPES, Column, DeviceEvents, Growing, HostEvents, Kind, MemoryEvents
 from rocsolid.trace.phases import Args, ByCategory, Complete, Instant, Loose, Meta
 from rocsolid.trace.times import durations, nanoseconds
 
@@ -25,13 +25,6 @@ HOST: Final = {
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "calls"),
     **dict.fromkeys(("cpu_op", "Operator"), "ops"),
     "user_annotation": "notes",
-}
-_TABLES: Final[dict[str, Any]] = {
-    "device": DeviceEvents,
-    "calls": HostEvents,
-    "ops": HostEvents,
-    "notes": HostEvents,
-    "memory": MemoryEvents,
 }
 _NO_ARGS: Final = Args()
 _PHASE, _PID, _TID = attrgetter("ph"), attrgetter("pid"), attrgetter("tid")
@@ -54,11 +47,9 @@ class Gatherer:
 
     def __init__(self) -> None:
         self.names, self.shapes, self.threads = Words(), Words(), Words()
-        self.device: list[DeviceEvents] = []
-        self.calls: list[HostEvents] = []
-        self.ops: list[HostEvents] = []
-        self.notes: list[HostEvents] = []
-        self.memory: list[MemoryEvents] = []
+        self.device = Growing(DeviceEvents)
+        self.calls, self.ops, self.notes = Growing(HostEvents), Growing(HostEvents), Growing(HostEvents)
+        self.memory = Growing(MemoryEvents)
         self.thread_names: dict[str, str] = {}
         self._waiting: list[Any] = []
         self.events = 0
@@ -141,7 +132,7 @@ class Gatherer:
         names, shapes = self.names, self.shapes
         device, stream = [a.device for a in args], [a.stream for a in args]
         shape = [shapes[bytes(a.grid), bytes(a.block), a.registers, a.shared] for a in args]
-        self.device.append(
+        self.device.add(
             DeviceEvents(
                 start=start,
                 end=end,
@@ -156,11 +147,11 @@ class Gatherer:
             )
         )
 
-    def _host(self, given: list[Any], table: list[HostEvents]) -> None:
+    def _host(self, given: list[Any], table: Growing[HostEvents]) -> None:
         events, start, end, _ = self._timed(given)
         args = [e.args or _NO_ARGS for e in events]
         names = self.names
-        table.append(
+        table.add(
             HostEvents(
                 start=start,
                 end=end,
@@ -188,7 +179,7 @@ class Gatherer:
         args = [e.args for e, kept in zip(events, good, strict=True) if kept and e.args]
         if len(args) != len(at):
             at = at[np.array([bool(k and e.args) for e, k in zip(events, good, strict=True)], dtype=np.bool_)]
-        self.memory.append(
+        self.memory.add(
             MemoryEvents(
                 at=at,
                 change=whole([a.bytes for a in args]),
@@ -203,14 +194,9 @@ class Gatherer:
             self.thread_names[f"{event.pid}/{event.tid}"] = str(event.args.name)
 
     def tables(self) -> dict[str, Any]:
-        """Everything gathered, each kind in one table; the parts are given up as they are joined."""
+        """Everything gathered, each kind in one table."""
         self.settle()
-        found: dict[str, Any] = {}
-        for name in ("device", "calls", "ops", "notes", "memory"):
-            parts = getattr(self, name)
-            found[name] = stack(_TABLES[name], parts)
-            parts.clear()
-        return found
+        return {name: getattr(self, name).whole() for name in ("device", "calls", "ops", "notes", "memory")}
 
 
 def _filled(values: list[Loose], events: list[Any], field: "attrgetter[Loose]") -> list[Loose]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from rocsolid.model.trace import CallRow, Category, CollectiveTime, GraphRow, Launches, MemoryUse, Region
 from rocsolid.trace.categories import category
-from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, Kind
+from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, Kind, Which
 from rocsolid.trace.intervals import overlap, total, union
 from rocsolid.trace.kernels import group, rank
 from rocsolid.trace.linking import Links, among, named
@@ -20,7 +20,7 @@ _BREAK: Final = re.compile(r"Torch-Compiled Region: \d+/\d+")
 _CURVE: Final = 1500
 
 
-def launch_statistics(columns: Columns, device: DeviceEvents, which: Column, links: Links) -> Launches:
+def launch_statistics(columns: Columns, device: DeviceEvents, which: Which, links: Links) -> Launches:
     """How work reached the device, and how long that took."""
     calls = columns.calls
     call = links.call[which]

@@ -25,10 +25,10 @@ def cover(start: Column, end: Column) -> Cover:
     order = np.lexsort((end, start))
     starts, ends = start[order], end[order]
     latest = np.maximum.accumulate(ends)
-    # The number of the event that reaches furthest, carried along.
-    record = np.concatenate(([True], ends[1:] > latest[:-1]))
-    reaching = np.maximum.accumulate(np.where(record, np.arange(len(ends)), 0))
     where = np.flatnonzero(starts[1:] > latest[:-1]) + 1
+    # The events that reached further than all before them; the last of these before a gap ended last.
+    records = np.flatnonzero(np.append(True, ends[1:] > latest[:-1]))
+    reaching = records[np.searchsorted(records, where, side="left") - 1]
     span = int(latest[-1] - starts[0])
     return Cover(
         span=span,
@@ -36,7 +36,7 @@ def cover(start: Column, end: Column) -> Cover:
         first=int(starts[0]),
         gap_start=latest[where - 1],
         gap_end=starts[where],
-        before=order[reaching[where - 1]],
+        before=order[reaching],
         after=order[where],
     )
 

@@ -30,7 +30,7 @@ def read_in_parallel(file: Path) -> Columns:
         return read_kineto(file)
     head, first, second = halves
     with tempfile.TemporaryDirectory(prefix="rocsolid-trace-") as folder:
-        out = Path(folder) / "second.npz"
+        out = Path(folder)
         child = _start(file, second, out)
         try:
             columns = read_kineto(file, first)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rocsolid.errors import MissingExtraError
-from rocsolid.trace.columns import Columns
+from rocsolid.trace.columns import TYPES, Columns
 
 _TABLES = ("device", "calls", "ops", "notes", "memory")
 
@@ -34,7 +34,7 @@ def write_parquet(folder: Path, columns: Columns) -> list[Path]:
                 spoken = pa.array(list(words[field.name]), pa.string())
                 arrays[field.name] = pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32)), spoken)
             else:
-                arrays[field.name] = pa.array(values)
+                arrays[field.name] = pa.array(values.astype(TYPES[field.name]))
         file = folder / f"{name}.parquet"
         parquet.write_table(pa.table(arrays), file, compression="zstd")
         written.append(file)

@@ -1,4 +1,4 @@
-"""Columns in a file, so that one process can hand them to another, and several shares become one again."""
+"""Columns in files, so that one process can hand them to another, and several shares become one again."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocsolid.trace.columns import Columns, DeviceEvents, HostEvents, MemoryEvents, stack
+from rocsolid.trace.columns import Columns, DeviceEvents, Growing, HostEvents, MemoryEvents
 
 _TABLES: Final[dict[str, Any]] = {
     "device": DeviceEvents,
@@ -29,36 +29,37 @@ _PLAIN: Final = (
     "thread_names",
     "metadata",
 )
+_REST: Final = "rest.json"
 # Which words the columns of each table stand for.
 _WORDS: Final = {"name": "names", "shape": "shapes", "thread": "threads"}
 
 
-def save(columns: Columns, file: Path) -> None:
-    """Write columns as numpy arrays, beside the rest as JSON."""
-    arrays = {
-        f"{table}.{f.name}": getattr(getattr(columns, table), f.name)
+def save(columns: Columns, folder: Path) -> None:
+    """Write a file for each column, and the rest as JSON."""
+    for table, kind in _TABLES.items():
+        for f in fields(kind):
+            np.save(folder / f"{table}.{f.name}.npy", getattr(getattr(columns, table), f.name), allow_pickle=False)
+    (folder / _REST).write_text(json.dumps({name: getattr(columns, name) for name in _PLAIN}), encoding="utf-8")
+
+
+def load(folder: Path) -> Columns:
+    """The inverse of `save`; a column is read when it is used, and not held."""
+    tables = {
+        table: kind(
+            **{
+                f.name: np.load(folder / f"{table}.{f.name}.npy", mmap_mode="r", allow_pickle=False)
+                for f in fields(kind)
+            }
+        )
         for table, kind in _TABLES.items()
-        for f in fields(kind)
     }
-    rest = json.dumps({name: getattr(columns, name) for name in _PLAIN})
-    with file.open("wb") as out:
-        np.savez(out, allow_pickle=False, rest=np.frombuffer(rest.encode(), dtype=np.uint8), **arrays)
-
-
-def load(file: Path) -> Columns:
-    """The inverse of `save`."""
-    with np.load(file, allow_pickle=False) as stored:
-        tables = {
-            table: kind(**{f.name: stored[f"{table}.{f.name}"] for f in fields(kind)})
-            for table, kind in _TABLES.items()
-        }
-        rest = json.loads(stored["rest"].tobytes())
+    rest = json.loads((folder / _REST).read_text(encoding="utf-8"))
     parts: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in rest.items()}
     return Columns(**tables, **parts)
 
 
 def join(shares: Sequence[Columns]) -> Columns:
-    """The shares of one file as one."""
+    """The shares of one file as one; the first of them becomes it, since all of them twice is a lot."""
     words: dict[str, dict[str, int]] = {kind: {} for kind in _WORDS.values()}
     numbers = [
         {
@@ -68,7 +69,7 @@ def join(shares: Sequence[Columns]) -> Columns:
         for share in shares
     ]
     tables: dict[str, Any] = {
-        table: stack(kind, [_renumbered(getattr(s, table), n) for s, n in zip(shares, numbers, strict=True)])
+        table: _below(kind, [_renumbered(getattr(s, table), n) for s, n in zip(shares, numbers, strict=True)])
         for table, kind in _TABLES.items()
     }
     lists: dict[str, Any] = {kind: tuple(known) for kind, known in words.items()}
@@ -87,6 +88,14 @@ def join(shares: Sequence[Columns]) -> Columns:
         **lists,
         **tables,
     )
+
+
+def _below(kind: Any, tables: Sequence[Any]) -> Any:  # noqa: ANN401 - one of three kinds of table
+    first, *others = tables
+    growing = Growing(kind, first)
+    for table in others:
+        growing.add(table)
+    return growing.whole()
 
 
 def _renumbered(table: Any, numbers: dict[str, Any]) -> Any:  # noqa: ANN401 - one of three kinds of table

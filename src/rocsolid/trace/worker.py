@@ -1,4 +1,4 @@
-"""The second process of `parallel`: reads its half and leaves the columns in a file."""
+"""The second process of `parallel`: reads its half and leaves the columns in a folder."""
 
 import sys
 from pathlib import Path
