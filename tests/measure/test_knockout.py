@@ -3,6 +3,8 @@
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from rocsolid.measure.knockout import Rules, knockout
 from rocsolid.model.timing import Verdict
@@ -24,6 +26,18 @@ class Machine:
         stay = math.exp(-1 / SLOWLY)
         self.mood = stay * self.mood + DRIFT * math.sqrt(1 - stay * stay) * self.rng.gauss(0, 1)
         return 1 + self.mood
+
+
+class Visited(Machine):
+    """A machine with a neighbour that comes and goes, and takes a third of the speed while it is there."""
+
+    def __init__(self, seed: int, stays: float) -> None:
+        super().__init__(seed)
+        self.stays, self.there = stays, False
+
+    def mood_now(self) -> float:
+        self.there ^= self.rng.random() < 1 / self.stays
+        return super().mood_now() * (1.5 if self.there else 1.0)
 
 
 class Process:
@@ -65,12 +79,15 @@ def test_the_best_of_eight_is_found_though_it_is_one_per_cent_ahead() -> None:
     assert samples / 60 <= 150
 
 
-def verdicts(gain: float, repeats: int) -> Counter[Verdict]:
+def verdicts(
+    gain: float, repeats: int, machine_of: Callable[[int], Machine] = Machine, turns: int = 1
+) -> Counter[Verdict]:
     seen: Counter[Verdict] = Counter()
     for seed in range(repeats):
-        machine = Machine(1000 + seed)
+        machine = machine_of(1000 + seed)
         lanes = {"a": Process(machine, 1.0), "b": Process(machine, 1 / (1 + gain))}
-        raced = knockout(lanes, Process(machine, 1.0), Rules(rounds=24, renew_every=6, drop=False, seed=seed))
+        rules = Rules(rounds=24, turns=turns, renew_every=6, drop=False, seed=seed)
+        raced = knockout(lanes, Process(machine, 1.0), rules)
         seen[raced.beside("a", "b").verdict] += 1
     return seen
 
@@ -145,3 +162,29 @@ def test_nobody_is_timed_while_another_is_still_set_up() -> None:
     knockout({"a": Slow(machine, 1.0), "b": Slow(machine, 1.1)}, rules=Rules(rounds=4, renew_every=2))
 
     assert heard == ["ready", "ready", *["sample"] * 4] * 2
+
+
+def test_a_neighbour_that_comes_and_goes_hides_nothing_from_short_turns() -> None:
+    short, long = partial(Visited, stays=20), partial(Visited, stays=20 / 8)
+
+    assert verdicts(0.0, 40, short, turns=8)[Verdict.SAME] >= 38
+    assert verdicts(0.1, 40, short, turns=8)[Verdict.FASTER] == 40
+    assert verdicts(0.0, 40, long)[Verdict.SAME] <= 10  # of one turn that takes as long as eight
+
+
+def test_a_round_of_one_turn_is_what_was_measured() -> None:
+    times = iter([3.0, 5.0, 3.5, 4.5, 3.25, 4.75])
+    machine = Machine(0)
+    lanes = {"a": Process(machine, 1.0), "b": Process(machine, 1.0)}
+    for lane in lanes.values():
+        lane.sample = lambda: next(times)  # type: ignore[method-assign]
+    raced = knockout(lanes, rules=Rules(rounds=3))
+
+    assert sorted(round(ms, 9) for samples in raced.samples_ms.values() for ms in samples) == [
+        3,
+        3.25,
+        3.5,
+        4.5,
+        4.75,
+        5,
+    ]

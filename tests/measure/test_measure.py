@@ -1,10 +1,13 @@
 """Intervals that hold, verdicts that dare nothing they cannot know, and rounds that cancel a machine's moods."""
 
+import os
 import random
 import time
+from contextlib import suppress
 
 import pytest
 
+from rocsolid.measure.clock import cores_here, on_core
 from rocsolid.measure.race import race
 from rocsolid.measure.statistics import centre_of, compare, timing_of
 from rocsolid.model.timing import Timing, Verdict
@@ -90,3 +93,22 @@ def test_a_race_keeps_to_its_budget_and_runs_three_rounds_at_least() -> None:
 def test_times_are_said_in_the_unit_that_fits() -> None:
     assert str(Timing(median_ms=0.0123, low_ms=0.012, high_ms=0.013, samples=9)) == "12.3 µs [12.0 µs, 13.0 µs]"
     assert str(Timing(median_ms=12.34, low_ms=12, high_ms=1300, samples=9)) == "12.3 ms [12 ms, 1.3 s]"
+
+
+@pytest.mark.torch
+def test_a_thread_stays_on_its_core_and_is_let_go() -> None:
+    import torch
+
+    allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert cores_here() == sorted(allowed)
+        torch.set_num_threads(2)
+        assert cores_here() == []  # their threads go where they like
+    finally:
+        torch.set_num_threads(threads)
+    for core in (max(allowed), None):
+        with suppress(ValueError), on_core(core):
+            assert os.sched_getaffinity(0) == ({core} if core is not None else allowed)
+            raise ValueError
+        assert os.sched_getaffinity(0) == allowed

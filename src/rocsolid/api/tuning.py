@@ -33,6 +33,7 @@ from rocsolid.tune.trials import Job
 
 _FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
 _COMMIT: Final = "git:"
+_TURNS: Final = 8  # a host has neighbours that come and go within a second; a device has its own clock
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -148,7 +149,8 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
             after `git:REVISION` (and a comma, when something follows) it is tried with the files of that commit.
         b: likewise.
         profile: what values are put on top of.
-        rounds: how often each side is timed, in four processes one after the other.
+        rounds: how often each side is timed, in four processes one after the other; up to three times that when it is too
+            close to call.
         least_gain: a smaller difference counts as none.
         limits: deadlines of the phases, memory and processes of a trial.
         grad: leave gradients on.
@@ -175,7 +177,9 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
                 choices = job.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
             sides.append((text, replace(job, folder=job.folder / key, variables=variables), choices))
         keep_out_of_git(DEFAULT_FILE.parent)
-        rules = Rules(rounds=rounds, renew_every=max(1, rounds // 4), drop=False, budget_s=3600)
+        rules = Rules(
+            rounds=rounds, turns=sides[0][1].turns, renew_every=max(1, rounds // 4), drop=False, budget_s=3600
+        )
         duel = run_duel((sides[0], sides[1]), rules, least_gain, (progress or Progress()).phase)
     name = WorkloadName.parse(workload)
     return replace(duel, workload=f"{name.file.resolve()}:{name.function}")
@@ -244,7 +248,16 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     asked += [ranks] if ranks > 1 else []
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     folder = (file.parent / "tune" / key[:12]).resolve()
-    job = Job(workload=where, space=space, folder=folder, limits=limits or Limits(), grad=grad, cold=cold, ranks=ranks)
+    job = Job(
+        workload=where,
+        space=space,
+        folder=folder,
+        limits=limits or Limits(),
+        grad=grad,
+        cold=cold,
+        turns=1 if env.devices else _TURNS,
+        ranks=ranks,
+    )
     return job, key
 
 

@@ -30,7 +30,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--profile", default="fast", help="what values are put on top of (default: fast)")
     parser.add_argument(
-        "--rounds", type=int, default=24, metavar="N", help="how often each side is timed (default: 24)"
+        "--rounds",
+        type=int,
+        default=24,
+        metavar="N",
+        help="how often each side is timed (default: 24); up to three times that when it is too close to call",
     )
     parser.add_argument("--least-gain", type=float, default=0.02, metavar="R", help="less is no gain (default: 0.02)")
     parser.add_argument("--require", choices=("faster", "not-slower"), help="exit code 1 unless b is")

@@ -1,7 +1,9 @@
 """How long one sample takes: by the device's own clock where there is a device, else by the host's."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +35,29 @@ def calls_per_sample(call: Callable[[], Any], warmups: int) -> int:
         call()
     spent = min(_host_sample(call, 1) for _ in range(2))
     return max(1, min(_MOST_CALLS, int(_LONG_MS / max(spent, 1e-6))))
+
+
+def cores_here() -> list[int]:
+    """The cores that a single thread may be moved among; none where threads share the work."""
+    import torch
+
+    if torch.get_num_threads() > 1 or not hasattr(os, "sched_setaffinity"):
+        return []
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextmanager
+def on_core(core: int | None) -> Iterator[None]:
+    """The thread stays on one core meanwhile; None: where it likes."""
+    if core is None:
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def on_device() -> bool:

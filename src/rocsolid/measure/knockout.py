@@ -8,13 +8,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Protocol
 
-from rocsolid.measure.statistics import centre_of, compare, timing_of
+from rocsolid.measure.statistics import centre_of, compare, error_of_mean, timing_of
 from rocsolid.model.timing import Comparison, Timing
 
+_ROUND_S: Final = 0.5  # what a round of several turns may last, where one turn of each is shorter
 _LOOK_FROM, _LOOK_EVERY = 8, 4  # rounds
 _SURE: Final = 2.6  # standard errors: several looks need more than 1.96 for one
 _ALIKE: Final = 0.005  # lanes this close to the leader are not worth more rounds
@@ -66,10 +67,15 @@ class Knockout:
             return 0.0
         differences = [math.log(a / b) for a, b in zip(own[:rounds], self.control_ms[:rounds], strict=True)]
         _, low, high = centre_of(differences)
-        # Rounds of one process share its offset, so the processes are what was repeated: the worst pair of them counts.
+        # Rounds of one process share its offset, so the processes are what was repeated, and the truth about them is nought.
         lives = [differences[at : at + self.life] for at in range(0, rounds, self.life)]
-        worst = max(abs(median(life)) for life in lives if 2 * len(life) >= min(self.life, rounds))
-        return math.expm1(max(worst, (high - low) / 2))
+        offsets = [median(life) for life in lives if 2 * len(life) >= min(self.life, rounds)]
+        return math.expm1(max(error_of_mean(offsets), (high - low) / 2))
+
+    def followed_by(self, later: "Knockout") -> "Knockout":
+        """Both races as one, of the same lanes; the later one ran in fresh processes."""
+        samples = {name: taken + later.samples_ms.get(name, ()) for name, taken in self.samples_ms.items()}
+        return replace(later, samples_ms=samples, control_ms=self.control_ms + later.control_ms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,7 @@ class Rules:
     rounds: int = 60
     renew_every: int = 8
     budget_s: float = 300.0
+    turns: int = 1  # of each lane in a round
     drop: bool = True  # False: all run to the end, as in a comparison of two
     seed: int = 0
 
@@ -102,10 +109,9 @@ def knockout(
         if number % rules.renew_every == 0:
             _set_up([lanes[name] for name in running] + ([control] if control and baseline in running else []), number)
         told(number, running)
-        entrants = [*running, *([""] if control and baseline in running else [])]
-        order.shuffle(entrants)
-        for name in entrants:
-            _take(samples[name] if name else control_ms, lanes[name] if name else control)
+        entrants = {name: lanes[name] for name in running} | ({"": control} if control and baseline in running else {})
+        for name, taken in _round(entrants, order, rules.turns).items():
+            (samples[name] if name else control_ms).append(taken)
         running = [name for name in running if len(samples[name]) == number + 1]  # the others have ended
         if len(control_ms) <= number:
             control = None
@@ -136,10 +142,27 @@ def _set_up(lanes: Sequence[Lane], number: int) -> None:
         lane.ready()
 
 
-def _take(taken: list[float], lane: Lane | None) -> None:
-    sample = lane.sample() if lane else None
-    if sample is not None and sample > 0:
-        taken.append(sample)
+def _round(lanes: Mapping[str, Lane], order: random.Random, turns: int) -> dict[str, float]:
+    """One figure for each lane that has not ended, of a few turns that all of them took over the same stretch of time."""
+    taken: dict[str, list[float]] = {name: [] for name in lanes}
+    begun = time.monotonic()
+    for _ in range(turns):
+        names = list(taken)
+        order.shuffle(names)
+        for name in names:
+            sample = lanes[name].sample()
+            if sample is None or sample <= 0:
+                del taken[name]
+            else:
+                taken[name].append(math.log(sample))
+        if time.monotonic() - begun > _ROUND_S:
+            break
+    # What slows a machine down slows all that ran in the same turn: each is held against its turn, and the best turn counts.
+    paces = [sum(turn) / len(turn) for turn in zip(*taken.values(), strict=True)]
+    return {
+        name: math.exp(min(paces) + median(log - pace for log, pace in zip(logs, paces, strict=True)))
+        for name, logs in taken.items()
+    }
 
 
 def _kept(running: list[str], samples: Mapping[str, Sequence[float]]) -> tuple[list[str], bool]:

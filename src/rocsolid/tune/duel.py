@@ -1,14 +1,17 @@
 """Two sides of one workload, straight against each other."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from rocsolid.errors import CannotRunError
-from rocsolid.measure.knockout import Rules, knockout
+from rocsolid.measure.knockout import Knockout, Rules, knockout
 from rocsolid.model.study import Duel
+from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import Choices
 from rocsolid.tune.trials import Job, Resident
 
 Side = tuple[str, Job, Choices]
+_MORE: Final = 2  # times that a comparison goes on when it is unsure
 
 
 def run_duel(
@@ -24,12 +27,16 @@ def run_duel(
             lanes[key] = Resident(job, choices, key, told)
         lanes["control"] = Resident(sides[0][1], sides[0][2], "control", told)
         _both_stand(sides, lanes)  # before a race is run for nothing
-        raced = knockout(
-            {key: lanes[key] for key in "ab"},
-            lanes["control"],
-            rules,
-            lambda number, _: told(f"round {number + 1} of {rules.rounds}"),
-        )
+        raced = _raced(lanes, rules, told)
+        for _ in range(_MORE):
+            if raced.beside("a", "b", least_gain).verdict is not Verdict.UNSURE or any(
+                lane.out for lane in lanes.values()
+            ):
+                break
+            told("too close to call, so all of it once more")
+            for lane in lanes.values():
+                lane.renew()
+            raced = raced.followed_by(_raced(lanes, rules, told))
         where = {key: lanes[key].finish() for key in "ab"}
         _both_stand(sides, lanes)
     finally:
@@ -46,6 +53,11 @@ def run_duel(
         processes=lanes["a"].processes,
         where=where["a"],
     )
+
+
+def _raced(lanes: Mapping[str, Resident], rules: Rules, told: Callable[[str], None]) -> Knockout:
+    ours = {key: lanes[key] for key in "ab"}
+    return knockout(ours, lanes["control"], rules, lambda number, _: told(f"round {number + 1} of {rules.rounds}"))
 
 
 def _both_stand(sides: tuple[Side, Side], lanes: Mapping[str, Resident]) -> None:

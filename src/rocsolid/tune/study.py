@@ -31,7 +31,7 @@ def run_study(job: Job, screening: Screening, engine: Engine, search: str, effor
     if not entrants:
         raise CannotRunError(_nothing_measured(trials))
     left = max(10.0, effort.budget_s - (time.monotonic() - begun))
-    rules = Rules(rounds=effort.rounds, budget_s=left)
+    rules = Rules(rounds=effort.rounds, turns=job.turns, budget_s=left)
     raced, lanes = engine.finals(job, entrants, rules, progress.phase)
     winner, verdict, why = judge(entrants, raced, lanes, effort.least_gain)
     table = tuple(finalist(t, entrants[0], raced, lanes[t.name], effort.least_gain) for t in entrants)

@@ -30,6 +30,7 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     grad: bool = False
     cold: bool = False
+    turns: int = 1  # of each variant in a round of a race
     ranks: int = 1  # processes of one trial, as torchrun starts them
     variables: Mapping[str, str] = field(default_factory=dict)  # of every process, whatever the variant
     target: str = _MEASURE
@@ -50,6 +51,7 @@ class Job:
             "grad": self.grad,
             "cold": self.cold,
             "stay": stay,
+            "turns": self.turns,
             "ranks": self.ranks,
         }
         return Errand(target=self.target, params=params, limits=self.limits, variables=variables, unset=unset)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.errors import CannotRunError, CaptureError
-from rocsolid.measure.clock import Clock, calls_per_sample, clock_here
+from rocsolid.measure.clock import Clock, calls_per_sample, clock_here, cores_here, on_core
 from rocsolid.measure.loading import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
@@ -53,20 +53,27 @@ class Made:
 
 
 def measure(
-    reporter: Reporter, *, grad: bool = False, cold: bool = False, stay: bool = False, ranks: int = 1, **wish: Any
+    reporter: Reporter,
+    *,
+    grad: bool = False,
+    cold: bool = False,
+    stay: bool = False,
+    turns: int = 1,
+    ranks: int = 1,
+    **wish: Any,
 ) -> dict[str, Any]:
     """One variant from its file to its samples; with `stay` it answers requests for more of them until it is closed."""
     reporter.phase("build")
     others = Others(reporter, ranks, {**wish, "grad": grad})
     try:
         with nullcontext() if grad else torch.no_grad():
-            return _measured(reporter, _set_up(reporter.phase, **wish), others, cold=cold, stay=stay)
+            return _measured(reporter, _set_up(reporter.phase, **wish), others, cold=cold, turns=turns if stay else 0)
     except Exception:
         others.speak_first()
         raise
 
 
-def _measured(reporter: Reporter, made: Made, others: Others, *, cold: bool, stay: bool) -> dict[str, Any]:
+def _measured(reporter: Reporter, made: Made, others: Others, *, cold: bool, turns: int) -> dict[str, Any]:
     reporter.phase("measure")
     clock = clock_here(cold=cold)
 
@@ -76,8 +83,9 @@ def _measured(reporter: Reporter, made: Made, others: Others, *, cold: bool, sta
 
     block = _block(clock, call)
     samples = [block() for _ in range(_SAMPLES)]
-    if stay:
-        reporter.serve(lambda _: block())
+    if turns:
+        turn = _block(clock, call, turns)
+        reporter.serve(lambda _: turn())
     reporter.phase("verify")
     others.check()
     made.checker.check(made.function)  # what was right before the clock must be right after it
@@ -132,21 +140,26 @@ def _peak_bytes() -> int:
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
 
 
-def _block(clock: Clock, call: Callable[[], None]) -> Callable[[], float]:
+def _block(clock: Clock, call: Callable[[], None], turns: int = 1) -> Callable[[], float]:
     """A turn: one figure of a few samples after a short pause, since what disturbs one sample disturbs its neighbour.
 
     A host's neighbours only ever make a call slower, so there the least of them is nearest to the truth; a device's own clock
-    errs both ways, so there it is the middle.
+    errs both ways, so there it is the middle. Neighbours come and go within a second, and slow one core and not another: so of
+    many short turns each is on one core, and as all processes draw alike, those that are held against each other on the same.
     """
     figure: Callable[[Iterable[float]], float] = min if clock.name == "host" else median
     calls = calls_per_sample(call, warmups=3)
     sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _SHORTEST_MS)
-    few = max(1, int(_BLOCK_MS / sample_ms))
-    order = random.Random(0)  # noqa: S311 - a pause, no secret
+    few = max(1, int(_BLOCK_MS / turns / sample_ms))
+    cores: list[int | None] = [*cores_here()] if clock.name == "host" and turns > 1 else []
+    order = random.Random(0)  # noqa: S311 - a pause and a core, no secret
 
     def block() -> float:
-        time.sleep(order.uniform(0, _PAUSE_S))
-        return figure(clock.sample(call, calls) for _ in range(few))
+        time.sleep(order.uniform(0, _PAUSE_S / turns))
+        with on_core(order.choice(cores or [None])):
+            if turns > 1:
+                call()  # others had the caches since
+            return figure(clock.sample(call, calls) for _ in range(few))
 
     return block
 
