@@ -10,12 +10,10 @@ Host cost is the time of the call itself with the device idle before it; times o
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from torch import nn
 import rocsolid as rs
 from benchmarks.denoiser import Encoder, Expert
 from rocsolid.measure.clock import clock_here
+from rocsolid.measure.evidence import evidence, write
 from rocsolid.measure.race import race
 
 _COUNTS = (1, 8, 32, 128)
@@ -262,17 +261,8 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:52s} {value}")
     if args.out:
-        record = {
-            "schema": "rocsolid/evidence/1",
-            "what": f"capture: {args.part}",
-            "command": f"python -m benchmarks.capture {args.part}",
-            "date": datetime.now(tz=timezone.utc).date().isoformat(),
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "figures": figures,
-        }
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        command = f"python -m benchmarks.capture {args.part}"
+        write(evidence(what=f"capture: {args.part}", command=command, figures=figures), args.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ at a time while the others wait. Results are written after every group, so that 
 
 import argparse
 import contextlib
-import datetime as dt
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.draw import drawn, table
+from rocsolid.measure.evidence import evidence, write
 
 _CALLS = 5  # in a round
 
@@ -155,23 +155,21 @@ def main() -> None:
         args.draw[1].write_text(drawn(record), encoding="utf-8")
         print(table(record))
         return
-    record = {
-        "schema": "rocsolid/evidence/1",
-        "what": "public models with random weights, batch 1, called in every way, side by side",
-        "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
-        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+    record = evidence(
+        what="public models with random weights, batch 1, called in every way, side by side",
+        command=" ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         **versions(args),
-        "dtype": args.dtype,
-        "set_up_together": args.together * len(args.methods),
-        "models": {},
-    }
+        dtype=args.dtype,
+        set_up_together=args.together * len(args.methods),
+        models={},
+    )
     for at in range(0, len(args.models), args.together):
         for name, found in measured(args.models[at : at + args.together], args.methods, args):
             record["models"][name] = found
             line = "  ".join(f"{m} {f.get('median_ms') or f.get('failed', '')}" for m, f in found.items())
             print(f"{name:22s} {line}  [{found.get('rs.optimize', {}).get('chosen', '')}]", flush=True)
         if args.out:
-            args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write(record, args.out)
     print(table(record))
 
 

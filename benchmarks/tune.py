@@ -8,10 +8,8 @@ a time while nothing else runs. A model for which no time is left is said to be 
 """
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
 import sys
 import tempfile
 import threading
@@ -23,6 +21,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from rocsolid.measure.evidence import evidence, write
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 for _folder in (ROOT, ROOT / "src"):  # a trial is given this file alone
@@ -218,7 +218,7 @@ def main() -> None:
         record = _run(args, Path(folder), begun, over)
     record["seconds"] = round(time.monotonic() - begun)
     if args.out:
-        args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(record, args.out)
     print(json.dumps({name: record[name] for name in ("planted", "missed", "seconds")}))
     sys.exit(bool(record["missed"]))
 
@@ -290,16 +290,11 @@ def _missed(record: dict[str, Any]) -> Any:
 
 
 def _about(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "models tuned, then rs.optimize with the plan beside rs.optimize without it, in fresh processes that took turns; "
+    return evidence(
+        what="models tuned, then rs.optimize with the plan beside rs.optimize without it, in fresh processes that took turns; "
         "a planted setting that hangs and one that answers wrongly",
-        "command": f"python -m benchmarks.tune --models {' '.join(args.models)} --minutes {args.minutes:g}",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        "device": torch.cuda.get_device_name() if _ON_DEVICE else f"CPU, {platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+        command=f"python -m benchmarks.tune --models {' '.join(args.models)} --minutes {args.minutes:g}",
+    )
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ repository's root. A public model whose package is missing is left out, and said
 """
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -21,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+
+from rocsolid.measure.evidence import evidence
 
 ROOT: Final = Path(__file__).parents[1]
 MODELS: Final = "benchmarks/dryrun_models.py"
@@ -188,13 +188,10 @@ def shown(row: dict[str, Any]) -> str:
 
 def surroundings() -> dict[str, Any]:
     """Where and when."""
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "dry runs of twelve models and more: every kernel compiled, figures checked against the object files",
-        "command": " ".join(["python", "scripts/check_dryrun.py", *sys.argv[1:]]),
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}, Python {platform.python_version()}",
-    }
+    return evidence(
+        what="dry runs of twelve models and more: every kernel compiled, figures checked against the object files",
+        command=" ".join(["python", "scripts/check_dryrun.py", *sys.argv[1:]]),
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ At the end it prints where the table says something else.
 import argparse
 import contextlib
 import ctypes as c
-import datetime as dt
 import json
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rocsolid.measure.evidence import evidence, write
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
@@ -90,7 +91,7 @@ def main() -> int:
         wanted = [args.only] if args.only else [rule.case for rule in CAPTURE_RULES]
         for mode in MODES:
             record["answers"]["cuda"][mode] |= asked(library, kernel, mode, wanted)
-            args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            write(record, args.out)
     for line in differences(record["answers"]["cuda"]):
         print(line)
     return 0
@@ -150,16 +151,14 @@ def heading(library: str, chip: Mapping[str, Any]) -> dict[str, Any]:
         import torch as installed
 
         torch = installed.__version__
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "what CUDA does with each call of the capture-rule table during a capture, in three modes",
-        "command": "python scripts/measure_capture_rules.py",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+    return evidence(
+        what="what CUDA does with each call of the capture-rule table during a capture, in three modes",
+        command="python scripts/measure_capture_rules.py",
         **chip,
-        "torch": torch,
-        "runtime": {"library": Path(library).name, "CUDA": _release(version.value), "number": version.value},
-        "launches": "with cuLaunchKernel, the driver's call; modules are loaded with cuModuleLoadData",
-    }
+        torch=torch,
+        runtime={"library": Path(library).name, "CUDA": _release(version.value), "number": version.value},
+        launches="with cuLaunchKernel, the driver's call; modules are loaded with cuModuleLoadData",
+    )
 
 
 def stored(out: Path, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -10,10 +10,8 @@ is 1. Without a GPU the compiler experiments run, with one the capture experimen
 """
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from typing import Any
 
 from facts import capture, compiling, debugging, numbers, settings
 from facts.declare import Fact, declared
+from rocsolid.measure.evidence import evidence
 
 FACTS = {
     fact.name: fact for module in (settings, compiling, debugging, numbers, capture) for fact in declared(vars(module))
@@ -65,17 +64,7 @@ def heading(out: Path) -> dict[str, Any]:
     import torch
 
     kind = "gpu" if torch.cuda.is_available() else "cpu"
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": SUBJECTS[kind],
-        "command": f"python scripts/measure_facts.py --out {out}",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        "device": torch.cuda.get_device_name() if kind == "gpu" else "CPU only",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "kind": kind,
-        "facts": {},
-    }
+    return evidence(what=SUBJECTS[kind], command=f"python scripts/measure_facts.py --out {out}", kind=kind, facts={})
 
 
 def stored(out: Path, record: dict[str, Any]) -> dict[str, Any]:

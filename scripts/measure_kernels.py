@@ -9,14 +9,14 @@ could cost more than it gains, because nothing is fused into it. Needs a GPU.
 """
 
 import argparse
-import datetime as dt
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from rocsolid.measure.evidence import evidence, write
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
 CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
@@ -275,20 +275,16 @@ def main() -> None:
     with torch.no_grad():
         found = [measure(name, *case) for name, case in cases().items() if not args.only or name in args.only]
     print("\n".join(rows(found)))
-    record = {
-        "schema": "rocsolid/evidence/1",
-        "what": "shipped kernels against Inductor's code for the same function, captured, bf16, at the denoiser's shapes",
-        "command": " ".join(["python", *sys.argv]),
-        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "shapes": {"tokens": TOKENS, "prefix": PREFIX, "width": WIDTH, "heads": HEADS, "mlp": WIDE},
-        "calls_in_a_graph": CALLS,
-        "rows": found,
-    }
+    record = evidence(
+        what="shipped kernels against Inductor's code for the same function, captured, bf16, at the denoiser's shapes",
+        command=" ".join(["python", *sys.argv]),
+        triton=triton.__version__,
+        shapes={"tokens": TOKENS, "prefix": PREFIX, "width": WIDTH, "heads": HEADS, "mlp": WIDE},
+        calls_in_a_graph=CALLS,
+        rows=found,
+    )
     if args.out:
-        args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(record, args.out)
 
 
 if __name__ == "__main__":

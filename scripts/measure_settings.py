@@ -10,11 +10,9 @@ with eager. Needs a GPU, torchvision and transformers; nothing is downloaded, we
 
 import argparse
 import contextlib
-import datetime as dt
 import fcntl
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,6 +22,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from rocsolid.measure.evidence import evidence, write
 
 PLAIN = "untouched"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -177,18 +177,11 @@ def run_cell(model: str, variant: str, lock: str, deadline_s: float) -> dict[str
 
 def record(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The evidence record: the raw cells, and where and when they were measured."""
-    import torch
-
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "single settings on top of torch.compile and one whole-call device graph, batch 1, bf16",
-        "command": "python scripts/measure_settings.py",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "cells": cells,
-    }
+    return evidence(
+        what="single settings on top of torch.compile and one whole-call device graph, batch 1, bf16",
+        command="python scripts/measure_settings.py",
+        cells=cells,
+    )
 
 
 def main() -> None:
@@ -220,7 +213,7 @@ def main() -> None:
 
         for row in results():
             cells.append(row)
-            args.out.write_text(json.dumps(record(cells), indent=1) + "\n", encoding="utf-8")
+            write(record(cells), args.out)
             print(
                 f"{row['model']:12} {row['variant']:28}",
                 row.get("failed")

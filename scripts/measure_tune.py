@@ -8,10 +8,8 @@ Equal sides must come out SAME in 19 runs of 20, a planted tenth with the right 
 """
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,7 @@ from typing import Any
 
 import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
+from rocsolid.measure.evidence import evidence, write
 from rocsolid.model.ending import Answered
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.tune.isolate.trial import run
@@ -69,7 +68,7 @@ def main() -> None:
         planted = [_duel(f"form=eager,process.{WISH}=short", args.rounds) for _ in range(args.planted)]
     record = {**_about(args), "trial": cost, "equal": _summed(equal), "planted": _summed(planted)}
     if args.out:
-        args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(record, args.out)
     print(json.dumps({name: record[name]["verdicts"] for name in ("equal", "planted")}))
 
 
@@ -129,20 +128,13 @@ def _cost(times: int, folder: Path) -> dict[str, Any]:
 
 
 def _about(args: argparse.Namespace) -> dict[str, Any]:
-    import torch
-
     given = f"--equal {args.equal} --planted {args.planted} --starts {args.starts} --rounds {args.rounds}"
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "how far the tuner can be relied on: a side beside itself, a side with a tenth of its work left out, and "
+    return evidence(
+        what="how far the tuner can be relied on: a side beside itself, a side with a tenth of its work left out, and "
         "seconds of a trial beyond its own work and beyond a bare start of torch",
-        "command": f"python scripts/measure_tune.py {given}",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        "device": f"no GPU; {os.cpu_count()} cores, {platform.machine()}",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "notes": "Others used the machine at the same time; `load` is the load average when a run began.",
-    }
+        command=f"python scripts/measure_tune.py {given}",
+        notes="`load` is the load average when a run began; each run starts twelve processes, three at a time.",
+    )
 
 
 if __name__ == "__main__":

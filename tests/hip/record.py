@@ -3,8 +3,6 @@
 python -m tests.hip.record [evidence/capture-rules-on-hip.json]
 """
 
-import datetime as dt
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from tests.hip.rig import LIBRARIES, MODES, Rig, make
 from tests.support import ROOT
 
 from rocsolid.catalog.capture_rules import CAPTURE_RULES
+from rocsolid.measure.evidence import evidence, write
 
 FOLDER = ROOT / ".rocsolid/hip-rig"
 RECORD = ROOT / "evidence/capture-rules-on-hip.json"
@@ -29,18 +28,16 @@ def asked(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
 
 def record_of(rig: Rig) -> dict[str, Any]:
     """With what it ran on, and when."""
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": "what HIP does with each call of the capture-rule table during a capture, in three modes",
-        "command": "python -m tests.hip.record",
-        "date": dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        "device": "none: the runtimes run on a model of a gfx942 that computes nothing (tests/hip/idle_gpu.c)",
-        "torch": "none",
-        "packages": rig.versions,
-        "answers": asked(rig),
-    }
+    return evidence(
+        what="what HIP does with each call of the capture-rule table during a capture, in three modes",
+        command="python -m tests.hip.record",
+        device="none: the runtimes run on a model of a gfx942 that computes nothing (tests/hip/idle_gpu.c)",
+        torch="none",
+        packages=rig.versions,
+        answers=asked(rig),
+    )
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORD
-    target.write_text(json.dumps(record_of(make(FOLDER)), indent=1) + "\n", encoding="utf-8")
+    write(record_of(make(FOLDER)), target)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rocsolid.measure.evidence import evidence
 from rocsolid.model.study import Finalist, Study
 
 
@@ -10,19 +11,18 @@ def evidence_of(study: Study) -> dict[str, Any]:
     """The record: where, when, with what, and a fact for each finalist and each value that was rejected."""
     tuned = study.best.tuned
     workload = study.workload.rpartition("/")[2]
-    return {
-        "schema": "rocsolid/evidence/1",
-        "what": f"variants of {workload} beside the profile {study.profile}, raced in fresh processes; ratios are times as fast "
+    return evidence(
+        what=f"variants of {workload} beside the profile {study.profile}, raced in fresh processes; ratios are times as fast "
         "as the start, with 95 % intervals widened by the noise between equal processes",
-        "command": f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
-        "date": tuned.date if tuned else "",
+        command=f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
+        date=tuned.date if tuned else "",
         **{name: study.where.get(name, "") for name in ("device", "arch", "torch", "python")},
-        "noise": round(study.noise, 5),
-        "facts": {
+        noise=round(study.noise, 5),
+        facts={
             **{f.name: _raced(f) for f in study.finalists if f.against_start},
             **{t.name: {"rejected": t.kind, "reason": t.reason, "phase": t.phase} for t in study.rejected},
         },
-    }
+    )
 
 
 def citations(study: Study, record: Path) -> list[str]:
