@@ -21,6 +21,7 @@ from rocsolid.runtime.compiled import compiled_with
 from rocsolid.runtime.regions import Regional, repeated_regions
 
 _RACE_S: Final = 20.0
+_AGAIN_S: Final = 2.0  # of one that has won before, against eager alone
 Capture = Callable[[Callable[..., Any]], Captured]
 
 
@@ -68,7 +69,8 @@ def optimized(
     with warm_start(model, plan, examples, artefacts) as before:
         outcome = None
         if before.winner in forms:
-            outcome = contested({name: forms[name] for name in (EAGER, before.winner)}, examples, truth, deadline)
+            again = {name: forms[name] for name in (EAGER, before.winner)}
+            outcome = contested(again, examples, truth, deadline, race_s=_AGAIN_S)
         if outcome is None or outcome.winner.name == EAGER:
             outcome = contested(forms, examples, truth, deadline)
             before.winner = outcome.to_remember
@@ -108,12 +110,13 @@ def contested(
     examples: Sequence[Example],
     truth: Sequence[Any],
     deadline: float,
+    race_s: float = _RACE_S,
 ) -> Contest:
     """Set the forms up, race those that answer rightly, and give back what the others hold."""
     entrants = named(forms)
     for entrant in entrants:
         set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
-    left = max(1.0, min(_RACE_S, deadline - time.perf_counter()))
+    left = max(1.0, min(race_s, deadline - time.perf_counter()))
     raced = run_race(entrants, examples, left)
     winner, why = judge(entrants, raced)
     closing_others(entrants, winner)
