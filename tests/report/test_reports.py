@@ -1,6 +1,7 @@
 """Text, JSON, SARIF, annotations, and what to run."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -176,6 +177,20 @@ def test_every_declaration_has_a_page() -> None:
 
     assert all(page.startswith("# ") and len(page) > 100 for page in pages)
     assert all("None" not in page.splitlines()[0] for page in pages)
+
+
+def test_a_page_in_a_terminal_is_spoken_not_marked_up() -> None:
+    marked = "See [the page](../x.md) and [the issue](https://e.org/1).\n\n- *seen*: 2 * 3 * 4\n"
+    text = page_text(marked, Terminal())
+
+    assert text == "See the page and the issue (https://e.org/1).\n\n- seen: 2 * 3 * 4\n"
+
+
+def test_the_sentences_of_a_rule_name_what_is_filled_in() -> None:
+    pages = {file.rule.code: rule_page(file) for file in all_rules()}
+
+    assert "the environment variable ‹by› makes ‹subject› ‹value›" in pages["CFG001"]
+    assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## What it says")[2])]
 
 
 def test_a_page_reads_well_in_a_terminal() -> None:

@@ -1,7 +1,8 @@
 """A page for each rule, setting, profile and known problem, in Markdown: `explain` prints it, the docs publish it."""
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocsolid.catalog.profiles import chain
 from rocsolid.catalog.registry import all_settings
@@ -12,6 +13,7 @@ if TYPE_CHECKING:  # a setting's page needs neither
     from rocsolid.model.problem import Problem
     from rocsolid.rules.engine import RuleFile
 
+_FILLED_IN: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 _CHANNELS = {
     Channel.OPTION: "rides on the compiled function as an option, and so reaches every thread",
     Channel.SCOPE: "is set around the compiling call; since torch 2.12 an assignment holds in its own thread only",
@@ -41,9 +43,11 @@ def rule_page(file: "RuleFile") -> str:
 
 
 def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
+    """The sentences, with the names of what is filled in."""
     rule = file.rule
     for label, text in (("seen", rule.seen), ("why", rule.why), ("fix", rule.cure), ("check", rule.check)):
-        yield label, text.replace("{{", "{").replace("}}", "}")
+        named = _FILLED_IN.sub(lambda found: f"‹{found[1].replace('_', ' ')}›", text)
+        yield label, named.replace("{{", "{").replace("}}", "}")
 
 
 def setting_page(setting: Setting) -> str:

@@ -1,18 +1,21 @@
 """Colour, width and wrapping for a terminal."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Final, TextIO
 
 from rocsolid.model.finding import Severity
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32", "cyan": "36", "plain": "0"}
 _SEVERITY = {Severity.CRITICAL: ("red", "bold"), Severity.WARNING: ("yellow", "bold"), Severity.INFO: ("cyan",)}
 _WIDEST, _NARROWEST = 110, 40
+_LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+_STRESSED: Final = re.compile(r"\*(\w+)\*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,13 @@ def _page_line(line: str, terminal: Terminal) -> str:
     if line.startswith("#"):
         return terminal.paint(line.lstrip("# "), "bold")
     if bare.startswith("- "):
-        return terminal.wrap(bare[2:].replace("**", "").replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
+        return terminal.wrap(_spoken(bare[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
     if line.startswith("    "):
         return terminal.paint(line, "cyan")
-    return terminal.wrap(line.replace("**", ""))
+    return terminal.wrap(_spoken(line))
+
+
+def _spoken(line: str) -> str:
+    """Without the marks of Markdown: a link is its words, and its address where that leads anywhere from here."""
+    linked = _LINK.sub(lambda found: f"{found[1]} ({found[2]})" if "://" in found[2] else found[1], line)
+    return _STRESSED.sub(r"\1", linked.replace("**", ""))
