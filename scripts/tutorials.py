@@ -144,14 +144,19 @@ def filled(text: str, steps: list[Step]) -> str:
 
 
 def wrongs(step: Step) -> Iterator[str]:
-    """What is not as the page says."""
+    """What is not as the page says or shows."""
+    yield from contradictions(step)
+    if step.at["shown"] is not None and (alike := likeness(step.at["output"], step.output)) < LEAST_ALIKE:
+        yield f"{step.commands[-1]}: the page's output is stale ({alike:.0%} alike); run scripts/tutorials.py:\n{step.output}"
+
+
+def contradictions(step: Step) -> Iterator[str]:
+    """What the text says and the commands do not."""
     if step.code != step.wanted_code:
         yield f"{step.commands[-1]} ended with {step.code}, not {step.wanted_code}:\n{step.output}"
     for words in step.holds:
         if words not in " ".join(step.output.split()):
             yield f"{step.commands[-1]} did not print {words!r}:\n{step.output}"
-    if step.at["shown"] is not None and (alike := likeness(step.at["output"], step.output)) < LEAST_ALIKE:
-        yield f"{step.commands[-1]}: the page's output is stale ({alike:.0%} alike); run scripts/tutorials.py:\n{step.output}"
 
 
 LEAST_ALIKE = 0.8  # machines differ in notes and figures, not in the shape of an answer
@@ -183,15 +188,11 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
         return markdown
     with tempfile.TemporaryDirectory() as folder:
         steps = run(Path(page.file.abs_src_path), Path(folder))
-    bad = _contradictions(steps)
+    bad = [wrong for step in steps for wrong in contradictions(step)]
     print(
         f"{page.file.src_uri}: " + (f"shown as it was written, since {bad[0]}" if bad else f"{len(steps)} blocks run")
     )
     return markdown if bad else filled(markdown, steps)
-
-
-def _contradictions(steps: list[Step]) -> list[str]:
-    return [wrong for step in steps for wrong in wrongs(step) if "is stale" not in wrong]
 
 
 def main() -> None:
@@ -206,7 +207,7 @@ def main() -> None:
             steps = run(page, Path(folder))
         text = page.read_text(encoding="utf-8")
         page.write_text(filled(text, steps), encoding="utf-8")
-        bad = _contradictions(steps)
+        bad = [wrong for step in steps for wrong in contradictions(step)]
         print(f"{page.stem}: {len(steps)} steps" + "".join(f"\n  {line}" for line in bad))
 
 

@@ -1,15 +1,19 @@
 """Intervals that hold, verdicts that dare nothing they cannot know, and rounds that cancel a machine's moods."""
 
+import json
 import os
 import random
 import time
 from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from rocsolid.measure import evidence as evidence_of
 from rocsolid.measure.clock import cores_here, on_core
 from rocsolid.measure.race import race
-from rocsolid.measure.statistics import centre_of, compare, timing_of
+from rocsolid.measure.statistics import centre_of, compare, error_of_mean, timing_of
 from rocsolid.model.timing import Timing, Verdict
 
 
@@ -112,3 +116,32 @@ def test_a_thread_stays_on_its_core_and_is_let_go() -> None:
             assert os.sched_getaffinity(0) == ({core} if core is not None else allowed)
             raise ValueError
         assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.parametrize("count", [3, 4, 8, 12, 20])
+def test_the_mean_of_as_many_others_lies_within_the_error(count: int) -> None:
+    rng = random.Random(count)  # noqa: S311 - noise, no secret
+    sets = [[rng.gauss(0, 0.02) for _ in range(count)] for _ in range(4000)]
+    within = sum(abs(sum(other)) / count <= error_of_mean(one) for one, other in pairwise(sets))
+
+    assert 0.935 <= within / len(sets) <= 0.965
+    assert error_of_mean([0.01, -0.03]) == 0.03
+    assert error_of_mean([]) == 0.0
+
+
+def test_a_record_says_when_and_where_unless_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(evidence_of, "here", lambda: {"device": "this", "torch": "2.13.0", "python": "3.11"})
+    here = evidence_of.evidence(what="w", command="c", facts={"µ": 1})
+    there = evidence_of.evidence(what="w", command="c", device="that", date="2026-01-01")
+    evidence_of.write(here, tmp_path / "record.json")
+
+    assert (here["schema"], here["device"], here["torch"]) == ("rocsolid/evidence/1", "this", "2.13.0")
+    assert len(here["date"]) == len("2026-01-01")
+    assert there == {
+        "schema": "rocsolid/evidence/1",
+        "what": "w",
+        "command": "c",
+        "date": "2026-01-01",
+        "device": "that",
+    }
+    assert json.loads((tmp_path / "record.json").read_text()) == here

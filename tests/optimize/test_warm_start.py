@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
+from rocsolid.optimize.contest import run_race
 from rocsolid.optimize.warm_start import _load, _save, key_of
 
 pytestmark = pytest.mark.torch
@@ -123,6 +124,21 @@ def test_the_next_process_sets_up_only_what_won(monkeypatch: pytest.MonkeyPatch,
     assert report.chosen == "quick"
     assert "the other forms were tried on 20" in report.why
     assert tried(monkeypatch, folder, torch.ones(5))[0] == ["eager", "middling", "quick"], "another call, another race"
+
+
+@pytest.mark.usefixtures("keeps")
+def test_what_has_won_before_is_raced_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    allowed: list[float] = []
+
+    def timed(entrants: Any, examples: Any, budget_s: float) -> Any:
+        allowed.append(budget_s)
+        return run_race(entrants, examples, budget_s)
+
+    monkeypatch.setattr(optimized, "run_race", timed)
+    for _ in range(2):
+        tried(monkeypatch, tmp_path / "kept")
+
+    assert allowed == [20.0, 2.0]
 
 
 @pytest.mark.usefixtures("keeps")

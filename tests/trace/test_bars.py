@@ -12,8 +12,8 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 MEGABYTES = 100
-# For a gigabyte: CPU seconds and megabytes resident. The interpreter and numpy take some 60 MB before the first byte.
-LIMITS = {"stacks": (8.0, 400), "dense": (20.0, 600)}
+# For a gigabyte: CPU seconds and megabytes resident. The interpreter and numpy take some 40 MB before the first byte.
+LIMITS = {"stacks": (8.0, 400), "dense": (20.0, 400)}
 MEASURE = """
 import json, resource, sys
 from pathlib import Path

@@ -1,6 +1,8 @@
 """A workload measured under a plan in a process of its own: right before fast."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,45 @@ def test_a_model_without_layers_refuses_regions(tmp_path: Path) -> None:
 
     assert isinstance(ending, Refused)
     assert ending.reason == "phase compile: CannotRunError: the model has no repeated layers"
+
+
+def test_short_turns_of_two_processes_are_on_the_same_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them draws by itself; what is held against each other must not be on a fast core and on a slow one."""
+    from rocsolid.measure.clock import Clock
+    from rocsolid.tune import variant
+
+    drawn: list[int | None] = []
+
+    @contextmanager
+    def noted(core: int | None) -> Iterator[None]:
+        drawn.append(core)
+        yield
+
+    monkeypatch.setattr(variant, "on_core", noted)
+    monkeypatch.setattr(variant, "cores_here", lambda: [0, 1, 2, 3])
+    clock = Clock("host", lambda _call, _times: 1.0)
+    for _ in range(2):
+        turn = variant._block(clock, lambda: None, turns=8)
+        assert [turn() for _ in range(20)] == [1.0] * 20
+    assert drawn[:20] == drawn[20:]
+    assert set(drawn) == {0, 1, 2, 3}
+
+    drawn.clear()
+    variant._block(Clock("device", lambda _call, _times: 1.0), lambda: None, turns=8)()
+    variant._block(clock, lambda: None)()
+    assert drawn == [None, None]  # a device has no cores of ours, and one long turn sees them all
+
+
+@pytest.mark.parametrize(("devices", "turns"), [(0, 8), (1, 1)])
+def test_rounds_are_short_turns_where_only_the_host_is_timed(tmp_path: Path, devices: int, turns: int) -> None:
+    from rocsolid.api import tuning
+    from rocsolid.tune.space import Narrowing
+
+    env = make_env(platform=Platform.ROCM if devices else Platform.CPU)
+    env = replace(env, devices=env.devices[:devices])
+    plan = resolve("fast", env)
+    job, _ = tuning._job(f"{WORKLOADS}:layers", plan, env, Narrowing(), tmp_path / "tune.db", None)
+
+    assert len(env.devices) == devices
+    assert job.turns == turns
+    assert job.errand({}).params["turns"] == turns

@@ -29,9 +29,8 @@ def run_duel(
         _both_stand(sides, lanes)  # before a race is run for nothing
         raced = _raced(lanes, rules, told)
         for _ in range(_MORE):
-            if raced.beside("a", "b", least_gain).verdict is not Verdict.UNSURE or any(
-                lane.out for lane in lanes.values()
-            ):
+            ended = any(lane.out for lane in lanes.values())
+            if ended or raced.beside("a", "b", least_gain).verdict is not Verdict.UNSURE:
                 break
             told("too close to call, so all of it once more")
             for lane in lanes.values():
