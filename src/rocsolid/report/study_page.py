@@ -82,7 +82,7 @@ def _race_row(finalist: Finalist) -> list[str]:
         str(finalist.timing or ""),
         str(finalist.against_start or ""),
         "" if calls is None else f"{calls} calls" if calls else "at once",
-        f"{finalist.rounds} rounds, {finalist.processes} processes",
+        f"{finalist.rounds} rounds, {finalist.processes} process{'es' * (finalist.processes != 1)}",
         finalist.out,
     ]
     return [f"<code>{escape(finalist.name)}</code>", *(escape(cell) for cell in cells)]
