@@ -113,6 +113,7 @@ class Cell:
             if self._on_device:
                 torch.cuda.synchronize()
             setup = time.perf_counter() - begun
+        _must_replay(getattr(self._call, "step", self._call))
         self._turn = 0
         self._clock = clock_here()
         error = float((first_tensor(result).float() - reference).norm() / reference.norm())
@@ -138,6 +139,15 @@ class Cell:
         inputs = self._inputs[self._turn]
         with torch.no_grad():
             return self._clock.sample(lambda: self._call(*inputs), 1)
+
+
+def _must_replay(call: Any) -> None:
+    """A captured step that its program never asked is no result."""
+    from rocsolid.runtime.capture.captured import Captured
+
+    if isinstance(call, Captured) and not call.report().replays:
+        msg = f"nothing was replayed: {call.report()}"
+        raise RuntimeError(msg)
 
 
 def first_tensor(result: Any) -> Any:

@@ -3,6 +3,7 @@
 Each is a module with a part named `step`; the method under test makes that part fast, and the whole is timed.
 """
 
+from functools import wraps
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class Generates(nn.Module):  # type: ignore[misc]
         self.cache.reset()
         whole = self.model.forward
 
+        @wraps(whole)  # generate asks for the signature, and gives a mask to whom takes one
         def answered(*args: Any, **kwargs: Any) -> Any:
             ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
             if ids is None or ids.shape[1] > 1 or mask is None:
