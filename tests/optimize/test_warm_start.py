@@ -1,5 +1,6 @@
 """What was compiled is kept for the next process, and nothing is loaded that somebody else may have written."""
 
+import gc
 import json
 import time
 from pathlib import Path
@@ -13,8 +14,8 @@ import rocsolid as rs
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize import optimized
-from rocsolid.optimize.contest import run_race
+from rocsolid.optimize import optimized, warm_start
+from rocsolid.optimize.contest import Heat, run_race
 from rocsolid.optimize.warm_start import _load, _save, key_of
 
 pytestmark = pytest.mark.torch
@@ -128,17 +129,18 @@ def test_the_next_process_sets_up_only_what_won(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("keeps")
 def test_what_has_won_before_is_raced_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    allowed: list[float] = []
+    allowed: list[tuple[Heat, bool]] = []
 
-    def timed(entrants: Any, examples: Any, budget_s: float) -> Any:
-        allowed.append(budget_s)
-        return run_race(entrants, examples, budget_s)
+    def timed(entrants: Any, examples: Any, heat: Heat) -> Any:
+        allowed.append((heat, gc.isenabled()))
+        return run_race(entrants, examples, heat)
 
     monkeypatch.setattr(optimized, "run_race", timed)
     for _ in range(2):
         tried(monkeypatch, tmp_path / "kept")
 
-    assert allowed == [20.0, 2.0]
+    assert allowed == [(Heat(20.0, 15), True), (Heat(2.0, 8), False)], "and without looking for garbage"
+    assert gc.isenabled()
 
 
 @pytest.mark.usefixtures("keeps")
@@ -171,3 +173,13 @@ def test_a_damaged_or_foreign_note_is_no_winner(monkeypatch: pytest.MonkeyPatch,
         assert len(tried(monkeypatch, folder)[0]) == 3, text
     note.chmod(0o666)
     assert len(tried(monkeypatch, folder)[0]) == 3
+
+
+@pytest.mark.usefixtures("keeps")
+def test_triton_is_hashed_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(warm_start, "hash_ahead", lambda: begun.append(True))
+    tried(monkeypatch, tmp_path / "kept")
+    assert not begun, "nothing is known of this model, and torch will be busy for long"
+    tried(monkeypatch, tmp_path / "kept")
+    assert begun

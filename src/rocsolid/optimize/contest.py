@@ -21,6 +21,14 @@ _log = logging.getLogger("rocsolid")
 EAGER: Final = "eager"
 
 
+@dataclass(frozen=True)
+class Heat:
+    """How long a race may be."""
+
+    seconds: float
+    rounds: int
+
+
 @dataclass(kw_only=True)
 class Entrant:
     """A candidate on its way."""
@@ -85,7 +93,7 @@ def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], 
     )
 
 
-def run_race(entrants: Sequence[Entrant], examples: Sequence[Example], budget_s: float) -> Race:
+def run_race(entrants: Sequence[Entrant], examples: Sequence[Example], heat: Heat) -> Race:
     """Let those that stand take turns on all examples; the first of them is eager."""
 
     def calls(function: Callable[..., Any]) -> Callable[[], None]:
@@ -96,7 +104,7 @@ def run_race(entrants: Sequence[Entrant], examples: Sequence[Example], budget_s:
         return call
 
     standing = {entrant.name: calls(entrant.form) for entrant in entrants if entrant.stands}
-    return race(standing, rounds=15, budget_s=budget_s)
+    return race(standing, rounds=heat.rounds, budget_s=heat.seconds)
 
 
 def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.measure.garbage import garbage_left_alone
 from rocsolid.model.optimized import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
-from rocsolid.optimize.contest import EAGER, Entrant, judge, named, run_race, set_up
+from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
 from rocsolid.optimize.warm_start import warm_start
 from rocsolid.runtime.answers import kept
@@ -20,8 +21,8 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
 from rocsolid.runtime.regions import Regional, repeated_regions
 
-_RACE_S: Final = 20.0
-_AGAIN_S: Final = 2.0  # of one that has won before, against eager alone
+_AMONG_ALL: Final = Heat(seconds=20.0, rounds=15)
+_AGAIN: Final = Heat(seconds=2.0, rounds=8)  # of one that has won before, against eager alone
 Capture = Callable[[Callable[..., Any]], Captured]
 
 
@@ -70,7 +71,8 @@ def optimized(
         outcome = None
         if before.winner in forms:
             again = {name: forms[name] for name in (EAGER, before.winner)}
-            outcome = contested(again, examples, truth, deadline, race_s=_AGAIN_S)
+            with garbage_left_alone():  # of a few seconds, looking for cycles among torch's modules takes a tenth
+                outcome = contested(again, examples, truth, deadline, heat=_AGAIN)
         if outcome is None or outcome.winner.name == EAGER:
             outcome = contested(forms, examples, truth, deadline)
             before.winner = outcome.to_remember
@@ -110,14 +112,14 @@ def contested(
     examples: Sequence[Example],
     truth: Sequence[Any],
     deadline: float,
-    race_s: float = _RACE_S,
+    heat: Heat = _AMONG_ALL,
 ) -> Contest:
     """Set the forms up, race those that answer rightly, and give back what the others hold."""
     entrants = named(forms)
     for entrant in entrants:
         set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
-    left = max(1.0, min(race_s, deadline - time.perf_counter()))
-    raced = run_race(entrants, examples, left)
+    left = max(1.0, min(heat.seconds, deadline - time.perf_counter()))
+    raced = run_race(entrants, examples, Heat(left, heat.rounds))
     winner, why = judge(entrants, raced)
     closing_others(entrants, winner)
     return Contest(entrants=entrants, winner=winner, why=why, noise=raced.noise)

@@ -9,18 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from rocsolid.model.optimized import Candidate, OptimizeReport, Outcome
-from rocsolid.optimize.contest import EAGER, Entrant, judge, run_race, set_up
+from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, run_race, set_up
 from rocsolid.optimize.examples import Example
 from rocsolid.optimize.optimized import Capture, Optimized, closing_others, whereabouts
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
-_RACE_S = 5.0
+_HEAT: Final = Heat(seconds=5.0, rounds=15)
 Trial = Callable[[], str]  # compiles elsewhere; nothing when that went well, else what went wrong
 
 
@@ -106,7 +106,7 @@ class Progressive(Optimized):
         ]
         for entrant in entrants:
             set_up(entrant, self._examples, truth, float("inf"))
-        raced = run_race(entrants, self._examples, _RACE_S)
+        raced = run_race(entrants, self._examples, _HEAT)
         winner, why = judge(entrants, raced)
         self._function = winner.form
         closing_others(entrants, winner, keep=self._serving)

@@ -24,6 +24,7 @@ import torch
 from rocsolid.model.plan import Plan
 from rocsolid.optimize.examples import Example
 from rocsolid.runtime.capture.tree import take_apart
+from rocsolid.torchapi.compile_keys import hash_ahead
 
 _log = logging.getLogger("rocsolid")
 _MAGIC: Final = b"rocsolid artefacts 1\n"
@@ -88,6 +89,8 @@ def warm_start(
     """Around compiling and racing: load what fits before, keep what is new after."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
     loaded = _load(file)
+    if loaded:
+        hash_ahead()
     kept = _read_winner(file) if loaded else Kept()
     before = kept.winner
     yield kept

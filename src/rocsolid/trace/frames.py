@@ -1,6 +1,5 @@
 """A second pass over a trace, for its Python functions alone; the first counts them and sets them aside."""
 
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
+from rocsolid.measure.garbage import garbage_left_alone
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Column, Columns
 from rocsolid.trace.gather import FUNCTIONS
@@ -52,16 +52,11 @@ def has_frames(columns: Columns) -> bool:
 
 def read_frames(file: Path) -> Iterator[Frames]:
     """Piece by piece; what is broken was counted in the first pass, and is left out here too."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
+    with garbage_left_alone():
         for text, layout in _pieces(file):
             frames = [frame for frame in _decoded(text, layout) if frame.cat == FUNCTIONS]
             if frames:
                 yield _columns(frames)
-    finally:
-        if was:
-            gc.enable()
 
 
 def _columns(frames: list[Frame]) -> Frames:

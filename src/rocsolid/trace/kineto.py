@@ -1,8 +1,6 @@
 """Traces of torch's profiler: JSON, plain or gzip, of any layout and any size, damaged ones too."""
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +8,7 @@ from typing import Final
 import msgspec
 
 from rocsolid.errors import InputError
+from rocsolid.measure.garbage import garbage_left_alone
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns
 from rocsolid.trace.gather import FUNCTIONS, Gatherer
@@ -37,7 +36,7 @@ class Share:
 
 def read_kineto(file: Path, share: Share | None = None, *, alone: bool = False) -> Columns:
     """All events of a file, or of a share of it, as columns. `alone`: with no thread beside that unpacks."""
-    with garbage_left_alone():
+    with garbage_left_alone():  # events and answers hold no cycles; looking for some costs as much as decoding them
         reader = _Reader(file, share, alone=alone)
         reader.read()
     return reader.columns()
@@ -193,15 +192,3 @@ def shape_text(grid: bytes, block: bytes, registers: object, shared: object) -> 
 
 def _triple(text: bytes) -> str:
     return "×".join(part.strip() for part in text.decode("utf-8", "replace").strip("[] \n").split(","))
-
-
-@contextmanager
-def garbage_left_alone() -> Iterator[None]:
-    """Events and answers hold no cycles; looking for some costs as much as decoding them."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from rocsolid.errors import InputError
+from rocsolid.measure.garbage import garbage_left_alone
 from rocsolid.model.codec import encode
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.answers import answer
-from rocsolid.trace.kineto import garbage_left_alone
 from rocsolid.trace.read import read_trace
 
 

@@ -1,0 +1,103 @@
+"""Set a model up in one process, and again in the next: how much of the time is saved by what the first one kept.
+
+    python -m benchmarks.again --models bert resnet50 --out evidence/second-process-on-h200.json
+
+Each model has folders of its own for everything that is kept, empty at first. The second process finds both what rocsolid kept and
+torch's own folder; the third finds what rocsolid kept alone, as in a container that starts elsewhere.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rocsolid.measure.evidence import evidence, write
+
+
+def main() -> None:
+    """Run all of them, and print a line for each model."""
+    from benchmarks.models import MODELS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["bert", "resnet50"], choices=list(MODELS), metavar="MODEL")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--out", type=Path, help="write the record here")
+    parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(_set_up(args.one, args.device, args.dtype)))
+        return
+    found: dict[str, Any] = {}
+    for name in args.models:
+        found[name] = _three(name, args)
+        first, second, third = (found[name][which]["setup_s"] for which in ("first", "second", "elsewhere"))
+        print(
+            f"{name:22s} {first:6.1f} s, then {second:5.2f} s ({second / first:.3f}), elsewhere {third:5.2f} s "
+            f"({third / first:.3f})  {found[name]['second']}",
+            flush=True,
+        )
+    if args.out:
+        record = evidence(
+            what="rs.optimize of a model in a process, in the next one, and in one that has nothing but what rocsolid kept",
+            command=" ".join(["python -m benchmarks.again", *sys.argv[1:]]),
+            models=found,
+        )
+        write(record, args.out)
+
+
+def _three(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """A model in three processes, one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = {"XDG_CACHE_HOME": f"{folder}/kept"}
+        return {
+            which: _in_process(name, args, {**kept, **_torch_folders(f"{folder}/{torch_has}")})
+            for which, torch_has in (("first", "here"), ("second", "here"), ("elsewhere", "nothing"))
+        }
+
+
+def _torch_folders(folder: str) -> dict[str, str]:
+    return {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
+
+
+def _in_process(name: str, args: argparse.Namespace, variables: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.again", "--one", name, "--device", args.device, "--dtype", args.dtype]
+    done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True)
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def _set_up(name: str, device: str, kind: str) -> dict[str, Any]:
+    import torch
+
+    import rocsolid as rs
+    from benchmarks.models import MODELS
+
+    torch.manual_seed(0)
+    built = MODELS[name]()
+    model = built.model.to(device, getattr(torch, kind))
+    inputs = tuple((x.to(getattr(torch, kind)) if x.is_floating_point() else x).to(device) for x in built.inputs)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    with torch.no_grad():
+        fast = rs.optimize(model, inputs)
+        fast(*inputs)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    took = time.perf_counter() - begun
+    report = fast.report()
+    return {
+        "setup_s": round(took, 2),
+        "chosen": report.chosen,
+        "candidates_s": {c.name: round(c.setup_s, 2) for c in report.candidates},
+    }
+
+
+if __name__ == "__main__":
+    main()
