@@ -68,7 +68,11 @@ _ON_DEVICE: Final = torch.cuda.is_available()
 _AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is called, and nothing is made of it
 _LATER_S: Final = 30.0  # what a model's races need at least
 _LIFE: Final = 8  # rounds of one process
+_LIVES: Final = 4  # processes of each side in a race
 _FOR_TRIALS: Final = 0.36  # of the time
+_EACH: Final = 0.6  # of a model's share for either race, since the first seldom needs all of it
+# A process of many would otherwise begin by starting a compiler for every core.
+_THREADS: Final = {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
 
 
 def _tiny() -> Built:
@@ -80,7 +84,8 @@ def _on_here(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
     torch.manual_seed(0)
     if not _ON_DEVICE:
         torch.set_num_threads(1)
-    built = (_tiny if name == "tiny" else MODELS[name])()
+    with torch.device("cuda" if _ON_DEVICE else "cpu"):  # a device draws random weights in no time
+        built = (_tiny if name == "tiny" else MODELS[name])()
     if not _ON_DEVICE:
         return built.model, built.inputs
     inputs = (x.cuda() for x in built.inputs)
@@ -151,15 +156,17 @@ class Tuning:
         """What was tried."""
         return self._store.done()
 
-    def race(self, budget_s: float, lives: int) -> Study:
+    def race(self, budget_s: float) -> Study:
         """The finals, alone on the machine."""
         begun = time.monotonic()
-        effort = Effort(budget_s=budget_s, trials=1, finalists=3, rounds=_LIFE * lives)  # more trials there will not be
+        effort = Effort(
+            budget_s=budget_s, trials=1, finalists=3, rounds=_LIFE * _LIVES
+        )  # more trials there will not be
         study = run_study(self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress())
         self.seconds["race"] = time.monotonic() - begun
         return study
 
-    def against_optimize(self, study: Study, budget_s: float, lives: int) -> dict[str, Any]:
+    def against_optimize(self, study: Study, budget_s: float) -> dict[str, Any]:
         """The plan in the user's hands, beside the same call without it."""
         begun = time.monotonic()
         file = self._job.folder / f"{self.name}.toml"
@@ -167,9 +174,10 @@ class Tuning:
         job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
         # The compiled code of the trials is there already, and rs.optimize may use it: set-up is not what is compared here.
         cache = dict(self._job.errand({}).variables)
+        job = replace(job, at_once=_LIVES if _ON_DEVICE else 1)
         without = replace(job, folder=job.folder / "without", variables=cache)
         with_it = replace(job, folder=job.folder / "with", variables={**cache, PLAN: str(file)})
-        rules = Rules(rounds=2 * _LIFE * lives, renew_every=2 * _LIFE, drop=False, budget_s=budget_s)
+        rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=budget_s)
         duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, lambda _: None)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
         return {**_figures(duel.b_against_a), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
@@ -183,7 +191,7 @@ class Tuning:
 def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
     env = surroundings()
     job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
-    return replace(job, folder=folder / name)
+    return replace(job, folder=folder / name, variables=_THREADS)
 
 
 def _figures(said: Any) -> dict[str, Any]:
@@ -206,9 +214,6 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(FIVE), help=f"of {', '.join(('tiny', *MODELS))}")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
     parser.add_argument("--trials", type=int, default=5, help="variants of a model, at most")
-    parser.add_argument(
-        "--lives", type=int, default=1, help="fresh processes one after the other in each race; more is surer"
-    )
     parser.add_argument("--deadline", type=float, default=25.0, help="seconds that the planted hang is given")
     parser.add_argument("--out", type=Path, help="write the record here")
     args = parser.parse_args()
@@ -239,9 +244,7 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
                 all_screened.wait()
             with alone:
                 left = over - time.monotonic()
-                found = (
-                    _raced(tuning, left / waiting, args.lives) if left / waiting > _LATER_S else _left_out(tuning, left)
-                )
+                found = _raced(tuning, left / waiting) if left / waiting > _LATER_S else _left_out(tuning, left)
                 waiting -= 1
                 print(json.dumps(found), flush=True)
                 return found
@@ -261,13 +264,13 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
     return {**record, "missed": list(_missed(record))}
 
 
-def _raced(tuning: Tuning, share_s: float, lives: int) -> dict[str, Any]:
+def _raced(tuning: Tuning, share_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {"model": tuning.name}
     try:
-        study = tuning.race(share_s / 3, lives)
+        study = tuning.race(_EACH * share_s)
         found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
         found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
-        found["against rs.optimize"] = tuning.against_optimize(study, share_s / 4, lives)
+        found["against rs.optimize"] = tuning.against_optimize(study, _EACH * share_s)
     except RocsolidError as failed:
         found["failed"] = str(failed)
     found["rejected"] = {t.name: f"{t.kind}: {t.reason}"[:200] for t in tuning.trials() if not t.measured}

@@ -112,6 +112,32 @@ def test_lanes_are_renewed_and_the_slow_ones_drop_out() -> None:
     assert raced.beside("slow", "quick").speedup > 1.8
 
 
+def test_a_control_has_three_processes_before_a_race_is_over() -> None:
+    machine = Machine(6)
+    lanes = {"start": Process(machine, 1.2), "quick": Process(machine, 1.0), "slow": Process(machine, 2.0)}
+    control = Process(machine, 1.2)
+    raced = knockout(lanes, control, Rules(rounds=60, renew_every=8))
+
+    assert len(raced.samples_ms["slow"]) == 8
+    assert len(raced.samples_ms["start"]) == len(raced.control_ms) == 24, "though it was soon clear who is faster"
+    assert control.renewed == 2
+    assert raced.beside("start", "quick").verdict is Verdict.FASTER
+
+
+def test_one_pair_of_processes_says_little() -> None:
+    """Two of one kind, raced in one process each: a verdict is a chance likeness of the control, and is not given."""
+    seen: Counter[Verdict] = Counter()
+    for seed in range(100):
+        machine = Machine(3000 + seed)
+        lanes = {"a": Process(machine, 1.0), "b": Process(machine, 1.0)}
+        for process in (*lanes.values(), control := Process(machine, 1.0)):
+            process.offset *= 4  # as was seen on a device: one process in five was five per cent off
+        raced = knockout(lanes, control, Rules(rounds=16, renew_every=16, drop=False, seed=seed))
+        seen[raced.beside("a", "b").verdict] += 1
+
+    assert seen[Verdict.FASTER] + seen[Verdict.SLOWER] <= 8
+
+
 def test_a_lane_that_ends_is_out_and_the_others_go_on() -> None:
     machine = Machine(2)
     lanes = {"a": Process(machine, 1.0), "b": Process(machine, 0.5, lives=3)}

@@ -118,14 +118,13 @@ def test_a_thread_stays_on_its_core_and_is_let_go() -> None:
         assert os.sched_getaffinity(0) == allowed
 
 
-@pytest.mark.parametrize("count", [3, 4, 8, 12, 20])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 12, 20])
 def test_the_mean_of_as_many_others_lies_within_the_error(count: int) -> None:
     rng = random.Random(count)  # noqa: S311 - noise, no secret
     sets = [[rng.gauss(0, 0.02) for _ in range(count)] for _ in range(4000)]
     within = sum(abs(sum(other)) / count <= error_of_mean(one) for one, other in pairwise(sets))
 
     assert 0.935 <= within / len(sets) <= 0.965
-    assert error_of_mean([0.01, -0.03]) == 0.03
     assert error_of_mean([]) == 0.0
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,3 +74,14 @@ def test_it_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     found, again = duelled(monkeypatch, 0.3, 1.0)
 
     assert (found.b_against_a.verdict, found.rounds, len(again)) == (Verdict.UNSURE, 72, 2)
+
+
+def test_nor_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duel, "Resident", Lane)
+    monkeypatch.setattr(Lane, "off", 0.3)
+    said: list[str] = []
+    rules = replace(RULES, budget_s=0.0)
+    found = duel.run_duel((("a", Job, {"ms": 1.0}), ("b", Job, {"ms": 1.0})), rules, 0.02, said.append)
+
+    assert found.b_against_a.verdict is Verdict.UNSURE
+    assert found.rounds == 8, "as many as a race has at least"

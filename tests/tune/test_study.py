@@ -178,9 +178,9 @@ class Lasted:
 def judged(times: dict[str, float], control: float = 1.0) -> Any:
     entrants = [a_trial(n, {} if name == "start" else {name: 1}, ms) for n, (name, ms) in enumerate(times.items())]
     samples = {
-        t.name: tuple(ms * (1 + r % 3 / 1e3) for r in range(12)) for t, ms in zip(entrants, times.values(), strict=True)
+        t.name: tuple(ms * (1 + r % 3 / 1e3) for r in range(40)) for t, ms in zip(entrants, times.values(), strict=True)
     }
-    raced = Knockout(samples_ms=samples, control_ms=(control,) * 12, baseline="start", leader="")
+    raced = Knockout(samples_ms=samples, control_ms=(control,) * 40, baseline="start", leader="")
     lanes: Any = {t.name: Lasted() for t in entrants}
     return judge(entrants, raced, lanes, 0.02)
 
@@ -200,7 +200,7 @@ def test_a_tie_goes_to_the_simpler_and_the_start_is_the_simplest() -> None:
     winner, verdict, why = judged({"start": 1.0, "x": 9.0}, control=1.3)
     assert (winner.name, verdict) == ("start", Verdict.UNSURE)
     assert why == (
-        "nothing else was surely faster, but equal processes differed by 30%, so measure again on a quieter machine"
+        "nothing else was surely faster, but equal processes differed by 35%, so measure again on a quieter machine"
     )
 
 

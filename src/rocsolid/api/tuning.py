@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -18,6 +19,7 @@ from rocsolid.model.environment import Environment
 from rocsolid.model.plan import Plan
 from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
+from rocsolid.probe.host import read_host
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.tune.commits import checked_out, variables_in
 from rocsolid.tune.duel import run_duel
@@ -29,7 +31,7 @@ from rocsolid.tune.search import has_optuna, search_of
 from rocsolid.tune.space import FORM, GRAPH, Choices, Narrowing, read_narrowing, space_of
 from rocsolid.tune.store import open_store, shared
 from rocsolid.tune.study import run_study
-from rocsolid.tune.trials import Job
+from rocsolid.tune.trials import Job, Room
 
 _FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
 _COMMIT: Final = "git:"
@@ -257,8 +259,15 @@ def _job(  # noqa: PLR0913 - all that a question consists of
         cold=cold,
         turns=1 if env.devices else _TURNS,
         ranks=ranks,
+        room=_room(env) if ranks == 1 else Room(),
     )
     return job, key
+
+
+def _room(env: Environment) -> Room:
+    device = min((device.memory_bytes for device in env.devices), default=0)
+    host = read_host(os.environ)
+    return Room(cores=host.cores, host_bytes=host.memory_bytes, device_bytes=device)
 
 
 def _place(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, str], str]:

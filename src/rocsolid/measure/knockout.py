@@ -19,6 +19,7 @@ _ROUND_S: Final = 0.5  # what a round of several turns may last, where one turn 
 _LOOK_FROM, _LOOK_EVERY = 8, 4  # rounds
 _SURE: Final = 2.6  # standard errors: several looks need more than 1.96 for one
 _ALIKE: Final = 0.005  # lanes this close to the leader are not worth more rounds
+_LIVES: Final = 3  # processes of the control: from fewer, a chance likeness of two processes looks like a quiet machine
 
 
 class Lane(Protocol):
@@ -120,7 +121,10 @@ def knockout(
         ):  # of two, one alone has nothing to be held against
             break
         if rules.drop and number + 1 >= _LOOK_FROM and (number + 1) % _LOOK_EVERY == 0:
-            running, settled = _kept(running, samples)
+            left, settled = _kept(running, samples)
+            if control and baseline in running and number + 1 < _LIVES * rules.renew_every:
+                left, settled = [name for name in running if name in left or name == baseline], False
+            running = left
             if settled:
                 break
     raced = {name: tuple(taken) for name, taken in samples.items() if taken}

@@ -9,7 +9,20 @@ from rocsolid.model.timing import Comparison, Timing, Verdict
 
 _Z = 1.96  # 95 %
 # Student's factor for 95 %, by how many there are.
-_STUDENT = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 11: 2.20, 12: 2.18}
+_STUDENT = {
+    1: 12.71,
+    2: 4.30,
+    3: 3.18,
+    4: 2.78,
+    5: 2.57,
+    6: 2.45,
+    7: 2.36,
+    8: 2.31,
+    9: 2.26,
+    10: 2.23,
+    11: 2.20,
+    12: 2.18,
+}
 _MOST_PAIRS = 200  # rounds beyond this add nothing that the pairs of these do not show
 
 
@@ -34,13 +47,10 @@ def centre_of(differences: Sequence[float], deviations: float = _Z) -> tuple[flo
 
 
 def error_of_mean(differences: Sequence[float]) -> float:
-    """By differences that truly are nought, how far from it the mean of as many others lies in 95 of 100 cases.
-
-    Of one or two nothing can be said but what they are: the worst of them.
-    """
+    """By differences that truly are nought, how far from it the mean of as many others lies in 95 of 100 cases."""
     count = len(differences)
-    if count < min(_STUDENT):
-        return max(map(abs, differences), default=0.0)
+    if not count:
+        return 0.0
     spread = math.sqrt(sum(d * d for d in differences) / count)
     return _STUDENT.get(count, _STUDENT[max(_STUDENT)]) * spread / math.sqrt(count)
 

@@ -1,5 +1,6 @@
 """Two sides of one workload, straight against each other."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ def run_duel(
 ) -> Duel:
     """Race the two with a control of the first; raises CannotRunError when either cannot be measured."""
     lanes: dict[str, Resident] = {}
+    over = time.monotonic() + rules.budget_s
     try:
         for key, (_, job, choices) in zip("ab", sides, strict=True):
             lanes[key] = Resident(job, choices, key, told)
@@ -29,7 +31,7 @@ def run_duel(
         _both_stand(sides, lanes)  # before a race is run for nothing
         raced = _raced(lanes, rules, told)
         for _ in range(_MORE):
-            ended = any(lane.out for lane in lanes.values())
+            ended = any(lane.out for lane in lanes.values()) or time.monotonic() > over
             if ended or raced.beside("a", "b", least_gain).verdict is not Verdict.UNSURE:
                 break
             told("too close to call, so all of it once more")

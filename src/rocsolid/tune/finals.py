@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rocsolid.measure.knockout import Knockout, Rules, knockout
@@ -42,6 +42,7 @@ def run_finals(
     """Race them; every process has ended when this returns, however it returns."""
     lanes: dict[str, Resident] = {}
     control: Resident | None = None
+    job = replace(job, at_once=max(job.at_once, job.room.at_once(entrants)))
     try:
         for number, trial in enumerate(entrants):
             lanes[trial.name] = Resident(job, trial.choices, f"finalist-{number}", told)

@@ -1,7 +1,7 @@
 """One variant of a workload as a trial: what the process is told, and what its ending means for the study."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,27 @@ from rocsolid.tune.tunableop import with_own_file
 _MEASURE: Final = "rocsolid.tune.variant:measure"
 WHERE: Final = ("device", "arch", "torch", "python")
 _CACHES: Final = "TORCHINDUCTOR_CACHE_DIR"
+_CONTEXT: Final = 1 << 30  # of a device's memory, for whatever torch's allocator does not count
+_MOST_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a machine has for processes that wait beside each other; without a device they would wait for its cores."""
+
+    cores: int = 1
+    host_bytes: int = 0
+    device_bytes: int = 0
+
+    def at_once(self, trials: Sequence[TrialRecord]) -> int:
+        """How many processes of each of these, and of a control, can be set up together: half of all memory may be used."""
+        lanes = len(trials) + 1
+        host = sum(trial.host_bytes for trial in trials) * lanes / len(trials)
+        device = sum(trial.peak_bytes + _CONTEXT for trial in trials) * lanes / len(trials)
+        if not self.device_bytes or not host:
+            return 1
+        fits = min(self.cores / lanes, self.host_bytes / 2 / host, self.device_bytes / 2 / device)
+        return max(1, min(_MOST_AT_ONCE, int(fits)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +52,8 @@ class Job:
     grad: bool = False
     cold: bool = False
     turns: int = 1  # of each variant in a round of a race
+    at_once: int = 1  # processes of each variant that are set up together for a race, and timed one after the other
+    room: Room = field(default_factory=Room)
     ranks: int = 1  # processes of one trial, as torchrun starts them
     variables: Mapping[str, str] = field(default_factory=dict)  # of every process, whatever the variant
     target: str = _MEASURE
@@ -89,43 +112,62 @@ def record_of(number: int, choices: Mapping[str, Value], ending: Ending) -> Tria
 
 
 class Resident:
-    """A variant that stays in its process and is timed on request: a lane of the final race."""
+    """A variant that stays in its process and is timed on request: a lane of the final race.
+
+    Where there is room, the processes that will follow are set up together with the first, and wait.
+    """
 
     def __init__(self, job: Job, choices: Choices, name: str, told: Callable[[str], None]) -> None:
         self._job, self._choices, self._name, self._told = job, choices, name, told
         self._trial: Trial | None = None
-        self.processes = 0
+        self._waiting: list[Trial] = []
+        self._started = self.processes = 0
         self.out = ""
         self.renew()
 
     def renew(self) -> None:
         """A fresh process, which checks the answer anew."""
-        self.finish()
+        self._end()
         if self.out:
             return
+        if not self._waiting:
+            self._waiting = [self._start() for _ in range(self._job.at_once)]
+        self._trial = self._waiting.pop(0)
         self.processes += 1
-        self._told(f"starting {self._name}, process {self.processes}")
-        folder = self._job.folder / "finals" / f"{self._name}-{self.processes}"
-        self._trial = Trial(self._job.errand(self._choices, stay=True), folder)
+
+    def _start(self) -> Trial:
+        self._started += 1
+        self._told(f"starting {self._name}, process {self._started}")
+        folder = self._job.folder / "finals" / f"{self._name}-{self._started}"
+        return Trial(self._job.errand(self._choices, stay=True), folder)
 
     def ready(self) -> bool:
         """Wait until it can be timed; False when the process has ended instead, and `out` says how."""
         if self._trial is not None and not self._trial.ready():
             self._ended(self._trial)
+        for trial in self._waiting:  # one that has failed says so when it is its turn
+            trial.ready()
         return self._trial is not None
 
     def sample(self) -> float | None:
         """Milliseconds of one sample; None when the process has ended."""
-        if self._trial is None or not self.ready():
+        trial = self._trial
+        if trial is None:
             return None
-        reply = self._trial.ask()
+        reply = trial.ask() if trial.ready() else None
         if isinstance(reply, float):
             return reply
-        self._ended(self._trial)
+        self._ended(trial)
         return None
 
     def finish(self) -> dict[str, str]:
-        """End the process, and say where it ran; an answer that has become wrong while it was timed puts the variant out."""
+        """End all processes, and say where it ran; an answer that has become wrong while it was timed puts the variant out."""
+        where = self._end()
+        self.cancel()
+        return where
+
+    def _end(self) -> dict[str, str]:
+        """End the process that is being timed."""
         if self._trial is None:
             return {}
         ending = self._trial.close() if self._trial.ready() else self._trial.wait()
@@ -141,7 +183,7 @@ class Resident:
         self._trial = None
 
     def cancel(self) -> None:
-        """End the process at once."""
-        if self._trial is not None:
-            self._trial.cancel()
-            self._trial = None
+        """End the processes at once."""
+        for trial in (*([self._trial] if self._trial else []), *self._waiting):
+            trial.cancel()
+        self._trial, self._waiting = None, []

@@ -1,0 +1,75 @@
+"""The lanes of a race: processes that are set up together and timed one after the other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support import make_env, running, until
+
+from rocsolid.catalog.profiles import resolve
+from rocsolid.model.platform import Platform
+from rocsolid.model.study import TrialRecord
+from rocsolid.tune.space import Narrowing, space_of
+from rocsolid.tune.trials import Job, Resident, Room
+
+WORKLOAD = f"{Path(__file__).with_name('workloads.py')}:moody"
+FUSION = "process.TRITON_DEFAULT_FP_FUSION"
+GB = 1 << 30
+
+
+def a_job(folder: Path, **kwargs: object) -> Job:
+    env = make_env(platform=Platform.CPU)
+    said = Narrowing(fixed={"form": "eager"}, vary={FUSION: ("fast", "crash")})
+    job = Job(workload=WORKLOAD, space=space_of(resolve("safe", env), env, said), folder=folder)
+    return replace(job, **kwargs)  # type: ignore[arg-type]
+
+
+@pytest.mark.torch
+def test_the_next_process_is_ready_when_its_turn_comes(tmp_path: Path) -> None:
+    said: list[str] = []
+    lane = Resident(a_job(tmp_path, at_once=2), {FUSION: "fast"}, "lane", said.append)
+    assert said == ["starting lane, process 1", "starting lane, process 2"]
+    assert lane.ready()
+    times = [lane.sample()]
+    lane.renew()
+    assert len(said) == 2, "nothing had to be started"
+    times.append(lane.sample())
+    assert lane.processes == 2
+    assert all(taken is not None and 1.0 < taken < 4.0 for taken in times)
+    lane.renew()
+    assert len(said) == 4, "two more, of which one is timed"
+    assert lane.finish()["device"] == "CPU"
+    assert lane.out == ""
+    until(lambda: not running(str(tmp_path)))
+
+
+@pytest.mark.torch
+def test_those_that_wait_end_with_the_lane(tmp_path: Path) -> None:
+    lane = Resident(a_job(tmp_path, at_once=2), {FUSION: "crash"}, "lane", lambda _: None)
+    assert not lane.ready()
+    assert "crashed" in lane.out
+    assert lane.sample() is None
+    lane.renew()
+    assert lane.processes == 1, "it is out of the race"
+    lane.cancel()
+    until(lambda: not running(str(tmp_path)))
+
+
+def measured(host: int, device: int) -> TrialRecord:
+    return TrialRecord(number=0, name="start", choices={}, kind="measured", host_bytes=host, peak_bytes=device)
+
+
+@pytest.mark.parametrize(
+    ("room", "trial", "at_once"),
+    [
+        (Room(), measured(GB, 0), 1),  # nothing is known
+        (Room(cores=64, host_bytes=512 * GB), measured(GB, 0), 1),  # no device: the cores are what is raced for
+        (Room(cores=64, host_bytes=512 * GB, device_bytes=141 * GB), measured(4 * GB, GB), 4),
+        (Room(cores=9, host_bytes=512 * GB, device_bytes=141 * GB), measured(4 * GB, GB), 3),
+        (Room(cores=64, host_bytes=50 * GB, device_bytes=141 * GB), measured(4 * GB, GB), 2),
+        (Room(cores=64, host_bytes=512 * GB, device_bytes=24 * GB), measured(4 * GB, GB), 2),
+        (Room(cores=64, host_bytes=512 * GB, device_bytes=24 * GB), measured(4 * GB, 20 * GB), 1),
+    ],
+)
+def test_as_many_at_once_as_there_is_room_for(room: Room, trial: TrialRecord, at_once: int) -> None:
+    assert room.at_once([trial, trial]) == at_once
