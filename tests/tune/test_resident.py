@@ -12,7 +12,7 @@ from rocsolid.model.study import TrialRecord
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job, Resident, Room
 
-WORKLOAD = f"{Path(__file__).with_name('workloads.py')}:moody"
+WORKLOADS = Path(__file__).with_name("workloads.py")
 FUSION = "process.TRITON_DEFAULT_FP_FUSION"
 GB = 1 << 30
 
@@ -20,7 +20,7 @@ GB = 1 << 30
 def a_job(folder: Path, **kwargs: object) -> Job:
     env = make_env(platform=Platform.CPU)
     said = Narrowing(fixed={"form": "eager"}, vary={FUSION: ("fast", "crash")})
-    job = Job(workload=WORKLOAD, space=space_of(resolve("safe", env), env, said), folder=folder)
+    job = Job(workload=f"{WORKLOADS}:moody", space=space_of(resolve("safe", env), env, said), folder=folder)
     return replace(job, **kwargs)  # type: ignore[arg-type]
 
 
@@ -52,6 +52,21 @@ def test_those_that_wait_end_with_the_lane(tmp_path: Path) -> None:
     lane.renew()
     assert lane.processes == 1, "it is out of the race"
     lane.cancel()
+    until(lambda: not running(str(tmp_path)))
+
+
+@pytest.mark.torch
+def test_what_fails_for_want_of_room_is_tried_alone(tmp_path: Path) -> None:
+    variables = {"LONELY": str(tmp_path / "lock")}
+    job = a_job(tmp_path, at_once=2, workload=f"{WORKLOADS}:lonely", variables=variables)
+    lane = Resident(job, {}, "lane", lambda _: None)
+    for life in range(2):
+        if life:
+            lane.renew()
+        assert lane.ready(), lane.out
+        assert lane.sample() is not None, lane.out
+    lane.finish()
+    assert (lane.out, lane.processes) == ("", 2)
     until(lambda: not running(str(tmp_path)))
 
 

@@ -318,7 +318,7 @@ def test_ab_finds_a_planted_difference(tmp_path: Path) -> None:
     found = json.loads(saved.read_text())
     assert found["b_against_a"]["verdict"] == "faster"
     assert found["b_against_a"]["speedup"] > 1.3
-    assert "b is faster" in run_cli("report", str(saved)).out
+    assert "FASTER: b is " in run_cli("report", str(saved)).out
 
 
 @pytest.mark.parametrize(

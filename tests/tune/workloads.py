@@ -62,3 +62,18 @@ def two_ranks() -> Any:
         return total
 
     return call, (torch.full((8,), float(dist.get_rank() + 1)),), {}
+
+
+def lonely() -> Any:
+    """Takes all there is: a second process beside it fails."""
+    import fcntl
+    from pathlib import Path
+
+    lock = Path(os.environ["LONELY"]).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def call(x: Any) -> Any:
+        time.sleep(0.001)
+        return x + (0 if lock.closed else 1)
+
+    return call, (torch.ones(8),), {}

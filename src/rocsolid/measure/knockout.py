@@ -121,11 +121,9 @@ def knockout(
         ):  # of two, one alone has nothing to be held against
             break
         if rules.drop and number + 1 >= _LOOK_FROM and (number + 1) % _LOOK_EVERY == 0:
-            left, settled = _kept(running, samples)
-            if control and baseline in running and number + 1 < _LIVES * rules.renew_every:
-                left, settled = [name for name in running if name in left or name == baseline], False
-            running = left
-            if settled:
+            young = control is not None and baseline in running and number + 1 < _LIVES * rules.renew_every
+            running, settled = _kept(running, samples, spared=baseline if young else "")
+            if settled and not young:
                 break
     raced = {name: tuple(taken) for name, taken in samples.items() if taken}
     return Knockout(
@@ -169,8 +167,8 @@ def _round(lanes: Mapping[str, Lane], order: random.Random, turns: int) -> dict[
     }
 
 
-def _kept(running: list[str], samples: Mapping[str, Sequence[float]]) -> tuple[list[str], bool]:
-    """Who stays, and whether there is nothing left to find out."""
+def _kept(running: list[str], samples: Mapping[str, Sequence[float]], spared: str) -> tuple[list[str], bool]:
+    """Who stays, whoever is spared among them, and whether there is nothing left to find out."""
     leader = _leader(running, samples)
     kept, undecided = [], False
     for name in running:
@@ -179,7 +177,7 @@ def _kept(running: list[str], samples: Mapping[str, Sequence[float]]) -> tuple[l
             continue
         behind = [math.log(a / b) for a, b in zip(samples[name], samples[leader], strict=True)]
         _, low, high = centre_of(behind, deviations=_SURE)
-        if low > 0:
+        if low > 0 and name != spared:
             continue
         kept.append(name)
         undecided |= not (low > -_ALIKE and high < _ALIKE)

@@ -75,7 +75,7 @@ def duel_text(duel: Duel, terminal: Terminal) -> str:
     said = duel.b_against_a
     rows = [
         terminal.paint(
-            f"b is {said.verdict.value}: {said.speedup:.3f} times [{said.low:.3f}, {said.high:.3f}]", "bold"
+            f"{said.verdict.name}: b is {said.speedup:.3f} times as fast as a [{said.low:.3f}, {said.high:.3f}]", "bold"
         ),
         f"  a  {duel.timing_a}  {duel.a}",
         f"  b  {duel.timing_b}  {duel.b}",

@@ -18,7 +18,7 @@ from rocsolid.model.study import TrialRecord
 from rocsolid.tune.engine import Told
 from rocsolid.tune.finals import Standing, run_finals
 from rocsolid.tune.isolate.trial import Errand, run
-from rocsolid.tune.trials import Job
+from rocsolid.tune.trials import Job, Room
 
 _ATTEMPTS: Final = 2  # at the finals, when the worker that runs them is lost
 
@@ -76,7 +76,7 @@ class OnRay:
         """The race, as one task: all lanes of it share a machine and a GPU."""
         for _ in range(_ATTEMPTS):
             told("the race is given to Ray")
-            task = self._race.remote(job, list(entrants), rules)
+            task = self._race.remote(replace(job, room=Room()), list(entrants), rules)  # another machine than this one
             self._running[task] = 0
             while not self._ray.wait([task], timeout=0.5)[0]:
                 pass

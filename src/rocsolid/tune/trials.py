@@ -121,6 +121,7 @@ class Resident:
         self._job, self._choices, self._name, self._told = job, choices, name, told
         self._trial: Trial | None = None
         self._waiting: list[Trial] = []
+        self._at_once = job.at_once
         self._started = self.processes = 0
         self.out = ""
         self.renew()
@@ -130,10 +131,13 @@ class Resident:
         self._end()
         if self.out:
             return
-        if not self._waiting:
-            self._waiting = [self._start() for _ in range(self._job.at_once)]
-        self._trial = self._waiting.pop(0)
+        self._next()
         self.processes += 1
+
+    def _next(self) -> None:
+        if not self._waiting:
+            self._waiting = [self._start() for _ in range(self._at_once)]
+        self._trial = self._waiting.pop(0)
 
     def _start(self) -> Trial:
         self._started += 1
@@ -144,9 +148,14 @@ class Resident:
     def ready(self) -> bool:
         """Wait until it can be timed; False when the process has ended instead, and `out` says how."""
         if self._trial is not None and not self._trial.ready():
-            self._ended(self._trial)
-        for trial in self._waiting:  # one that has failed says so when it is its turn
-            trial.ready()
+            if self._at_once == 1:
+                self._ended(self._trial)
+            else:  # perhaps there was no room beside the others
+                self.cancel()
+                self._at_once = 1
+                self._next()
+                return self.ready()
+        self._waiting = [trial for trial in self._waiting if trial.ready()]
         return self._trial is not None
 
     def sample(self) -> float | None:
