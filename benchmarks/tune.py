@@ -45,7 +45,7 @@ from rocsolid.tune.duel import run_duel  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress  # noqa: E402
 from rocsolid.tune.engine import Local  # noqa: E402
 from rocsolid.tune.file_store import FileStore  # noqa: E402
-from rocsolid.tune.isolate.trial import Limits  # noqa: E402
+from rocsolid.tune.isolate.trial import Limits, run  # noqa: E402
 from rocsolid.tune.screening import Screening  # noqa: E402
 from rocsolid.tune.search import search_of  # noqa: E402
 from rocsolid.tune.space import Narrowing  # noqa: E402
@@ -150,7 +150,14 @@ class Tuning:
         begun = time.monotonic()
         effort = Effort(budget_s=max(20.0, until - begun), trials=trials)
         self._screening(effort).run(Progress(trial=partial(_told, self.name)))
+        if self.name in MODELS:  # a first rs.optimize, whose compiled code those in the race will find
+            run(self._whole().errand({}), self._job.folder / "first")
         self.seconds["trials"] = time.monotonic() - begun
+
+    def _whole(self) -> Job:
+        """The model as `rs.optimize` makes it, in processes that find the compiled code of the trials."""
+        job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
+        return replace(job, variables=dict(self._job.errand({}).variables), at_once=_LIVES if _ON_DEVICE else 1)
 
     def trials(self) -> list[TrialRecord]:
         """What was tried."""
@@ -171,12 +178,9 @@ class Tuning:
         begun = time.monotonic()
         file = self._job.folder / f"{self.name}.toml"
         study.best.save(file)
-        job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
-        # The compiled code of the trials is there already, and rs.optimize may use it: set-up is not what is compared here.
-        cache = dict(self._job.errand({}).variables)
-        job = replace(job, at_once=_LIVES if _ON_DEVICE else 1)
-        without = replace(job, folder=job.folder / "without", variables=cache)
-        with_it = replace(job, folder=job.folder / "with", variables={**cache, PLAN: str(file)})
+        job = self._whole()  # set-up is not what is compared here
+        without = replace(job, folder=job.folder / "without")
+        with_it = replace(job, folder=job.folder / "with", variables={**job.variables, PLAN: str(file)})
         rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=budget_s)
         duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, lambda _: None)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
