@@ -10,8 +10,8 @@ from pathlib import Path
 from rocsolid.catalog.chips import NEWEST, chip
 from rocsolid.dryrun.compiling import Compiling, quiet_compilers
 from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
-from rocsolid.dryrun.workers import end_with
 from rocsolid.errors import RocsolidError, UsageError
+from rocsolid.measure.orphan import end_with
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.torchapi.pretend import pretend, pretend_driver

@@ -3,7 +3,6 @@
 A compiler may end its process. Here that costs a worker and the one configuration that it was at.
 """
 
-import ctypes
 import os
 import pickle
 import signal
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.dryrun.compiling import Compiled, Compiling, compiled, progress
+from rocsolid.measure.orphan import end_with
 from rocsolid.model.dryrun import KernelConfig
 
-_PDEATHSIG: Final = 1
 _MOST_WORKERS: Final = 8
 _WIDTH: Final = 4  # bytes of a task's number
 
@@ -29,13 +28,6 @@ class Task:
     name: str
     config: KernelConfig
     compile_it: Callable[[], Any]
-
-
-def end_with(parent: int) -> None:
-    """When the parent is killed nobody is left to end us at the deadline."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was killed before we could ask
-        os._exit(1)
 
 
 def compile_all(shared: Compiling, tasks: Sequence[Task], workers: int = 0) -> list[Compiled]:

@@ -4,11 +4,14 @@ Each prints one line of JSON when it is done. What takes the process down before
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from rocsolid.measure.orphan import end_with
 
 if TYPE_CHECKING:
     import torch
@@ -148,4 +151,5 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    end_with(os.getppid())
     main(sys.argv[1:])

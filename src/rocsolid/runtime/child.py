@@ -3,6 +3,7 @@
 A compile fills the caches on disk; the program then compiles the same thing in a fraction of the time.
 """
 
+import os
 import pickle
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from rocsolid.measure.orphan import end_with
 from rocsolid.model.environment import Answer, Ending
 
 Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a deadline
@@ -82,4 +84,5 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
+    end_with(os.getppid())
     main(sys.argv[1])

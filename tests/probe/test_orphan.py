@@ -1,0 +1,39 @@
+"""A child that may hang does not outlive a parent that is killed."""
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.support import until, with_path
+
+pytestmark = pytest.mark.torch
+HANGS = "import os, pathlib, time\ndef hang(*_):\n    pathlib.Path(os.environ['NOTE']).write_text(str(os.getpid()))\n    time.sleep(1000)\n"
+ASKS = "import sys\nfrom rocsolid.probe.ask import Question, ask\nask(Question(name='x', command=sys.argv[1:], deadline_s=1000))\n"
+PACKED = "import sys, torch, planted\nclass Call:\n    def __reduce__(self): return planted.hang, ()\ntorch.save({'model': Call()}, sys.argv[1])\n"
+
+
+@pytest.mark.parametrize("child", ["rocsolid.probe.computations", "rocsolid.runtime.child"])
+def test_a_child_that_hangs_ends_with_its_parent(child: str, tmp_path: Path) -> None:
+    note, call = tmp_path / "note", tmp_path / "call.pt"
+    env = {**with_path(tmp_path), "NOTE": str(note)}
+    (tmp_path / "planted.py").write_text(HANGS)
+    (tmp_path / "aiter.py").write_text(f"{HANGS}flash_attn_func = hang\n")
+    subprocess.run([sys.executable, "-c", PACKED, str(call)], env=env, check=True)
+    wanted = str(call) if child.endswith("child") else "fp8 attention"
+    parent = subprocess.Popen([sys.executable, "-c", ASKS, sys.executable, "-m", child, wanted], env=env)
+    until(lambda: note.exists() and note.read_text())
+    pid = note.read_text()
+    assert lives(pid)
+    parent.kill()
+    parent.wait()
+
+    until(lambda: not lives(pid))
+
+
+def lives(pid: str) -> bool:
+    """Whether there is such a process; of one that is dead and not yet waited for nothing is read."""
+    with suppress(OSError):
+        return bool(Path("/proc", pid, "cmdline").read_bytes())
+    return False
