@@ -76,12 +76,9 @@ def _set_up(name: str, device: str, kind: str) -> dict[str, Any]:
     import torch
 
     import rocsolid as rs
-    from benchmarks.models import MODELS
+    from benchmarks.models import built_on
 
-    torch.manual_seed(0)
-    built = MODELS[name]()
-    model = built.model.to(device, getattr(torch, kind))
-    inputs = tuple((x.to(getattr(torch, kind)) if x.is_floating_point() else x).to(device) for x in built.inputs)
+    model, inputs = built_on(name, device, kind)
     if device == "cuda":
         torch.cuda.synchronize()
     begun = time.perf_counter()

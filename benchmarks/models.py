@@ -214,3 +214,13 @@ MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "changing_lengths": _stream,
     "training_step": _trains,
 }
+
+
+def built_on(name: str, device: str, kind: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    """A model and its inputs where they are wanted; a device draws random weights in no time."""
+    wanted: torch.dtype = getattr(torch, kind)
+    torch.manual_seed(0)
+    with torch.device(device):
+        built = MODELS[name]()
+    inputs = (x.to(device, wanted if x.is_floating_point() else x.dtype) for x in built.inputs)
+    return built.model.to(device, wanted), tuple(inputs)

@@ -33,7 +33,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import rocsolid as rs  # noqa: E402
-from benchmarks.models import MODELS, Built  # noqa: E402
+from benchmarks.models import MODELS, Built, built_on  # noqa: E402
 from rocsolid.api.tuning import _job  # noqa: E402
 from rocsolid.catalog.profiles import resolve  # noqa: E402
 from rocsolid.errors import RocsolidError  # noqa: E402
@@ -81,15 +81,13 @@ def _tiny() -> Built:
 
 
 def _on_here(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    torch.manual_seed(0)
+    if _ON_DEVICE and name != "tiny":
+        return built_on(name, "cuda", "bfloat16")
     if not _ON_DEVICE:
         torch.set_num_threads(1)
-    with torch.device("cuda" if _ON_DEVICE else "cpu"):  # a device draws random weights in no time
-        built = (_tiny if name == "tiny" else MODELS[name])()
-    if not _ON_DEVICE:
-        return built.model, built.inputs
-    inputs = (x.cuda() for x in built.inputs)
-    return built.model.cuda().bfloat16(), tuple(x.bfloat16() if x.is_floating_point() else x for x in inputs)
+    torch.manual_seed(0)
+    built = (_tiny if name == "tiny" else MODELS[name])()
+    return (built.model.cuda(), tuple(x.cuda() for x in built.inputs)) if _ON_DEVICE else (built.model, built.inputs)
 
 
 def _plain(name: str) -> Any:
