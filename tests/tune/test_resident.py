@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support import make_env, running, until
 
+from rocsolid.api.tuning import _job
 from rocsolid.catalog.profiles import resolve
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
@@ -84,7 +85,19 @@ def measured(host: int, device: int) -> TrialRecord:
         (Room(cores=64, host_bytes=50 * GB, device_bytes=141 * GB), measured(4 * GB, GB), 2),
         (Room(cores=64, host_bytes=512 * GB, device_bytes=24 * GB), measured(4 * GB, GB), 2),
         (Room(cores=64, host_bytes=512 * GB, device_bytes=24 * GB), measured(4 * GB, 20 * GB), 1),
+        (Room(cores=64, host_bytes=512 * GB, device_bytes=192 * GB, processes=8), measured(4 * GB, GB), 2),
     ],
 )
 def test_as_many_at_once_as_there_is_room_for(room: Room, trial: TrialRecord, at_once: int) -> None:
     assert room.at_once([trial, trial]) == at_once
+
+
+def test_on_rocm_few_processes_share_a_device(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("def build(): ...\n")
+    rooms = []
+    for platform in (Platform.ROCM, Platform.CUDA):
+        env = make_env(platform)
+        said = f"{tmp_path / 'work.py'}:build"
+        job, _ = _job(said, resolve("safe", env), env, Narrowing(), tmp_path / "tune.db", None)
+        rooms.append(job.room.processes)
+    assert rooms == [8, 64]

@@ -17,6 +17,7 @@ from rocsolid.measure.knockout import Rules
 from rocsolid.model.codec import encode
 from rocsolid.model.environment import Environment
 from rocsolid.model.plan import Plan
+from rocsolid.model.platform import Platform
 from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.host import read_host
@@ -36,6 +37,8 @@ from rocsolid.tune.trials import Job, Room
 _FEWEST_ROUNDS: Final = 6  # below that no order of signs is rarer than one in twenty
 _COMMIT: Final = "git:"
 _TURNS: Final = 8  # a host has neighbours that come and go within a second; a device has its own clock
+# AMD's kernel driver has eight address spaces for the processes on a device (VMID 8 to 15); beyond that they take turns.
+_ON_ROCM: Final = 8
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -267,7 +270,8 @@ def _job(  # noqa: PLR0913 - all that a question consists of
 def _room(env: Environment) -> Room:
     device = min((device.memory_bytes for device in env.devices), default=0)
     host = read_host(os.environ)
-    return Room(cores=host.cores, host_bytes=host.memory_bytes, device_bytes=device)
+    processes = _ON_ROCM if env.platform is Platform.ROCM else Room.processes
+    return Room(cores=host.cores, host_bytes=host.memory_bytes, device_bytes=device, processes=processes)
 
 
 def _place(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, str], str]:

@@ -29,6 +29,7 @@ class Room:
     cores: int = 1
     host_bytes: int = 0
     device_bytes: int = 0
+    processes: int = 64  # with a context on one device, before they are in each other's way
 
     def at_once(self, trials: Sequence[TrialRecord]) -> int:
         """How many processes of each of these, and of a control, can be set up together: half of all memory may be used."""
@@ -37,7 +38,8 @@ class Room:
         device = sum(trial.peak_bytes + _CONTEXT for trial in trials) * lanes / len(trials)
         if not self.device_bytes or not host:
             return 1
-        fits = min(self.cores / lanes, self.host_bytes / 2 / host, self.device_bytes / 2 / device)
+        memory = min(self.host_bytes / 2 / host, self.device_bytes / 2 / device)
+        fits = min(memory, self.cores / lanes, self.processes / lanes)
         return max(1, min(_MOST_AT_ONCE, int(fits)))
 
 
