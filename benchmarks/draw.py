@@ -19,21 +19,21 @@ _OUR_COLOUR: Final = "#c8372d"
 
 def table(record: Mapping[str, Any]) -> str:
     """One line for each model, and the geometric means."""
-    methods = list(dict.fromkeys(method for found in record["models"].values() for method in found))
-    lines = [
-        f"| model | {' | '.join(f'{method}, ms' for method in methods)} | chosen | over reduce-overhead | over eager |",
-        f"|---|{'--:|' * len(methods)}---|--:|--:|",
-    ]
-    for name, found in record["models"].items():
+    models = record["models"]
+    methods = list(dict.fromkeys(method for found in models.values() for method in found))
+    said = ["chosen"] if any(_OURS in found for found in models.values()) else []
+    heads = [*(f"{method}, ms" for method in methods), *said, "over reduce-overhead", "over eager"]
+    lines = [_row("model", *heads), f"|---|{'--:|' * len(methods)}{'---|' * len(said)}--:|--:|"]
+    for name, found in models.items():
         cells = [_ms(found.get(method, {})) for method in methods]
-        chosen = found.get(_OURS, {}).get("chosen", "")
-        gains = [_times(gain(found, method)) for method in (_REDUCED, _EAGER)]
-        lines.append(f"| {name} | {' | '.join(cells)} | {chosen} | {' | '.join(gains)} |")
-    blank = " | " * len(methods)
-    lines.append(
-        f"| geometric mean |{blank} | {' | '.join(_times(mean_gain(record, m)) for m in (_REDUCED, _EAGER))} |"
-    )
-    return "\n".join(lines)
+        chosen = [found.get(_OURS, {}).get("chosen", "") for _ in said]
+        lines.append(_row(name, *cells, *chosen, *(_times(gain(found, method)) for method in (_REDUCED, _EAGER))))
+    means = [_times(mean_gain(record, method)) for method in (_REDUCED, _EAGER)]
+    return "\n".join([*lines, _row("geometric mean", *[""] * (len(methods) + len(said)), *means)])
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def page(record: Mapping[str, Any], picture: str, programs: Mapping[str, Any]) -> str:
