@@ -1,7 +1,7 @@
 """What torch hashes before it looks into its caches of compiled code.
 
 The key of every entry holds a hash of Triton's whole installation, its compiler library of hundreds of megabytes included. It is
-reckoned once a process, when the first graph has been traced: 0.6 to 0.8 s on the machines where we measured, in which nothing else
+reckoned once a process, when the first graph has been traced: 0.4 to 0.8 s on the machines where we measured, in which nothing else
 goes on. Reading and hashing need no interpreter, so a thread can do it while the rest of torch's compiler is imported.
 """
 

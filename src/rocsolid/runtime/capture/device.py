@@ -5,12 +5,15 @@ Memory comes from one pool for all graphs of a function, or from a pool per grap
 
 import gc
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from rocsolid.errors import CannotRunError
 from rocsolid.runtime.capture.backend import Suspect
 from rocsolid.runtime.capture.lanes import Lane, lane_for
 from rocsolid.runtime.capture.watching import first_suspect
@@ -62,8 +65,17 @@ class DeviceGraph:
             pool.leave()
 
     def dump(self, path: str) -> None:
-        """In the language of Graphviz, where torch was asked to keep what that takes."""
-        self._graph.debug_dump(path)
+        """In the language of Graphviz, where torch was asked to keep what that takes; otherwise torch only warns."""
+        Path(path).unlink(missing_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._graph.debug_dump(path)
+        if not Path(path).exists():
+            msg = (
+                f"torch wrote nothing to {path}: it keeps a graph only when it is asked to before the capture; "
+                "call torch.cuda.CUDAGraph().enable_debug_mode() first, and capture anew"
+            )
+            raise CannotRunError(msg)
 
 
 def _closed() -> None:
