@@ -136,3 +136,17 @@ def test_without_gradients_a_training_capture_is_an_ordinary_one(place: Any) -> 
     for _ in range(3):
         assert torch.equal(g(x), model(x))
     assert g.report().replays == 2
+
+
+def test_deterministic_algorithms_have_a_graph_of_their_own(place: Any) -> None:
+    g, x = place.capture(lambda x: x * 2), place.randn(4)
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        for wanted in (False, True, False, True):
+            torch.use_deterministic_algorithms(wanted)
+            for _ in range(2):
+                assert torch.equal(g(x), x * 2)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert len(g.report().graphs) == 2
+    assert g.report().captures == 2

@@ -274,3 +274,21 @@ def test_one_tensor_given_twice_is_another_call(place: Any) -> None:
         assert torch.equal(g(*args), pair(*args))
     assert len(g.report().graphs) == 2
     assert g.report().replays == 3
+
+
+def test_an_output_of_transformers_comes_and_goes(place: Any) -> None:
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+
+    def f(given: Any, scale: Any) -> Any:
+        return outputs.BaseModelOutput(last_hidden_state=given.last_hidden_state * scale, hidden_states=(scale + 1,))
+
+    g = place.capture(f)
+    for _ in range(3):
+        given, scale = outputs.BaseModelOutput(last_hidden_state=place.randn(2, 3)), place.randn(3)
+        got, truth = g(given, scale), f(given, scale)
+        assert type(got) is type(truth)
+        assert got.keys() == truth.keys()
+        assert torch.equal(got.last_hidden_state, truth.last_hidden_state)
+        assert torch.equal(got["hidden_states"][0], truth.hidden_states[0])
+        assert got.attentions is None
+    assert g.report().replays == 2
