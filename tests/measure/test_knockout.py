@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from rocsolid.measure.knockout import Rules, knockout
+import pytest
+
+from rocsolid.measure.knockout import Knockout, Rules, knockout
 from rocsolid.model.timing import Verdict
 
 DRIFT, SLOWLY, WHITE, TAIL, OFFSET = 0.025, 400, 0.01, 0.03, 0.007
@@ -136,6 +138,18 @@ def test_one_pair_of_processes_says_little() -> None:
         seen[raced.beside("a", "b").verdict] += 1
 
     assert seen[Verdict.FASTER] + seen[Verdict.SLOWER] <= 8
+
+
+def test_who_dropped_out_early_had_fewer_processes_to_be_judged_by() -> None:
+    offsets = (0.02, -0.02, 0.02, -0.02)
+    control = tuple(1 + off for off in offsets for _ in range(8))
+    samples = {"start": (1.0,) * 32, "long": (0.95,) * 32, "short": (0.95,) * 8}
+    raced = Knockout(samples_ms=samples, control_ms=control, baseline="start", leader="long")
+
+    long, short = raced.beside("start", "long"), raced.beside("start", "short")
+    assert long.noise == pytest.approx(raced.noise)
+    assert math.log1p(short.noise) == pytest.approx(2 * math.log1p(long.noise)), "a quarter of the processes"
+    assert (long.verdict, short.verdict) == (Verdict.FASTER, Verdict.UNSURE)
 
 
 def test_a_lane_that_ends_is_out_and_the_others_go_on() -> None:

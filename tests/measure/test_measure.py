@@ -125,6 +125,8 @@ def test_the_mean_of_as_many_others_lies_within_the_error(count: int) -> None:
     within = sum(abs(sum(other)) / count <= error_of_mean(one) for one, other in pairwise(sets))
 
     assert 0.935 <= within / len(sets) <= 0.965
+    alone = sum(abs(other[0]) <= error_of_mean(one, 1) for one, other in pairwise(sets))
+    assert 0.935 <= alone / len(sets) <= 0.965, "one other, which has no mean to hide in"
     assert error_of_mean([]) == 0.0
 
 

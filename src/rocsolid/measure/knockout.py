@@ -57,11 +57,16 @@ class Knockout:
         """One lane beside another, over the rounds that both ran."""
         ours, theirs = self.samples_ms[baseline], self.samples_ms[name]
         rounds = min(len(ours), len(theirs))
-        return compare(ours[:rounds], theirs[:rounds], least_gain=least_gain, noise=self.noise)
+        noise = self._noise_of(math.ceil(rounds / self.life))
+        return compare(ours[:rounds], theirs[:rounds], least_gain=least_gain, noise=noise)
 
     @property
     def noise(self) -> float:
         """How far the baseline seemed to be from itself, as a ratio: 0.02 is two per cent."""
+        return self._noise_of(0)
+
+    def _noise_of(self, processes: int) -> float:
+        """How far apart two of a kind may seem that had so many processes each; 0: as many as the control."""
         own = self.samples_ms.get(self.baseline, ())
         rounds = min(len(own), len(self.control_ms))
         if not rounds:
@@ -71,7 +76,7 @@ class Knockout:
         # Rounds of one process share its offset, so the processes are what was repeated, and the truth about them is nought.
         lives = [differences[at : at + self.life] for at in range(0, rounds, self.life)]
         offsets = [median(life) for life in lives if 2 * len(life) >= min(self.life, rounds)]
-        return math.expm1(max(error_of_mean(offsets), (high - low) / 2))
+        return math.expm1(max(error_of_mean(offsets, processes), (high - low) / 2))
 
     def followed_by(self, later: "Knockout") -> "Knockout":
         """Both races as one, of the same lanes; the later one ran in fresh processes."""

@@ -46,13 +46,13 @@ def centre_of(differences: Sequence[float], deviations: float = _Z) -> tuple[flo
     return median(averages), averages[cut], averages[-1 - cut]
 
 
-def error_of_mean(differences: Sequence[float]) -> float:
-    """By differences that truly are nought, how far from it the mean of as many others lies in 95 of 100 cases."""
+def error_of_mean(differences: Sequence[float], others: int = 0) -> float:
+    """By differences that truly are nought, how far from it the mean of others lies in 95 of 100 cases; 0: of as many."""
     count = len(differences)
     if not count:
         return 0.0
     spread = math.sqrt(sum(d * d for d in differences) / count)
-    return _STUDENT.get(count, _STUDENT[max(_STUDENT)]) * spread / math.sqrt(count)
+    return _STUDENT.get(count, _STUDENT[max(_STUDENT)]) * spread / math.sqrt(others or count)
 
 
 def compare(
