@@ -1,156 +1,180 @@
-"""The same graph takes one of two times on one device; looks for what changes it from one to the other.
+"""What makes a process replay its graphs more slowly for good: a few kernels on a stream other than the default one.
 
-    python -m benchmarks.two_states --out evidence/two-states-on-h200.json
+    python -m benchmarks.two_states --models bert resnet50 --out evidence/two-states-on-h200.json
 
-Seen on an H200: a graph of 2218 kernels took 8.97 or 9.77 ms, whoever had captured it, with equal kernels. What differs is 0.36 µs for
-each kernel of that graph and 0.18 for each of plain ones: either the pauses between them, or the time until the first begins, which
-the host spends on the launch. So both are measured here: graphs of plain kernels are replayed after each of many actions, several
-times over, with nothing else on the device.
+Each line is a process of its own. A graph of 2000 small additions is replayed before and after something is done. With `--models`
+also whole models, as graphs of eager: warmed up as torch's recipe does, on a stream beside, warmed up on the current one, and by
+`rs.capture`.
 """
 
 import argparse
-import ctypes
-import gc
 import json
-import random
 import statistics
-import time
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from rocsolid.measure.clock import clock_here
 from rocsolid.measure.evidence import evidence, write
-from rocsolid.torchapi.driver import call_named
 
-_REPEATS: Final = 5
 _KERNELS: Final = 2000
+_REPLAYS: Final = 9
+_WAYS: Final = ("warmed up beside", "warmed up here", "rs.capture")
 
 
-class Bench:
-    """Graphs, and what can be done between their replays."""
+class Deeds:
+    """What is done between two replays, by its name."""
 
     def __init__(self) -> None:
-        self._kept: list[Any] = []
-        self._clock = clock_here()
         self._small = torch.ones(4, device="cuda")
-        self._square = torch.ones(64, 64, device="cuda", dtype=torch.bfloat16)
-        self._large = torch.ones(2048, 2048, device="cuda", dtype=torch.bfloat16)
-        self._out = torch.empty_like(self._square)
-        self.many()
-        self._large @ self._large
-        self._graphs = {"additions": self._captured(self.many), "products": self._captured(self._products)}
-        self._tiny = self._captured(self._add)
-        self._side = torch.cuda.Stream()
+        self._kept: list[Any] = []
+        self.launch(10)
 
-    def _captured(self, body: Callable[[], object]) -> Any:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            body()
-        return graph
-
-    def _add(self) -> None:
-        self._small.add_(1)
-
-    def many(self) -> None:
-        """Plain kernels, one after the other."""
-        for _ in range(_KERNELS):
+    def launch(self, times: int) -> None:
+        """Kernels on the current stream."""
+        for _ in range(times):
             self._small.add_(1)
 
-    def _products(self) -> None:
-        for _ in range(_KERNELS // 2):
-            torch.mm(self._square, self._square, out=self._out)
+    def beside(self, times: int, streams: int = 1) -> None:
+        """Kernels on other streams."""
+        for _ in range(streams):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                self.launch(times)
 
-    def _on(self, stream: Any, body: Callable[[], object]) -> None:
-        with torch.cuda.stream(stream):
-            body()
+    def copy(self, times: int) -> None:
+        """Copies within the device, on another stream."""
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(times):
+                self._small.copy_(torch.empty_like(self._small))
+
+    def replay(self, times: int) -> None:
+        """Replays of another graph, on another stream."""
+        graph = self.captured(3)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(times):
+                graph.replay()
+
+    def wait(self, times: int) -> None:
+        """Streams that wait for each other."""
+        one, other = torch.cuda.current_stream(), torch.cuda.Stream()
+        for _ in range(times):
+            one.wait_stream(other)
+            other.wait_stream(one)
+
+    def capture(self, times: int) -> None:
+        """Captures as torch makes them."""
+        for _ in range(times):
+            self._kept.append(self.captured(50))
+
+    def our_capture(self, times: int) -> None:
+        """Functions captured by `rs.capture`."""
+        import rocsolid as rs
+
+        x = torch.ones(64, 64, device="cuda")
+        for _ in range(times):
+            fast = rs.capture(lambda x: (x @ x + 1).relu())
+            self._kept += [fast, fast(x), fast(x)]
+
+    def captured(self, kernels: int) -> Any:
+        """A graph of so many additions."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.launch(kernels)
+        return graph
+
+
+DEEDS: Final[dict[str, Callable[[Deeds], None]]] = {
+    "nothing": lambda _: None,
+    "5000 kernels on the default stream": lambda do: do.launch(5000),
+    "4 kernels on another stream": lambda do: do.beside(4),
+    "8 kernels on another stream": lambda do: do.beside(8),
+    "4 kernels on each of 30 streams": lambda do: do.beside(4, streams=30),
+    "20 copies on another stream": lambda do: do.copy(20),
+    "500 replays on another stream": lambda do: do.replay(500),
+    "500 waits between streams": lambda do: do.wait(500),
+    "10 captures by torch.cuda.graph": lambda do: do.capture(10),
+    "2 functions captured by rs.capture": lambda do: do.our_capture(2),
+    "4 functions captured by rs.capture": lambda do: do.our_capture(4),
+    "30 functions captured by rs.capture": lambda do: do.our_capture(30),
+}
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    taken = []
+    call()
+    for _ in range(_REPLAYS):
         torch.cuda.synchronize()
-
-    def _replay_all(self) -> None:
-        for graph in self._graphs.values():
-            graph.replay()
-
-    def actions(self) -> dict[str, Callable[[], object]]:
-        """Each may change how fast a graph is replayed afterwards."""
-        new, keep = torch.cuda.Stream, self._kept.append
-        return {
-            "nothing": lambda: None,
-            "a pause": lambda: time.sleep(0.2),
-            "one kernel": self._add,
-            "many kernels": self.many,
-            "one product": lambda: torch.mm(self._square, self._square, out=self._out),
-            "a large product": lambda: self._large @ self._large,
-            "new memory": lambda: keep(torch.empty(64 << 20, dtype=torch.int8, device="cuda")),
-            "memory given back": torch.cuda.empty_cache,
-            "a new stream, one kernel without new memory": lambda: self._on(new(), self._add),
-            "a new stream, many kernels": lambda: self._on(new(), self.many),
-            "a new stream, a tensor": lambda: self._on(new(), lambda: keep(torch.ones(4, device="cuda"))),
-            "a new stream, a product": lambda: self._on(new(), lambda: self._square @ self._square),
-            "another graph captured": lambda: keep(self._captured(self._add)),
-            "another graph replayed": self._tiny.replay,
-            "these graphs on another stream": lambda: self._on(self._side, self._replay_all),
-            "these graphs uploaded": self._upload,
-            "an event": lambda: torch.cuda.Event(enable_timing=True).record(),
-            "garbage collected": gc.collect,
-        }
-
-    def _upload(self) -> None:
-        """Each graph once more into the stream on which it will be replayed."""
-        for graph in self._graphs.values():
-            stream = torch.cuda.current_stream().cuda_stream
-            done = call_named("GraphUpload")(ctypes.c_void_p(graph.raw_cuda_graph_exec()), ctypes.c_void_p(stream))
-            if done:
-                msg = f"the upload of a graph failed with {done}"
-                raise RuntimeError(msg)
-
-    def times(self) -> dict[str, dict[str, float]]:
-        """Milliseconds of each graph on the device, and of the host in its launch."""
-        return {
-            name: {"device": self._median(graph.replay), "host": self._launch_ms(graph.replay)}
-            for name, graph in self._graphs.items()
-        }
-
-    def _median(self, call: Callable[[], Any]) -> float:
+        begin.record()
         call()
-        return round(statistics.median(self._clock.sample(call, 1) for _ in range(5)), 4)
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end))
+    return round(float(statistics.median(taken)), 4)
 
-    def _launch_ms(self, call: Callable[[], Any]) -> float:
-        spent = []
-        for _ in range(5):
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            call()
-            spent.append((time.perf_counter() - begun) * 1e3)
-        return round(statistics.median(spent), 4)
+
+def _deed(name: str) -> dict[str, float]:
+    do = Deeds()
+    graph = do.captured(_KERNELS)
+    before = _median_ms(graph.replay)
+    DEEDS[name](do)
+    torch.cuda.synchronize()
+    return {"before_ms": before, "after_ms": _median_ms(graph.replay)}
+
+
+def _model(name: str, way: str) -> dict[str, float]:
+    import rocsolid as rs
+    from benchmarks.models import built_on
+
+    model, inputs = built_on(name, "cuda", "bfloat16")
+    if way == "rs.capture":
+        fast = rs.capture(model, outputs="alias")
+        fast(*inputs)
+        own = fast.inputs(*inputs)
+        return {"ms": _median_ms(lambda: fast(*own))}
+    beside = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(beside) if way == "warmed up beside" else nullcontext():
+        for _ in range(3):
+            model(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(*inputs)
+    return {"ms": _median_ms(graph.replay)}
+
+
+def _in_process(*said: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.two_states", "--one", *said]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{', '.join(said):48s} {figures}", flush=True)
+    return figures
 
 
 def main() -> None:
-    """Every action in random order, several times; a line for each."""
+    """All processes, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=[], metavar="MODEL")
     parser.add_argument("--out", type=Path, help="write the record here")
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    order = random.Random(0)  # noqa: S311 - an order, no secret
-    seen: list[tuple[str, dict[str, dict[str, float]]]] = []
-    with torch.no_grad():
-        bench = Bench()
-        for _ in range(_REPEATS):
-            actions = list(bench.actions().items())
-            order.shuffle(actions)
-            for name, act in actions:
-                act()
-                torch.cuda.synchronize()
-                seen.append((name, bench.times()))
-    for name, times in seen:
-        print(f"{name:45s} {json.dumps(times)}")
+    if args.one:
+        with torch.no_grad():
+            print(json.dumps(_model(*args.one) if args.one[-1] in _WAYS else _deed(*args.one)))
+        return
+    record = evidence(
+        what=f"a graph of {_KERNELS} additions before and after something was done, and models in graphs of eager",
+        command=" ".join(["python -m benchmarks.two_states", *(["--models", *args.models] if args.models else [])]),
+        deeds={name: _in_process(name) for name in DEEDS},
+        models={name: {way: _in_process(name, way) for way in _WAYS} for name in args.models},
+    )
     if args.out:
-        found = evidence(
-            what="two graphs replayed after actions in random order, in milliseconds",
-            command="python -m benchmarks.two_states",
-            steps=[{"after": name, **times} for name, times in seen],
-        )
-        write(found, args.out)
+        write(record, args.out)
 
 
 if __name__ == "__main__":

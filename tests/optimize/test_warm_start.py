@@ -176,10 +176,19 @@ def test_a_damaged_or_foreign_note_is_no_winner(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.usefixtures("keeps")
-def test_triton_is_hashed_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    begun: list[bool] = []
-    monkeypatch.setattr(warm_start, "hash_ahead", lambda: begun.append(True))
+def test_the_compiler_is_started_where_it_will_find_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(warm_start, "start_compiler", lambda: begun.append("compiler"))
+    monkeypatch.setattr(warm_start, "wake_libraries", lambda _: begun.append("libraries"))
     tried(monkeypatch, tmp_path / "kept")
     assert not begun, "nothing is known of this model, and torch will be busy for long"
     tried(monkeypatch, tmp_path / "kept")
-    assert begun
+    assert begun == ["libraries", "compiler"], "what needs no interpreter first"
+
+
+def test_a_model_whose_shapes_come_with_the_first_call_has_a_key() -> None:
+    lazy, filled = torch.nn.LazyLinear(2), torch.nn.LazyLinear(2)
+    filled(torch.ones(1, 3))
+    assert len({key_of(model, rs.resolve("fast")) for model in (lazy, filled)}) == 2

@@ -218,12 +218,14 @@ def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_
 def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless they are told to: sharing was seen to corrupt there."""
     from rocsolid.runtime.capture import choosing, device
+    from rocsolid.runtime.capture.options import Options
 
-    monkeypatch.setattr(device, "DeviceBackend", lambda _, *, shared: f"shared: {shared}")
+    monkeypatch.setattr(device, "DeviceBackend", lambda _, *, shared, keep: f"shared: {shared}, kept: {keep}")
     for text, shared in (("gfx942", False), ("sm_90", True)):
         pretend_chip(text)
-        assert str(choosing._device_backend("cuda", "auto")) == f"shared: {shared}"
-        assert str(choosing._device_backend("cuda", "shared")) == "shared: True"
+        assert str(choosing._device_backend("cuda", Options())) == f"shared: {shared}, kept: False"
+        asked = Options(pool="shared", keep_graph=True)
+        assert str(choosing._device_backend("cuda", asked)) == "shared: True, kept: True"
 
 
 def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:

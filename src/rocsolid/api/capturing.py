@@ -44,6 +44,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     backend: str = "auto",
     pieces: Sequence[Any] | None = None,
     backward: bool = False,
+    keep_graph: bool = False,
     plays: str = "",
 ) -> Any:
     """Answer calls of a function by replaying a device graph, with the answer checked against eager.
@@ -71,6 +72,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         backend: 'device', 'record' (a tape on the CPU, for tests without a device), 'eager', or 'auto'.
         pieces: modules, by name, that no graph can hold; they run eagerly between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
+        keep_graph: keep what `debug_dump` writes down of a graph on a device, for some memory of the host.
         plays: 'hip-6.4', 'hip-7.2' or 'cuda': the tape refuses what that runtime would refuse; with backend='record'. A process
             that pretends to have a chip plays its runtime by itself, unless a backend is named.
 
@@ -103,6 +105,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         backend=backend,
         pieces=tuple(pieces or ()),
         backward=backward,
+        keep_graph=keep_graph,
         plays=plays,
     )
     env = surroundings()

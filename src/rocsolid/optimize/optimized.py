@@ -65,9 +65,9 @@ def optimized(
 ) -> Optimized:
     """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
-    truth = [kept(example.call(model)) for example in examples]
-    forms = candidates(model, plan, capture, budget_s)
     with warm_start(model, plan, examples, artefacts) as before:
+        truth = [kept(example.call(model)) for example in examples]
+        forms = candidates(model, plan, capture, budget_s)
         outcome = None
         if before.winner in forms:
             again = {name: forms[name] for name in (EAGER, before.winner)}

@@ -14,17 +14,19 @@ import platform
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from rocsolid.model.plan import Plan
 from rocsolid.optimize.examples import Example
+from rocsolid.optimize.waking import wake_libraries
 from rocsolid.runtime.capture.tree import take_apart
-from rocsolid.torchapi.compile_keys import hash_ahead
+from rocsolid.torchapi.compiler_start import no_pool_ahead, start_compiler
 
 _log = logging.getLogger("rocsolid")
 _MAGIC: Final = b"rocsolid artefacts 1\n"
@@ -60,7 +62,8 @@ def _model(model: Callable[..., Any]) -> Iterator[str]:
     if isinstance(model, torch.nn.Module):
         yield str(model)
         for name, tensor in model.state_dict().items():
-            yield f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.device.type}"
+            shape = "made by the first call" if is_lazy(tensor) else tuple(tensor.shape)
+            yield f"{name} {shape} {tensor.dtype} {tensor.device.type}"
 
 
 def _calls(examples: Sequence[Example]) -> Iterator[str]:
@@ -88,12 +91,14 @@ def warm_start(
 ) -> Iterator[Kept]:
     """Around compiling and racing: load what fits before, keep what is new after."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
+    if file.exists():
+        wake_libraries(model)
+        start_compiler()
     loaded = _load(file)
-    if loaded:
-        hash_ahead()
     kept = _read_winner(file) if loaded else Kept()
     before = kept.winner
-    yield kept
+    with no_pool_ahead() if loaded else nullcontext():
+        yield kept
     if not loaded:
         made = torch.compiler.save_cache_artifacts()
         loaded = made is not None and bool(made[0]) and _save(file, made[0])

@@ -14,13 +14,13 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.runtime.capture import device
+from rocsolid.torchapi import device_graphs
 
 pytestmark = pytest.mark.torch
 ON_DEVICE = """
 import sys, torch, rocsolid as rs
-if sys.argv[1] == "kept": torch.cuda.CUDAGraph().enable_debug_mode()
 with torch.no_grad():
-    g = rs.capture(lambda x: x * 2 + 1)
+    g = rs.capture(lambda x: x * 2 + 1, keep_graph=sys.argv[1] == "kept")
     for _ in range(2): g(torch.ones(4, device="cuda"))
     g.debug_dump(sys.argv[2])
 """
@@ -41,8 +41,8 @@ def test_a_tape_is_written_one_operation_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_what_torch_did_not_keep_is_said(keeps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch's own graphs do: without its debug mode they warn and write nothing, also where an older file lies."""
+def test_what_was_not_kept_is_said(keeps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's own graphs do: those that were not kept warn and write nothing, also where an older file lies."""
     file = tmp_path / "graph"
     file.write_text("of yesterday")
 
@@ -56,17 +56,49 @@ def test_what_torch_did_not_keep_is_said(keeps: Any, tmp_path: Path, monkeypatch
         graph.dump(str(file))
         assert file.read_text() == "digraph"
     else:
-        with pytest.raises(CannotRunError, match="enable_debug_mode"):
+        with pytest.raises(CannotRunError, match="keep_graph=True"):
             graph.dump(str(file))
+
+
+def test_both_graphs_of_a_training_step_are_written(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+    g = rs.capture(model, backend="record", backward=True)
+    with torch.enable_grad():
+        for _ in range(2):
+            g(torch.ones(2, 4)).sum().backward()
+    g.debug_dump(str(tmp_path / "graph"))
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.0", "graph.0.backward"]
+
+
+@pytest.mark.parametrize("torch_keeps", [True, False])
+def test_a_graph_is_kept_in_the_way_this_torch_has(torch_keeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 2.8 graphs took no argument, and were kept in debug mode."""
+    asked: list[str] = []
+
+    class Graph:
+        def __init__(self, **said: bool) -> None:
+            if said and not torch_keeps:
+                raise TypeError
+            asked.extend(said)
+
+        def enable_debug_mode(self) -> None:
+            asked.append("debug mode")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    device_graphs.new_graph(keep=False)
+    assert asked == []
+    device_graphs.make_runnable(device_graphs.new_graph(keep=True))
+    assert asked == (["keep_graph"] if torch_keeps else ["debug mode"])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kept", ["kept", "not"])
-def test_a_graph_of_the_device_is_written_where_torch_keeps_it(kept: str, tmp_path: Path) -> None:
+def test_a_graph_of_the_device_is_written_when_it_was_kept(kept: str, tmp_path: Path) -> None:
     ran = run_python("-c", ON_DEVICE, kept, str(tmp_path / "graph"), env=clean_environ())
 
     if kept == "kept":
         assert ran.code == 0, ran.err
         assert "digraph" in (tmp_path / "graph.0").read_text()
     else:
-        assert "enable_debug_mode" in ran.err
+        assert "keep_graph=True" in ran.err

@@ -8,6 +8,7 @@ import ctypes
 from typing import Any
 
 import pytest
+from tests.support import clean_environ, run_python
 
 pytest.importorskip("torch")
 import torch
@@ -50,6 +51,7 @@ class Machine:
         monkeypatch.setattr(torch.cuda, "stream", self.entered)
         monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
         monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
 
     def reach(self) -> Any:
@@ -117,3 +119,47 @@ def test_nobody_waits_for_it_or_is_handed_it_again(monkeypatch: pytest.MonkeyPat
     assert (backend._lane is None) is stuck
     del backend
     assert len(lanes._free[0]) == (0 if stuck else 1)
+
+
+class Healing:
+    """A capture whose end fails too, and an allocator that counts what is recorded."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.recording = ["a pool"]
+        Machine(monkeypatch, set())
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "another")
+        monkeypatch.setattr(device_graphs, "_END_POOL", self)
+
+    def reach(self) -> Any:
+        return lambda _, pool: self.recording.remove(pool)
+
+    def capture_begin(self, *, pool: str, **_: Any) -> None:
+        self.recording.append(pool)
+
+    def capture_end(self) -> None:
+        raise RuntimeError
+
+
+def test_the_allocator_is_told_of_every_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails: torch gives no memory back, and aborts at its exit, while it believes in a capture."""
+    healing = Healing(monkeypatch)
+    device_graphs.leave_failed_capture(CannotEnd(), 0, "a pool", ())
+    assert healing.recording == []
+
+
+PROGRAM = """
+import torch, rocsolid as rs
+with torch.no_grad():
+    x = torch.ones(4, device="cuda")
+    good = rs.capture(lambda x: x * 2)
+    bad = rs.capture(lambda x: x * x.sum().item())
+    for _ in range(2): good(x), bad(x)
+    assert good.report().replays == 1 and bad.report().refusals
+"""
+
+
+@pytest.mark.gpu
+def test_a_program_ends_well_after_a_capture_that_failed() -> None:
+    ran = run_python("-c", PROGRAM, env=clean_environ())
+    assert ran.code == 0, ran.err

@@ -93,6 +93,10 @@ class Backend(Protocol):
         """Around warm-up and capture: one at a time in the process, in the place where they must happen."""
         ...
 
+    def warming(self) -> AbstractContextManager[None]:
+        """Around the warm-ups, in the section: where what happens once does not slow down what happens often."""
+        ...
+
     def session(self, generators: Sequence[Any]) -> Session:
         """A new capture; in the section alone."""
         ...

@@ -106,9 +106,9 @@ class Captured(Answering):
         return self._books.report(self._store, self._backend_name, frozen=self._frozen)
 
     def debug_dump(self, path: str) -> None:
-        """Write each graph to a file, where the backend can."""
+        """Write each graph to a file: `path.0` and so on. On a device it must have been captured with `keep_graph=True`."""
         for number, entry in enumerate(self._store):
-            entry.graph.dump(f"{path}.{number}")
+            entry.dump(f"{path}.{number}")
 
     def close(self) -> None:
         """Give every graph back. Later calls run eagerly. Tensors handed out stay readable."""

@@ -28,7 +28,7 @@ def backend_for(call: Call, options: Options, made: dict[object, Backend]) -> Ba
         return None
     _refuse_mixed_places(call)
     if call.device not in made:
-        made[call.device] = _device_backend(call.device, options.pool)
+        made[call.device] = _device_backend(call.device, options)
     return made[call.device]
 
 
@@ -48,8 +48,8 @@ def _refuse_mixed_places(call: Call) -> None:
             raise CannotCapture(Reason.ARGUMENT, detail)
 
 
-def _device_backend(device: Any, pool: str) -> Backend:
+def _device_backend(device: Any, options: Options) -> Backend:
     from rocsolid.runtime.capture.device import DeviceBackend
 
-    shared = pool == "shared" or (pool == "auto" and torch.version.hip is None)
-    return DeviceBackend(device, shared=shared)
+    shared = options.pool == "shared" or (options.pool == "auto" and torch.version.hip is None)
+    return DeviceBackend(device, shared=shared, keep=options.keep_graph)

@@ -18,7 +18,14 @@ from rocsolid.runtime.capture.backend import Suspect
 from rocsolid.runtime.capture.lanes import Lane, lane_for
 from rocsolid.runtime.capture.watching import first_suspect
 from rocsolid.torchapi.capturing import refusing_stance, rng_state_frozen
-from rocsolid.torchapi.device_graphs import leave_failed_capture, nodes_being_captured, replay_of
+from rocsolid.torchapi.device_graphs import (
+    begin_capture,
+    leave_failed_capture,
+    make_runnable,
+    new_graph,
+    nodes_being_captured,
+    replay_of,
+)
 from rocsolid.torchapi.fastpath import current_stream_number
 
 _SPARE_BYTES: Final = 256 * 2**20
@@ -65,15 +72,15 @@ class DeviceGraph:
             pool.leave()
 
     def dump(self, path: str) -> None:
-        """In the language of Graphviz, where torch was asked to keep what that takes; otherwise torch only warns."""
+        """In the language of Graphviz, where the graph was kept; otherwise torch only warns."""
         Path(path).unlink(missing_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._graph.debug_dump(path)
         if not Path(path).exists():
             msg = (
-                f"torch wrote nothing to {path}: it keeps a graph only when it is asked to before the capture; "
-                "call torch.cuda.CUDAGraph().enable_debug_mode() first, and capture anew"
+                f"torch wrote nothing to {path}: of a captured graph it keeps what can be run, and what can be read only when "
+                "asked to; capture with rs.capture(..., keep_graph=True)"
             )
             raise CannotRunError(msg)
 
@@ -86,9 +93,11 @@ def _closed() -> None:
 class DeviceSession:
     """A capture under way."""
 
-    def __init__(self, device: int, pool: Pool, generators: Sequence[Any]) -> None:
+    def __init__(self, device: int, pool: Pool, generators: Sequence[Any], *, keep: bool, beside: Any) -> None:
         self._device = device
         self._pool = pool
+        self._keep = keep
+        self._beside = beside
         self._generators = [generator for generator in generators if generator.device.type == "cuda"]
         self._graph: Any = None
         self._handle: Any = None
@@ -101,18 +110,19 @@ class DeviceSession:
         self._free = torch.cuda.mem_get_info(self._device)[0]
         self._scope.enter_context(rng_state_frozen())
         self._scope.enter_context(refusing_stance(if_any=True))
-        graph = torch.cuda.CUDAGraph()
+        graph = new_graph(keep=self._keep)
         for generator in self._generators:
             graph.register_generator_state(generator)
         self._handle = self._pool.take()
         self._graph = graph
-        # rocsolid: allow[capture-on-default-stream] the section has entered the capture stream
-        graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+        begin_capture(graph, self._handle, self._beside)
 
     def end(self) -> DeviceGraph:
         """Stop recording; raises what the runtime has against it."""
         nodes = nodes_being_captured(torch.cuda.current_stream(self._device))
         self._graph.capture_end()
+        if self._keep:
+            make_runnable(self._graph)
         self._scope.close()
         graph, self._graph = self._graph, None
         held = max(0, self._free - torch.cuda.mem_get_info(self._device)[0])
@@ -176,9 +186,11 @@ class DeviceBackend:
 
     name = "device"
 
-    def __init__(self, device: Any, *, shared: bool) -> None:
+    def __init__(self, device: Any, *, shared: bool, keep: bool = False) -> None:
         self._device: int = device.index if device.index is not None else torch.cuda.current_device()
         self._shared = Pool() if shared else None
+        self._keep = keep
+        self._caller: Any = None
         self._lane: Lane | None = None
         self._together: StreamOrdering | None = None
 
@@ -189,6 +201,7 @@ class DeviceBackend:
         with torch.cuda.device(self._device):
             self._lane = self._lane or lane_for(self, self._device)
             caller, stream = torch.cuda.current_stream(), self._lane.stream
+            self._caller = caller
             stream.wait_stream(caller)
             gc.disable()
             used = stream
@@ -206,9 +219,25 @@ class DeviceBackend:
                 if used.cuda_stream != stream.cuda_stream:
                     self._lane.lost, self._lane = True, None
 
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        """On CUDA back on the caller's stream, on ROCm on the capture stream, for which hipBLASLt and AITER keep state.
+
+        NVIDIA's libraries keep no more per stream than the lane has made ready. And a process that has launched kernels on a
+        stream of its own replays every graph more slowly from then on: docs/background/capture.md has what was measured.
+        """
+        if torch.version.hip is not None or self._lane is None:
+            yield
+            return
+        self._caller.wait_stream(self._lane.stream)
+        with torch.cuda.stream(self._caller):
+            yield
+        self._lane.stream.wait_stream(self._caller)
+
     def session(self, generators: Sequence[Any]) -> DeviceSession:
         """A new capture."""
-        return DeviceSession(self._device, self._shared or Pool(), generators)
+        beside = self._caller if torch.version.hip is None else None
+        return DeviceSession(self._device, self._shared or Pool(), generators, keep=self._keep, beside=beside)
 
     def ordering(self) -> StreamOrdering:
         """One for all graphs of the function."""

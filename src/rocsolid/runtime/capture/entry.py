@@ -146,6 +146,10 @@ class Entry:
             mutates=self.mutates,
         )
 
+    def dump(self, path: str) -> None:
+        """Write down what is in the graph."""
+        self.graph.dump(path)
+
     def close(self) -> None:
         """Give the graph and its buffers back."""
         with self.lock:

@@ -1,13 +1,13 @@
-"""Streams to warm up and capture on, each with the workspace that the matrix library will use in its graphs.
+"""Streams to capture on, each with the workspaces that the matrix libraries will use in its graphs.
 
-cuBLAS and hipBLASLt keep handles and a workspace per stream, and a graph goes on using the workspace of the stream it was captured
-on. So warm-up and capture share a stream; each captured function has one of its own, for two that replay at once would write into
-the same workspace; and the workspace lies in memory set aside for it, because whoever frees all workspaces would otherwise hand it
-to somebody else under the graph. `mode="reduce-overhead"` frees them whenever it captures (seen on torch 2.11: a graph made by hand
-before ended in an illegal memory access).
+They keep a workspace per handle and stream, and a graph goes on using that of the stream it was captured on. So each captured
+function has a stream of its own, for two that replay at once would write into the same workspace; and it lies in memory set aside
+for it, because whoever frees all workspaces would otherwise hand it to somebody else under the graph. `mode="reduce-overhead"` frees
+them whenever it captures (seen on torch 2.11: a graph made by hand before ended in an illegal memory access).
 """
 
 import contextlib
+import ctypes
 import threading
 import weakref
 from typing import Final
@@ -24,16 +24,33 @@ class Lane:
         self.device = device
         self.stream = new_stream(device)
         self._memory = torch.cuda.MemPool()
+        # Never destroyed: torch 2.11 ends the process when that is done at its exit after any capture, ours or not, that failed.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
+        self._few = torch.zeros(8, 8, device=torch.device("cuda", device), dtype=torch.bfloat16)
+        self._ready = False
         self.lost = False  # the runtime never ended a capture on it
 
     def make_ready(self) -> None:
-        """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it.
+        """Let the libraries have their workspaces on the current stream, which is the lane's, before anything else asks for them.
 
-        Where a product is refused, for the sake of determinism, the function will have none either.
+        cuBLAS takes its own with the handle. cuBLASLt and hipBLASLt take theirs with a product that adds a bias, which is launched
+        only when the workspaces are new, or were freed since: see `DeviceBackend.warming`. Where a product is refused, for the
+        sake of determinism, the function will have none either.
         """
         with contextlib.suppress(RuntimeError), torch.no_grad(), torch.cuda.use_mem_pool(self._memory):
-            few = torch.zeros(8, 8, device=torch.device("cuda", self.device), dtype=torch.bfloat16)
-            torch.addmm(few[0], few @ few, few)  # with and without a bias, which go to different libraries
+            before = _allocations(self.device)
+            torch.cuda.current_blas_handle()
+            if torch.version.hip is not None:
+                torch.mm(self._few, self._few)
+            elif self._ready and _allocations(self.device) == before:
+                return
+            torch.addmm(self._few[0], self._few, self._few)
+            self._ready = True
+
+
+def _allocations(device: int) -> int:
+    """How many there were so far, by anybody."""
+    return int(torch.cuda.memory_stats(device).get("allocation.all.allocated", 0))
 
 
 _free: Final[dict[int, list[Lane]]] = {}

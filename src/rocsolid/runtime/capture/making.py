@@ -132,8 +132,9 @@ def _capture(
     def body() -> Any:
         return function(*args, **kwargs)
 
-    _warm_up(body, first, stage, options.warmups)
-    stage.reset()
+    with backend.warming():
+        _warm_up(body, first, stage, options.warmups)
+        stage.reset()
     missing = backend.room_for(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
         raise CannotCapture(Reason.MEMORY, missing)

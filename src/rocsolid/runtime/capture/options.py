@@ -65,6 +65,7 @@ class Options:
     backend: str = "auto"
     pieces: tuple[Any, ...] = ()
     backward: bool = False
+    keep_graph: bool = False
     plays: str = ""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ on a machine without a device. It has no memory pools and no driver, and streams
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -211,10 +211,13 @@ class RecordBackend:
 
     name = "record"
 
-    @contextmanager
-    def section(self) -> Iterator[None]:
+    def section(self) -> AbstractContextManager[None]:
         """Nothing to switch to."""
-        yield
+        return nullcontext()
+
+    def warming(self) -> AbstractContextManager[None]:
+        """Nothing to switch to here either."""
+        return nullcontext()
 
     def session(self, generators: Sequence[Any]) -> RecordSession:  # noqa: ARG002 - a tape draws from the generators themselves
         """A new recording."""

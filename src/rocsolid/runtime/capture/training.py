@@ -159,6 +159,11 @@ class TrainingEntry(Entry):
         """Memory of both graphs."""
         return super().bytes + self.backward_graph.bytes
 
+    def dump(self, path: str) -> None:
+        """Write both graphs down, each in a file of its own."""
+        super().dump(path)
+        self.backward_graph.dump(f"{path}.backward")
+
     def close(self) -> None:
         """Give both graphs back."""
         self.backward_graph.close()
