@@ -38,7 +38,7 @@ def candidates(report: Any) -> dict[str, Any]:
 def contest(monkeypatch: pytest.MonkeyPatch, model: Any, forms: dict[str, Any], example: Any, **kwargs: Any) -> Any:
     """An optimization with candidates of the test's own beside eager."""
     made = {"eager": lambda: model} | {name: (lambda form=form: form) for name, form in forms.items()}
-    monkeypatch.setattr(optimized, "candidates", lambda *_: made)
+    monkeypatch.setattr(optimized, "candidates", lambda *_, **__: made)
     return rs.optimize(model, example, **kwargs)
 
 

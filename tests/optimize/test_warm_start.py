@@ -14,9 +14,9 @@ import rocsolid as rs
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize import optimized, warm_start
+from rocsolid.optimize import kept_file, optimized, warm_start
 from rocsolid.optimize.contest import Heat, run_race
-from rocsolid.optimize.warm_start import _load, _save, key_of
+from rocsolid.optimize.warm_start import _load, key_of
 
 pytestmark = pytest.mark.torch
 PROGRAM = """
@@ -53,13 +53,13 @@ def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: 
     file = folder / "key.bin"
     assert not _load(file)
     assert not caplog.messages
-    _save(file, b"payload")
+    kept_file.write(file, b"payload")
     file.write_bytes(file.read_bytes()[:-1])
     assert not _load(file)
     assert "it is damaged, or none of ours" in caplog.messages[-1]
     file.write_bytes(b"<html>")
     assert not _load(file)
-    _save(file, b"no artefact of torch's")
+    kept_file.write(file, b"no artefact of torch's")
     assert not _load(file)
     assert "are not used" in caplog.messages[-1]
     for path, mode in ((file, 0o622), (folder, 0o777)):
@@ -101,7 +101,7 @@ def tried(
     """The forms that were set up, and the report."""
     made: list[str] = []
 
-    def forms(*_: Any) -> dict[str, Any]:
+    def forms(*_: Any, **__: Any) -> dict[str, Any]:
         def form(name: str, function: Any) -> Any:
             def make() -> Any:
                 made.append(name)

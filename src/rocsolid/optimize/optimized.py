@@ -3,8 +3,9 @@
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ from rocsolid.model.optimized import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, named, run_race, set_up
 from rocsolid.optimize.examples import Example
-from rocsolid.optimize.warm_start import warm_start
+from rocsolid.optimize.traces import WHOLE
+from rocsolid.optimize.warm_start import Kept, warm_start
 from rocsolid.runtime.answers import kept
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
@@ -24,6 +26,7 @@ from rocsolid.runtime.regions import Regional, repeated_regions
 _AMONG_ALL: Final = Heat(seconds=20.0, rounds=15)
 _AGAIN: Final = Heat(seconds=2.0, rounds=8)  # of one that has won before, against eager alone
 Capture = Callable[[Callable[..., Any]], Captured]
+Forms = Mapping[str, Callable[[], Callable[..., Any]]]
 
 
 class Optimized:
@@ -65,19 +68,13 @@ def optimized(
 ) -> Optimized:
     """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
-    with warm_start(model, plan, examples, artefacts) as before:
+    with warm_start(model, plan, examples, artefacts, traces=capture is not None) as before:
         truth = [kept(example.call(model)) for example in examples]
-        forms = candidates(model, plan, capture, budget_s)
-        outcome = None
-        if before.winner in forms:
-            again = {name: forms[name] for name in (EAGER, before.winner)}
-            with garbage_left_alone():  # of a few seconds, looking for cycles among torch's modules takes a tenth
-                outcome = contested(again, examples, truth, deadline, heat=_AGAIN)
-        if outcome is None or outcome.winner.name == EAGER:
-            outcome = contested(forms, examples, truth, deadline)
-            before.winner = outcome.to_remember
-        else:
-            outcome.why += f"; the other forms were tried on {before.since}, and this one won"
+
+        def forms() -> Forms:
+            return candidates(model, plan, capture, budget_s, whole_model=before.traces.model)
+
+        outcome = _best(forms, before, partial(contested, examples=examples, truth=truth, deadline=deadline))
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
         where=whereabouts(),
@@ -89,6 +86,30 @@ def optimized(
         examples=len(examples),
     )
     return Optimized(outcome.winner.form, model, report)
+
+
+def _best(forms: Callable[[], Forms], before: Kept, contest: Callable[..., "Contest"]) -> "Contest":
+    """The form that won before, if it still answers rightly and fast; otherwise the best of all."""
+    traces, known = before.traces, before.winner
+    every = forms()
+    if known in every:
+        with garbage_left_alone():  # of a few seconds, looking for cycles among torch's modules takes a tenth
+            outcome = contest(_beside_eager(every, known), heat=_AGAIN, around=traces.around)
+        if outcome.winner.name != EAGER:
+            outcome.why += f"; the other forms were tried on {before.since}, and this one won"
+            return outcome
+        traces.give_up()
+        every = forms()
+    outcome = contest(every, around=traces.around)
+    before.winner = outcome.to_remember
+    if traces.wanted and outcome.winner.name == WHOLE:
+        traces.give_up()  # what is traced for another process lacks guards, and this one calls what was compiled
+        outcome = contest(_beside_eager(forms(), WHOLE))
+    return outcome
+
+
+def _beside_eager(every: Forms, name: str) -> Forms:
+    return {one: every[one] for one in (EAGER, name)}
 
 
 @dataclass
@@ -108,16 +129,25 @@ class Contest:
 
 
 def contested(
-    forms: Mapping[str, Callable[[], Callable[..., Any]]],
+    forms: Forms,
+    *,
     examples: Sequence[Example],
     truth: Sequence[Any],
     deadline: float,
     heat: Heat = _AMONG_ALL,
+    around: Callable[[str], AbstractContextManager[bool]] = lambda _: nullcontext(False),
 ) -> Contest:
-    """Set the forms up, race those that answer rightly, and give back what the others hold."""
+    """Set the forms up, race those that answer rightly, and give back what the others hold.
+
+    `around` says whether it changes how a form is set up; one that fails then is set up once more, without.
+    """
     entrants = named(forms)
     for entrant in entrants:
-        set_up(entrant, examples, truth, float("inf") if entrant.name == EAGER else deadline)
+        until = float("inf") if entrant.name == EAGER else deadline
+        with around(entrant.name) as changed:
+            set_up(entrant, examples, truth, until)
+        if changed and entrant.result.outcome is Outcome.FAILED:
+            set_up(entrant, examples, truth, until)
     left = max(1.0, min(heat.seconds, deadline - time.perf_counter()))
     raced = run_race(entrants, examples, Heat(left, heat.rounds))
     winner, why = judge(entrants, raced)
@@ -126,13 +156,20 @@ def contested(
 
 
 def candidates(
-    model: Callable[..., Any], plan: Plan, capture: Capture | None, budget_s: float | None
-) -> Mapping[str, Callable[[], Callable[..., Any]]]:
-    """Every form worth trying, simplest first. A graph of a compiled form is made from the one that is compiled already."""
+    model: Callable[..., Any],
+    plan: Plan,
+    capture: Capture | None,
+    budget_s: float | None,
+    whole_model: Callable[..., Any] | None = None,
+) -> Forms:
+    """Every form worth trying, simplest first. A graph of a compiled form is made from the one that is compiled already.
+
+    `whole_model` is what stands for the model where it is compiled as a whole.
+    """
 
     @cache
     def whole() -> Callable[..., Any]:
-        compiled: Callable[..., Any] = compiled_with(plan, model, deadline_s=budget_s)
+        compiled: Callable[..., Any] = compiled_with(plan, whole_model or model, deadline_s=budget_s)
         return compiled
 
     @cache
@@ -142,16 +179,14 @@ def candidates(
     plain: dict[str, Callable[[], Callable[..., Any]]] = {EAGER: lambda: model}
     if repeated_regions(model):
         plain["compiled by region"] = by_region
-    plain["compiled"] = whole
+    plain[WHOLE] = whole
     every = dict(plain)
     if capture is not None:
         every |= {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
     return _tuned_only(every, plan.tuned) if plan.tuned else every
 
 
-def _tuned_only(
-    every: Mapping[str, Callable[[], Callable[..., Any]]], tuned: Tuned
-) -> Mapping[str, Callable[[], Callable[..., Any]]]:
+def _tuned_only(every: Forms, tuned: Tuned) -> Forms:
     """Of a tuned plan only the form that won, beside eager; all of them where it cannot be had here."""
     form = {"regional": "compiled by region"}.get(tuned.form, tuned.form)
     wanted = f"{form}, graph" if tuned.graph else form

@@ -1,8 +1,8 @@
 """Keeps what torch compiled and which form won, so that the next process starts in a fraction of the time.
 
-The artefacts are torch's own, and they are pickles: loading one from somebody else would run their code. So they are kept in a
-folder that belongs to this user alone, under a key of model, plan, example and environment, and with a checksum. Whatever does
-not fit is left where it is, with one line, and the model is compiled as if it were not there.
+The artefacts are torch's own, and they are pickles: loading one from somebody else would run their code. So they are kept in files
+of this user alone, under a key of model, plan, example and environment. Whatever does not fit is left where it is, with one line,
+and the model is compiled as if it were not there.
 """
 
 import datetime as dt
@@ -11,26 +11,25 @@ import json
 import logging
 import os
 import platform
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from rocsolid.model.plan import Plan
+from rocsolid.optimize import kept_file
 from rocsolid.optimize.examples import Example
+from rocsolid.optimize.traces import GRAPH, Traces
 from rocsolid.optimize.waking import wake_libraries
 from rocsolid.runtime.capture.tree import take_apart
 from rocsolid.torchapi.compiler_start import no_pool_ahead, start_compiler
 
 _log = logging.getLogger("rocsolid")
-_MAGIC: Final = b"rocsolid artefacts 1\n"
-_DIGEST: Final = 32
 
 
 def default_folder() -> Path:
@@ -43,6 +42,7 @@ def default_folder() -> Path:
 class Kept:
     """What an earlier process found out, and what this one leaves."""
 
+    traces: Traces
     winner: str = ""
     since: str = ""  # the day on which it won among all
 
@@ -87,35 +87,44 @@ def _environment() -> Iterator[str]:
 
 @contextmanager
 def warm_start(
-    model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None = None
+    model: Callable[..., Any],
+    plan: Plan,
+    examples: Sequence[Example],
+    folder: Path | None = None,
+    *,
+    traces: bool = False,
 ) -> Iterator[Kept]:
-    """Around compiling and racing: load what fits before, keep what is new after."""
+    """Around compiling and racing: load what fits before, keep what is new after. `traces`: of Dynamo's work too."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
     if file.exists():
         wake_libraries(model)
         start_compiler()
     loaded = _load(file)
-    kept = _read_winner(file) if loaded else Kept()
+    kept = Kept(Traces(model, file if traces else None))
+    if loaded:
+        _read_winner(file, kept)
+        kept.traces.load()
     before = kept.winner
     with no_pool_ahead() if loaded else nullcontext():
         yield kept
     if not loaded:
         made = torch.compiler.save_cache_artifacts()
-        loaded = made is not None and bool(made[0]) and _save(file, made[0])
+        loaded = made is not None and bool(made[0]) and kept_file.write(file, made[0])
     if loaded and kept.winner != before:
         _save_winner(file, kept.winner)
+    if loaded and kept.winner == GRAPH:
+        kept.traces.keep()
 
 
-def _read_winner(file: Path) -> Kept:
+def _read_winner(file: Path, kept: Kept) -> None:
     """Which form won, when that was found out; whatever is wrong with the note, all forms can be tried again."""
     note = file.with_suffix(".json")
     try:
-        if _distrust(note):
-            return Kept()
-        found = json.loads(note.read_text(encoding="utf-8"))
-        return Kept(winner=str(found["winner"]), since=str(found["since"]))
+        if not kept_file.distrust(note):
+            found = json.loads(note.read_text(encoding="utf-8"))
+            kept.winner, kept.since = str(found["winner"]), str(found["since"])
     except (OSError, ValueError, LookupError, TypeError):
-        return Kept()
+        kept.winner = ""
 
 
 def _save_winner(file: Path, winner: str) -> None:
@@ -129,42 +138,13 @@ def _save_winner(file: Path, winner: str) -> None:
 
 
 def _load(file: Path) -> bool:
-    if not file.exists():
+    payload = kept_file.read(file)
+    if payload is None:
         return False
-    why = _distrust(file)
-    data = b"" if why else file.read_bytes()
-    head = len(_MAGIC) + _DIGEST
-    if not why and (not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]):
-        why = "it is damaged, or none of ours"
-    if not why:
-        try:
-            why = "" if torch.compiler.load_cache_artifacts(data[head:]) else "torch found nothing in it"
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
-            why = f"{type(error).__name__}: {error}"
-    if why:
-        _log.warning("the artefacts in %s are not used: %s", file, why)
-    return not why
-
-
-def _distrust(file: Path) -> str:
-    """Why a file or its folder may have been written by somebody else."""
-    for path in (file, file.parent):
-        found = path.stat()
-        if found.st_uid != os.getuid():
-            return f"{path} belongs to another user"
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return f"others may write to {path}"
-    return ""
-
-
-def _save(file: Path, payload: bytes) -> bool:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_bytes(_MAGIC + hashlib.sha256(payload).digest() + payload)
-        draft.replace(file)
-    except OSError as refused:
-        _log.warning("the artefacts are not kept: %s", refused)
-        return False
-    return True
+        why = "" if torch.compiler.load_cache_artifacts(payload) else "torch found nothing in it"
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        kept_file.refuse(file, why)
+    return not why
