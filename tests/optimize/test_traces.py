@@ -30,7 +30,7 @@ import torch
 class Model(torch.nn.Module):
     def __init__(self, act):
         super().__init__()
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(2)])
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(1)])
         self.act = act
 
     def forward(self, x, *, twice=False):
@@ -61,11 +61,14 @@ with torch.no_grad():
         capture=partial(rs.capture, backend="record"),
     )
     right = torch.allclose(fast(x)["x"], model(x)["x"], atol=1e-5)
+    y = torch.randn(6, 8)  # must be compiled anew, with nothing kept
+    right = right and torch.allclose(fast(y)["x"], model(y)["x"], atol=1e-5)
+    refused = [r.detail for r in fast.captured.report().refusals] if fast.captured else []
     other = mine.Model(torch.sigmoid).eval()  # of the same class, compiled by somebody else in this process
     alone = torch.allclose(torch.compile(other, backend="eager")(x)["x"], other(x)["x"], atol=1e-5)
 from torch._dynamo.utils import counters
 print(json.dumps({
-    "chosen": fast.report().chosen, "right": right, "alone": alone,
+    "chosen": fast.report().chosen, "right": right, "alone": alone, "refused": refused,
     "found": counters["dynamo_cache"]["dynamo_cache_hit"], "missed": counters["dynamo_cache"]["dynamo_cache_miss"],
     "compiled": sorted(c.name for c in fast.report().candidates),
 }))
@@ -84,6 +87,7 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert not ran.err, "torch's lines about guards and edited code are not for the user"
         told = json.loads(ran.out.splitlines()[-1])
         assert told["right"]
+        assert not told["refused"]
         assert told["alone"], "another model of the class has nothing to do with it"
         return told
 
@@ -99,9 +103,10 @@ def test_the_next_process_does_not_trace_what_is_the_same(in_process: Any) -> No
     second = run("kept", "relu")
     assert (second["chosen"], second["found"], second["missed"]) == (GRAPH, 1, 0)
 
+    before = file.read_bytes()
     exchanged = run("kept", "tanh")
     assert exchanged["found"] == 0, "torch drops the guard on it, and the model prints the same with it"
-    assert run("kept", "tanh")["found"] == 1, "and what was traced then was kept"
+    assert file.read_bytes() != before, "what was traced now is kept"
 
     text = (folder / "mine.py").read_text()
     (folder / "mine.py").write_text(text.replace("x * 2 if twice else x", "x * 3 if twice else x"))
@@ -157,6 +162,41 @@ def test_names_are_looked_up_as_dynamo_writes_them() -> None:
     assert meanings(model, ["G['not_there']"]) is None
 
 
+class Breaks(torch.nn.Module):  # type: ignore[misc]
+    """Two graphs, compiled under code that all models of the class share."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    def forward(self, x: Any) -> Any:
+        x = self.act(x)
+        torch._dynamo.graph_break()
+        return self.act(x) + 1
+
+
+def test_what_others_may_use_has_all_its_guards(tmp_path: Path) -> None:
+    shells = [Shell(Breaks(act)) for act in (torch.relu, torch.tanh)]
+    x = torch.linspace(-2, 2, 8)
+    for number, shell in enumerate(shells):
+        (tmp_path / str(number)).mkdir()
+        with precompile.keeping_traces(shell.forward.__func__, tmp_path / str(number), {}) as dropped:
+            assert torch.equal(torch.compile(shell, backend="eager")(x), shell.model(x))
+        assert not [name for name in dropped if name.endswith(".act")]
+    precompile.take_traces()
+
+
+def test_names_that_came_with_a_trace_are_stepped_over() -> None:
+    name = precompile._NAMED.reach()
+    now = int(name("x").rpartition("_")[2])
+    precompile._count_on_from(
+        ["__builtins", f"__builtins_dict___{now + 7}", "_7000", "x_9000", "__fn_1_ab_123456789012"]
+    )
+    assert name("x") == f"x_{now + 8}"
+    precompile._count_on_from([])
+    assert name("x") == f"x_{now + 9}"
+
+
 def test_a_shell_changes_nothing_about_the_model() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).train()
     model[1].eval()
@@ -178,9 +218,12 @@ def test_what_cannot_be_used_is_left(tmp_path: Path, caplog: pytest.LogCaptureFi
         assert traces._kept == {}
         assert "are not used" in caplog.messages[-1]
     assert Traces(torch.sin, file).model is torch.sin
-    assert Traces(model, None).model is model
+    scripted = torch.jit.trace(model, torch.ones(1, 2))
+    assert Traces(scripted, file).model is scripted
     traces.give_up()
     assert traces.model is model
+    outer = Shell(model)  # a model that has a part by that name
+    assert Traces(outer, None).model is outer
     with traces.around(WHOLE) as changed:
         assert changed is False
 
@@ -192,7 +235,7 @@ def test_whoever_uses_it_already_is_not_disturbed() -> None:
 
 def test_what_torch_says_of_guards_is_heard_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("torch._dynamo.guards")
-    with precompile.keeping_traces(tmp_path, {}) as dropped:
+    with precompile.keeping_traces(plain, tmp_path, {}) as dropped:
         logger.warning("%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", "L['self'].act")
         assert torch._dynamo.config.caching_precompile
         assert precompile._CACHE.reach().path_prefix() == str(tmp_path)

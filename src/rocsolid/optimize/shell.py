@@ -18,6 +18,7 @@ class Shell(torch.nn.Module):  # type: ignore[misc]
         self.model = model
         self.training = model.training  # of the shell alone: the parts of a model may differ
         plain = types.FunctionType(_call.__code__.replace(), _call.__globals__, "forward")
+        plain.__module__ = __name__
         plain.__signature__ = _with_self(inspect.signature(model.forward))  # type: ignore[attr-defined]
         self.forward = types.MethodType(plain, self)
 

@@ -6,6 +6,7 @@ captured one replays what was captured, whatever becomes of the functions that i
 """
 
 import base64
+import inspect
 import json
 import logging
 import tempfile
@@ -31,15 +32,17 @@ class Traces:
 
     def __init__(self, model: Any, file: Path | None) -> None:
         """Nothing is kept or used without a file."""
-        self._file = file.with_suffix(".traces") if file and isinstance(model, torch.nn.Module) else None
-        self._shell = Shell(model) if self._file else model
+        can_be_shelled = isinstance(model, torch.nn.Module) and inspect.ismethod(model.forward)
+        self._file = file.with_suffix(".traces") if file and can_be_shelled else None
+        self._model = model
+        self._shell = Shell(model) if self._file else None
         self._kept: dict[str, bytes] = {}
         self._dropped: list[str] = []
 
     @property
     def model(self) -> Any:
         """What is to be compiled: the model in a shell of its own while traces are kept or used."""
-        return self._shell if self._file else getattr(self._shell, "model", self._shell)
+        return self._shell if self._file else self._model
 
     @property
     def wanted(self) -> bool:
@@ -68,10 +71,11 @@ class Traces:
     @contextmanager
     def around(self, name: str) -> Iterator[bool]:
         """Around setting up a form: Dynamo keeps what it traces of the whole model, or uses what was kept."""
-        if self._file is None or name not in (WHOLE, GRAPH) or not can_keep_traces():
+        if self._shell is None or self._file is None or name not in (WHOLE, GRAPH) or not can_keep_traces():
             yield False
             return
-        with tempfile.TemporaryDirectory() as folder, keeping_traces(Path(folder), self._kept) as dropped:
+        call = self._shell.forward.__func__
+        with tempfile.TemporaryDirectory() as folder, keeping_traces(call, Path(folder), self._kept) as dropped:
             yield True
         self._dropped += dropped
 

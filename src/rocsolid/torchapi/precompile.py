@@ -13,13 +13,16 @@ import hashlib
 import importlib
 import logging
 import pickle
+import re
+import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import UnsupportedTorchError
+from rocsolid.torchapi.compiling import Compile, listen
 from rocsolid.torchapi.doors import door
 from rocsolid.torchapi.scope import scoped
 from rocsolid.torchapi.swap import Swap
@@ -27,15 +30,19 @@ from rocsolid.torchapi.swap import Swap
 _CACHE = door("torch._dynamo.package", "DynamoCache", "2.9..")
 _FOLDER = door("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.9..")
 _MADE = door("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.10..")
+_NAMED = door("torch._dynamo.bytecode_transformation", "unique_id", "2.4..")
+_CONVERTER = door("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
 _CLEAR = door("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.9..")
 _CONFIG = door("torch._dynamo.config", "caching_precompile", "2.9..")
-_FORGET = door("torch._dynamo.eval_frame", "remove_from_cache", "2.4..")
 _LOGGERS: Final = {  # what torch says there
     "torch._dynamo.guards": "is dropped with caching_precompile",
     "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # as when the code was edited: it traces
+    "torch._dynamo.output_graph": "Detected a package bypass",
 }
 _IMPORTED, _BUILTINS = "__import_", "__builtins_dict__"
+_COUNTED: Final = re.compile(r"__.*_(\d{1,6})")  # and not one that ends in a long random number
 _ENTRY: Final = "entry"
+_FLAG: Final = "dynamo.caching_precompile"
 
 
 def can_keep_traces() -> bool:
@@ -47,22 +54,82 @@ def can_keep_traces() -> bool:
 
 
 @contextmanager
-def keeping_traces(folder: Path, kept: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Inside, Dynamo uses what is kept, and remembers what it traces; yields the names of the guards that it drops."""
+def keeping_traces(function: Any, folder: Path, kept: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """Inside, Dynamo uses what is kept for a function, and remembers what it traces; yields the names of the guards it drops.
+
+    What it compiles besides, such as the parts of a function that breaks the graph, others use too, and has all its guards.
+    """
     for key, entry in kept.items():
         (folder / key).mkdir()
         (folder / key / _ENTRY).write_bytes(entry)
     listener = _Listener()
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(listener)
-    swap = Swap(_CACHE.reach(), "path_prefix", lambda _: lambda: str(folder))
+    converters, within = _Converters(function.__code__), function.__module__
+    swaps = (
+        Swap(_CACHE.reach(), "path_prefix", lambda _: lambda: str(folder)),
+        Swap(_CONVERTER.reach(), "__init__", converters.noted),
+    )
+    stop = listen(converters)
     try:
-        with scoped({"dynamo.caching_precompile": True}):
+        with scoped({_FLAG: True}):
             yield listener.names
     finally:
-        swap.undo()
+        stop()
+        for swap in swaps:
+            swap.undo()
+        converters.let_go()
+        _count_on_from(vars(sys.modules[within]))
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(listener)
+
+
+def _count_on_from(names: Iterable[str]) -> None:
+    """Dynamo counts the names that it makes up, in each process from nought: step over those that came with what was kept."""
+    taken = [int(found[1]) for name in names if (found := _COUNTED.fullmatch(name))]
+    name = _NAMED.reach()
+    while taken and int(name("__rocsolid").rpartition("_")[2]) < max(taken):
+        pass
+
+
+class _Converters:
+    """Dynamo's objects that compile frames, each with what it keeps of them: for one code alone, and for a while."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self._code = code
+        self._made: list[Any] = []
+
+    def noted(self, plain: Callable[..., None]) -> Callable[..., None]:
+        """Remember each that is made."""
+
+        def init(converter: Any, *args: Any, **kwargs: Any) -> None:
+            plain(converter, *args, **kwargs)
+            self._made.append(converter)
+
+        return init
+
+    def begun(self, compile_: Compile) -> AbstractContextManager[object]:
+        """A compile begins; what is not the code that we mean is compiled as if nothing were kept."""
+        return nullcontext() if compile_.code is self._code else self._without()
+
+    def ended(self, compile_: Compile, *, compiled: bool) -> None:
+        """Nothing to do."""
+
+    @contextmanager
+    def _without(self) -> Iterator[None]:
+        before = [(converter, converter._package) for converter in self._made]
+        self.let_go()
+        try:
+            with scoped({_FLAG: False}):
+                yield
+        finally:
+            for converter, package in before:
+                converter._package = package
+
+    def let_go(self) -> None:
+        """From now on they keep nothing: a compile that is to be kept, and cannot be, fails."""
+        for converter in self._made:
+            converter._package = None
 
 
 class _Listener(logging.Filter):
@@ -75,7 +142,7 @@ class _Listener(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if _LOGGERS[record.name] not in str(record.msg):
             return True
-        if isinstance(record.args, tuple) and record.args:
+        if record.name == "torch._dynamo.guards" and isinstance(record.args, tuple):
             self.names.append(str(record.args[-1]))
         return False
 
@@ -85,11 +152,6 @@ def take_traces() -> dict[str, bytes]:
     entries, _ = _MADE.reach()()
     _CLEAR.reach()()
     return {key: pickle.dumps(entry) for key, entry in entries.items()}
-
-
-def forget(function: Any) -> None:
-    """Let a function be traced anew by whoever compiles it next."""
-    _FORGET.reach()(function)
 
 
 class _Globals(dict[str, Any]):
