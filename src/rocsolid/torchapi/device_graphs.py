@@ -37,29 +37,6 @@ def new_graph(*, keep: bool) -> Any:
         return graph
 
 
-def begin_capture(graph: Any, pool: Any, beside: Any = None) -> None:
-    """Record what the current stream is given from here on.
-
-    Up to torch 2.11 this fills in the seeds of random numbers before, with two kernels on the capture's stream. They go to the
-    stream `beside` instead, if one is given: a replay fills them in anew.
-    """
-    with _launching_on(beside) if beside is not None else contextlib.nullcontext():
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-
-
-def _launching_on(stream: Any) -> Any:
-    import torch
-
-    from rocsolid.torchapi.dispatch import DispatchMode
-
-    class LaunchingOn(DispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            with torch.cuda.stream(stream):
-                return operation(*args, **(kwargs or {}))
-
-    return LaunchingOn()
-
-
 def make_runnable(graph: Any) -> None:
     """Do for a graph that is kept what the end of its capture does for others, now and not with its first replay."""
     if hasattr(graph, "instantiate"):
@@ -80,31 +57,23 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
         graph.capture_end()
         graph.reset()
         return
-    _let_go(device, pool)
+    with contextlib.suppress(RuntimeError):
+        _END_POOL.reach()(device, pool)
+        _RELEASE_POOL.reach()(device, pool)
     if still_capturing(torch.cuda.current_stream(device)):
         # Whatever ran there would be recorded and not done, and whoever waited for it would be drawn in.
         torch.cuda.set_stream(new_stream(device))
     # A capture that goes well tells the generators that capturing is over, and HIP that the stream is no longer invalidated.
-    healing, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    healing = torch.cuda.CUDAGraph()
     for generator in generators:
         healing.register_generator_state(generator)
-    try:
-        healing.capture_begin(pool=pool, capture_error_mode="thread_local")
+    with contextlib.suppress(RuntimeError):
+        healing.capture_begin(capture_error_mode="thread_local")
         try:
             torch.empty(1, device=torch.device("cuda", device)).zero_()
         finally:
             healing.capture_end()
-    except RuntimeError:
-        _let_go(device, pool)
-    else:
         healing.reset()
-
-
-def _let_go(device: int, pool: Any) -> None:
-    """Tell the allocator that a capture is over which could not be ended: as long as it is not, no memory is given back."""
-    with contextlib.suppress(RuntimeError):
-        _END_POOL.reach()(device, pool)
-        _RELEASE_POOL.reach()(device, pool)
 
 
 def still_capturing(stream: Any) -> bool:

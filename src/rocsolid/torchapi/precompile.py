@@ -104,7 +104,8 @@ class _Converters:
 
         def init(converter: Any, *args: Any, **kwargs: Any) -> None:
             plain(converter, *args, **kwargs)
-            self._made.append(converter)
+            if hasattr(converter, "_package"):
+                self._made.append(converter)
 
         return init
 

@@ -1,4 +1,4 @@
-"""What is launched on a capture's own stream: nothing on CUDA but one product for a workspace (stand-ins for streams and libraries)."""
+"""Where warm-ups run, and what a capture's stream is given before (stand-ins for streams and libraries)."""
 
 import contextlib
 from typing import Any
@@ -10,7 +10,6 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.runtime.capture import device, lanes
-from rocsolid.torchapi import device_graphs
 
 pytestmark = pytest.mark.torch
 
@@ -45,75 +44,31 @@ class _Ready:
         pass
 
 
-def test_what_torch_fills_in_before_a_capture_goes_to_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch, set())
-    machine.current = machine.stream
-    filled_on = []
+def test_the_workspace_is_made_in_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
 
-    class Filling(torch.Tensor):  # type: ignore[misc]
-        @classmethod
-        def __torch_dispatch__(cls, *_: Any, **__: Any) -> None:
-            filled_on.append(machine.current)
+    @contextlib.contextmanager
+    def inside(_: object) -> Any:
+        made.append("its memory")
+        yield
 
-    class Graph:
-        def capture_begin(self, **_: Any) -> None:
-            torch.Tensor._make_subclass(Filling, torch.zeros(1)).fill_(3)
-            filled_on.append(machine.current)
-
-    device_graphs.begin_capture(Graph(), (0, 1), machine.caller)
-    assert filled_on == [machine.caller, machine.stream]
-    filled_on.clear()
-    device_graphs.begin_capture(Graph(), (0, 1))
-    assert filled_on == [machine.stream, machine.stream]
-
-
-class Libraries:
-    """Keep a workspace for the stream, until somebody frees all."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.allocated, self.kept, self.launched = 0, False, 0
-        monkeypatch.setattr(lanes, "new_stream", lambda _: None)
-        monkeypatch.setattr(torch.cuda, "MemPool", object)
-        monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda _: contextlib.nullcontext())
-        monkeypatch.setattr(torch.cuda, "current_blas_handle", self.handle)
-        monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {"allocation.all.allocated": self.allocated})
-        monkeypatch.setattr(torch, "zeros", lambda *_, **__: torch.ones(8, 8))
-        monkeypatch.setattr(torch, "addmm", self.launch)
-        monkeypatch.setattr(torch, "mm", self.launch)
-
-    def handle(self) -> None:
-        if not self.kept:
-            self.allocated += 1
-        self.kept = True
-
-    def launch(self, *_: Any) -> None:
-        self.launched += 1
-
-
-def test_a_product_is_launched_when_the_workspace_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    libraries = Libraries(monkeypatch)
-    libraries.kept = True  # of an earlier lane on this stream
+    _without_device(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "use_mem_pool", inside)
     lane = lanes.Lane(0)
-    for _ in range(5):
+    monkeypatch.setattr(torch, "addmm", lambda *_: made.append("a product"))
+    for _ in range(2):
         lane.make_ready()
-    assert libraries.launched == 1, "of five captures the first"
-    libraries.kept = False
-    for _ in range(5):
-        lane.make_ready()
-    assert libraries.launched == 2, "somebody had freed all workspaces"
+    assert made == ["its memory", "a product"] * 2, "each time: somebody may have freed all workspaces"
 
 
-def test_on_rocm_both_products_are_launched_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "hip", "7.2")
-    libraries = Libraries(monkeypatch)
-    lane = lanes.Lane(0)
-    for _ in range(3):
-        lane.make_ready()
-    assert libraries.launched == 6
+def _without_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "new_stream", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "MemPool", object)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: torch.ones(8, 8))
 
 
 def test_memory_of_a_lane_outlives_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    Libraries(monkeypatch)
+    _without_device(monkeypatch)
     destroyed: list[bool] = []
 
     class Memory:

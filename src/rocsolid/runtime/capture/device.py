@@ -19,7 +19,6 @@ from rocsolid.runtime.capture.lanes import Lane, lane_for
 from rocsolid.runtime.capture.watching import first_suspect
 from rocsolid.torchapi.capturing import refusing_stance, rng_state_frozen
 from rocsolid.torchapi.device_graphs import (
-    begin_capture,
     leave_failed_capture,
     make_runnable,
     new_graph,
@@ -93,11 +92,10 @@ def _closed() -> None:
 class DeviceSession:
     """A capture under way."""
 
-    def __init__(self, device: int, pool: Pool, generators: Sequence[Any], *, keep: bool, beside: Any) -> None:
+    def __init__(self, device: int, pool: Pool, generators: Sequence[Any], *, keep: bool) -> None:
         self._device = device
         self._pool = pool
         self._keep = keep
-        self._beside = beside
         self._generators = [generator for generator in generators if generator.device.type == "cuda"]
         self._graph: Any = None
         self._handle: Any = None
@@ -115,7 +113,8 @@ class DeviceSession:
             graph.register_generator_state(generator)
         self._handle = self._pool.take()
         self._graph = graph
-        begin_capture(graph, self._handle, self._beside)
+        # rocsolid: allow[capture-on-default-stream] the section has entered the capture stream
+        graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
 
     def end(self) -> DeviceGraph:
         """Stop recording; raises what the runtime has against it."""
@@ -223,8 +222,8 @@ class DeviceBackend:
     def warming(self) -> Iterator[None]:
         """On CUDA back on the caller's stream, on ROCm on the capture stream, for which hipBLASLt and AITER keep state.
 
-        NVIDIA's libraries keep no more per stream than the lane has made ready. And a process that has launched kernels on a
-        stream of its own replays every graph more slowly from then on: docs/background/capture.md has what was measured.
+        NVIDIA's libraries keep no more per stream than the lane has made ready. And a process that has launched more than a few
+        kernels on a stream beside replays every graph more slowly from then on: see docs/background/capture.md.
         """
         if torch.version.hip is not None or self._lane is None:
             yield
@@ -236,8 +235,7 @@ class DeviceBackend:
 
     def session(self, generators: Sequence[Any]) -> DeviceSession:
         """A new capture."""
-        beside = self._caller if torch.version.hip is None else None
-        return DeviceSession(self._device, self._shared or Pool(), generators, keep=self._keep, beside=beside)
+        return DeviceSession(self._device, self._shared or Pool(), generators, keep=self._keep)
 
     def ordering(self) -> StreamOrdering:
         """One for all graphs of the function."""

@@ -24,33 +24,19 @@ class Lane:
         self.device = device
         self.stream = new_stream(device)
         self._memory = torch.cuda.MemPool()
-        # Never destroyed: torch 2.11 ends the process when that is done at its exit after any capture, ours or not, that failed.
+        # Never destroyed: at its exit torch 2.11 was seen to end a process by that, after captures that had failed.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
         self._few = torch.zeros(8, 8, device=torch.device("cuda", device), dtype=torch.bfloat16)
-        self._ready = False
         self.lost = False  # the runtime never ended a capture on it
 
     def make_ready(self) -> None:
-        """Let the libraries have their workspaces on the current stream, which is the lane's, before anything else asks for them.
+        """Let the library have its workspace on the current stream, which is the lane's, before anything else asks for it.
 
-        cuBLAS takes its own with the handle. cuBLASLt and hipBLASLt take theirs with a product that adds a bias, which is launched
-        only when the workspaces are new, or were freed since: see `DeviceBackend.warming`. Where a product is refused, for the
-        sake of determinism, the function will have none either.
+        Where a product is refused, for the sake of determinism, the function will have none either.
         """
         with contextlib.suppress(RuntimeError), torch.no_grad(), torch.cuda.use_mem_pool(self._memory):
-            before = _allocations(self.device)
-            torch.cuda.current_blas_handle()
-            if torch.version.hip is not None:
-                torch.mm(self._few, self._few)
-            elif self._ready and _allocations(self.device) == before:
-                return
-            torch.addmm(self._few[0], self._few, self._few)
-            self._ready = True
-
-
-def _allocations(device: int) -> int:
-    """How many there were so far, by anybody."""
-    return int(torch.cuda.memory_stats(device).get("allocation.all.allocated", 0))
+            few = self._few
+            torch.addmm(few[0], few @ few, few)  # with and without a bias, which go to different libraries
 
 
 _free: Final[dict[int, list[Lane]]] = {}
