@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
 # Two lanes for two cores, since most tests need one: the checks with what compiles most, and everything else.
-COMPILING := tests/runtime/test_routes.py tests/optimize tests/test_docs.py
+COMPILING := tests/runtime/test_routes.py tests/optimize tests/observe tests/test_docs.py
 test: $(VENV)/.test browser
 	@$(MAKE) --no-print-directory --jobs=2 beside rest
 
