@@ -122,6 +122,8 @@ def test_a_form_that_is_called_as_compiled_has_all_its_guards(in_process: Any) -
     assert told["chosen"] == WHOLE
     assert told["compiled"] == ["compiled", "eager"], "set up once more, without traces"
     assert not list((folder / "plain").glob("*.traces"))
+    again = run("plain", "relu", WHOLE)
+    assert (again["chosen"], again["found"], again["missed"]) == (WHOLE, 0, 0), "nor does the next process use any"
 
 
 def plain(x: float) -> float:

@@ -103,7 +103,10 @@ def warm_start(
     kept = Kept(Traces(model, file if traces else None))
     if loaded:
         _read_winner(file, kept)
-        kept.traces.load()
+        if kept.winner in ("", GRAPH):
+            kept.traces.load()
+        else:
+            kept.traces.give_up()  # a form that is called as it was compiled needs all its guards
     before = kept.winner
     with no_pool_ahead() if loaded else nullcontext():
         yield kept

@@ -24,7 +24,7 @@ from rocsolid.torchapi.swap import Swap
 
 _TRITON_KEY = door("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
 _COMPILE_FX = door("torch._inductor.compile_fx", "compile_fx", "2.4..")
-_WARM_POOL = door("torch._inductor.async_compile", "maybe_warm_pool", "2.6..")
+_WARM_POOL = door("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
 _PUT_OFF: Final = "networkx"
 
 

@@ -23,7 +23,7 @@ def replay_of(graph: Any) -> Callable[[], None]:
 def new_graph(*, keep: bool) -> Any:
     """An empty graph; one that is kept can be written down for a reader, and takes more memory of the host.
 
-    Torch 2.8 and later keep it when asked to; before, they did in their debug mode, which has kept nothing since.
+    Torch 2.8 and later keep it when asked to; before, they did in their debug mode, which in 2.11 keeps nothing.
     """
     import torch
 

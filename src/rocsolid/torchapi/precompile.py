@@ -27,13 +27,13 @@ from rocsolid.torchapi.doors import door
 from rocsolid.torchapi.scope import scoped
 from rocsolid.torchapi.swap import Swap
 
-_CACHE = door("torch._dynamo.package", "DynamoCache", "2.9..")
-_FOLDER = door("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.9..")
-_MADE = door("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.10..")
-_NAMED = door("torch._dynamo.bytecode_transformation", "unique_id", "2.4..")
+_CACHE = door("torch._dynamo.package", "DynamoCache", "2.13..")
+_FOLDER = door("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.13..")
+_MADE = door("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.13..")
+_NAMED = door("torch._dynamo.bytecode_transformation", "unique_id", "2.13..")
 _CONVERTER = door("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
-_CLEAR = door("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.9..")
-_CONFIG = door("torch._dynamo.config", "caching_precompile", "2.9..")
+_CLEAR = door("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.13..")
+_CONFIG = door("torch._dynamo.config", "caching_precompile", "2.13..")
 _LOGGERS: Final = {  # what torch says there
     "torch._dynamo.guards": "is dropped with caching_precompile",
     "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # as when the code was edited: it traces
