@@ -88,10 +88,10 @@ def test_a_race_ranks_what_sleeps_longer() -> None:
 @pytest.mark.torch
 def test_a_race_keeps_to_its_budget_and_runs_three_rounds_at_least() -> None:
     begun = time.perf_counter()
-    found = race({"one": lambda: time.sleep(0.05)}, rounds=100, budget_s=0.2, warmups=1)
+    found = race({"one": lambda: time.sleep(0.05)}, rounds=1000, budget_s=0.2, warmups=1)
 
     assert 3 <= len(found.samples_ms["one"]) < 20
-    assert time.perf_counter() - begun < 3
+    assert time.perf_counter() - begun < 20  # all rounds take 50
 
 
 def test_times_are_said_in_the_unit_that_fits() -> None:

@@ -226,7 +226,7 @@ def test_a_compile_past_its_deadline_falls_back_to_eager(backend: Any, caplog: p
         answer = compiled(torch.ones(2))
 
     assert answer.tolist() == [3.0, 3.0]
-    assert 0.9 < time.monotonic() - started < 4
+    assert 0.9 < time.monotonic() - started < 20  # and not for ever
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]  # from now on eagerly, at once
     texts = [r.getMessage() for r in caplog.records]
     assert any(" of 1 s: calling the backend" in text for text in texts)  # what it was doing
