@@ -4,7 +4,8 @@ python -m venv hta && hta/bin/pip install HolisticTraceAnalysis ijson "pandas<3"
 python scripts/measure_ranks.py FOLDER --other hta/bin/python [--rounds 2] [--runs 3]
 
 Each round runs ours a few times, then the other once with each backend; CPU seconds (user and system) of all processes. Both read every
-rank, break the kernels down and explain idle time. Medians are compared.
+rank, break the kernels down and explain idle time. Medians are compared. Ours is run as it comes ("ours"), once more at first with nothing
+kept, so that it builds its scanner ("ours_first"), and by Python alone, as where there is no C compiler ("ours_python").
 """
 
 import argparse
@@ -49,10 +50,14 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="of the other")
     args = parser.parse_args()
     files = sorted(map(str, args.folder.glob("*.json*")))
-    times: dict[str, list[float]] = {name: [] for name in ("ours", *args.backends)}
+    times: dict[str, list[float]] = {name: [] for name in ("ours", "ours_python", *args.backends)}
     loads, said = [os.getloadavg()[0]], ""
+    kept = tempfile.mkdtemp()
+    times["ours_first"] = [measured(our_command(args.folder), XDG_CACHE_HOME=kept)]
     for _ in range(args.rounds):
-        times["ours"] += [measured(our_command(args.folder)) for _ in range(args.runs)]
+        for _ in range(args.runs):
+            times["ours"].append(measured(our_command(args.folder), XDG_CACHE_HOME=kept))
+            times["ours_python"].append(measured(our_command(args.folder), ROCSOLID_NATIVE="0"))
         for backend in args.backends:
             cpu, said = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
             times[backend].append(cpu)
@@ -67,16 +72,16 @@ def our_command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "rocsolid", "trace", str(folder), "--ranks", "--output", "json"]
 
 
-def measured(command: list[str]) -> float:
+def measured(command: list[str], **environment: str) -> float:
     """CPU seconds of our run, its answers thrown away."""
     with tempfile.TemporaryDirectory() as folder:
-        return timed([*command, "--out", str(Path(folder) / "out.json")])[0]
+        return timed([*command, "--out", str(Path(folder) / "out.json")], **environment)[0]
 
 
-def timed(command: list[str]) -> tuple[float, str]:
+def timed(command: list[str], **more: str) -> tuple[float, str]:
     """CPU seconds of a process and all that it started, and what it said."""
     before: Any = os.times()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), **more}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     after: Any = os.times()
     if ran.returncode != 0:

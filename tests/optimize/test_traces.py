@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 
 import rocsolid as rs
-from rocsolid.optimize import kept_file
+from rocsolid.measure import kept_file
 from rocsolid.optimize.shell import Shell
 from rocsolid.optimize.traces import GRAPH, WHOLE, Traces
 from rocsolid.torchapi import precompile

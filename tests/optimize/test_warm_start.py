@@ -14,7 +14,8 @@ import rocsolid as rs
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize import kept_file, optimized, warm_start
+from rocsolid.measure import kept_file
+from rocsolid.optimize import optimized, warm_start
 from rocsolid.optimize.contest import Heat, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 

@@ -20,6 +20,8 @@ from rocsolid.trace.answers import answer
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.read import read_trace
 
+pytestmark = pytest.mark.usefixtures("reader")
+
 VICTIMS = [
     "mi300x_resnet_train_checkpoint.json.gz",
     "mi300x_sglang_decode_hipgraph.json.gz",

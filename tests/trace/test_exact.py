@@ -16,6 +16,8 @@ from rocsolid.model.trace import TraceFile
 from rocsolid.trace.answers import answer
 from rocsolid.trace.read import read_trace
 
+pytestmark = pytest.mark.usefixtures("reader")
+
 # The three ways in which times are written: since a base, whole microseconds since 1970, and those with decimals.
 BASES = {"decimals": "3743411222{:03d}.{:03d}", "whole": "1683564902{:06d}", "epoch": "1712195495505{:03d}.{:03d}"}
 

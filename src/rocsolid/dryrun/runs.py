@@ -16,6 +16,7 @@ from typing import Final
 from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
+from rocsolid.measure import kept_file
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.model.environment import Answer, Ending
@@ -38,7 +39,7 @@ class Surroundings:
 
 def default_cache() -> Path:
     """Where compiled kernels are kept from one dry run to the next."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocsolid" / "dryrun"
+    return kept_file.folder_for("dryrun")
 
 
 def check_folder(folder: Path, what: str) -> None:

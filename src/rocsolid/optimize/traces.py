@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.errors import first_line
-from rocsolid.optimize import kept_file
+from rocsolid.measure import kept_file
 from rocsolid.optimize.shell import Shell
 from rocsolid.torchapi.precompile import can_keep_traces, keeping_traces, meanings, take_traces
 

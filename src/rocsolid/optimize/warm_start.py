@@ -9,7 +9,6 @@ import datetime as dt
 import hashlib
 import json
 import logging
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from rocsolid.measure import kept_file
 from rocsolid.model.plan import Plan
-from rocsolid.optimize import kept_file
 from rocsolid.optimize.examples import Example
 from rocsolid.optimize.traces import GRAPH, Traces
 from rocsolid.optimize.waking import wake_libraries
@@ -34,8 +33,7 @@ _log = logging.getLogger("rocsolid")
 
 def default_folder() -> Path:
     """Where artefacts are kept unless somebody says otherwise."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rocsolid" / "artefacts"
+    return kept_file.folder_for("artefacts")
 
 
 @dataclass

@@ -13,7 +13,9 @@ from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns
 from rocsolid.trace.gather import FUNCTIONS, Gatherer
 from rocsolid.trace.layout import ANY, Layout, find_events, last_border, metadata, sniff
+from rocsolid.trace.native import library
 from rocsolid.trace.salvage import salvage
+from rocsolid.trace.scanner import Scanner
 from rocsolid.trace.sift import PLAIN, Sieve
 
 _TWO_EVENTS: Final = 1 << 20
@@ -52,6 +54,8 @@ class _Reader:
         self.layout = share.layout if share else ANY
         self.gatherer = Gatherer()
         self.sieve = Sieve()
+        native = library()
+        self.scanner = Scanner(native, self.gatherer) if native else None
         self.held: list[bytes] = []
         self.head = b""
         self.tail = b""
@@ -122,10 +126,15 @@ class _Reader:
         return False
 
     def _decode(self, text: bytes, end: int, *, last: bool = False) -> None:
+        if self.scanner and self.scanner.read(text, end):
+            return
         try:
             self._use(b"".join((b"[", memoryview(text)[:end], b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._decode_parts(self.layout.split(text[:end]), last=last)
+        if self.scanner:
+            self.gatherer.settle()  # before the scanner goes on, so that rows stay in the order of the file
+            self.scanner = None if self.scanner.hopeless else self.scanner
 
     def _use(self, events: bytes) -> None:
         kept, functions = self.sieve.decode(events)
@@ -166,6 +175,8 @@ class _Reader:
 
     def columns(self) -> Columns:
         gathered = self.gatherer
+        if self.scanner:
+            self.scanner.hand_over()
         tables = gathered.tables()
         return Columns(
             producer="kineto",
@@ -175,7 +186,7 @@ class _Reader:
             thread_names=gathered.thread_names,
             events=gathered.events + gathered.broken,
             skipped=gathered.broken + gathered.unusable,
-            set_aside=gathered.set_aside,
+            set_aside=dict(sorted(gathered.set_aside.items())),
             damage=tuple(self.damage),
             metadata=metadata(self.head, self.tail),
             **tables,

@@ -40,8 +40,10 @@ def answer_all(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[
 
 def _over_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
     """As many processes as cores, ourselves among them, each with about as many bytes to read."""
+    from rocsolid.trace.native import build_for
     from rocsolid.trace.rank_worker import answer_one
 
+    build_for(files)
     workers = min(os.cpu_count() or 1, len(files))
     heaps: list[list[Path]] = [[] for _ in range(workers)]
     for file in sorted(files, key=_size, reverse=True):

@@ -24,6 +24,7 @@ def read_trace(file: Path, *, alone: bool = False) -> "Columns":
     need_extra()
     from rocsolid.trace.bytestream import first_bytes
     from rocsolid.trace.kineto import read_kineto
+    from rocsolid.trace.native import build_for
     from rocsolid.trace.parallel import read_in_parallel
 
     if file.is_dir():
@@ -39,6 +40,7 @@ def read_trace(file: Path, *, alone: bool = False) -> "Columns":
 
         if TOOL in head[:4096]:
             return read_rocprof_json(file)
+        build_for([file])
         return read_kineto(file, alone=True) if alone else read_in_parallel(file)
     from rocsolid.trace.rocprof_csv import is_rocprof_csv, read_rocprof_csv
 

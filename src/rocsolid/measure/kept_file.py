@@ -15,6 +15,11 @@ _MAGIC: Final = b"rocsolid artefacts 1\n"
 _DIGEST: Final = 32
 
 
+def folder_for(what: str) -> Path:
+    """Where things of one kind are kept for this user unless somebody says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocsolid" / what
+
+
 def read(file: Path) -> bytes | None:
     """What was kept; None, with a line where there is a file, when that is not to be used."""
     if not file.exists():

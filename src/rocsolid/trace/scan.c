@@ -1,0 +1,573 @@
+/* Events of a trace of torch's profiler, from text to rows.
+
+   Only what is plain is read here: well-formed JSON whose values have the types that Kineto writes. Anything else
+   makes `scanner_read` return 0; then nothing of that text is kept, and the caller reads it in Python, which knows
+   what to do about damage. So this may be stricter than the reader in Python, never more lenient. The caller has
+   checked the UTF-8.
+
+   A function that reads takes the place where it begins and returns the place behind what it read, or NULL. No end
+   is carried along: the text ends with a NUL, as the bytes of Python do, and a NUL belongs to no JSON. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the lowest byte of a word has to be the first of its text"
+#endif
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+enum { DEVICE, CALLS, OPS, NOTES, TABLES };        /* tables */
+enum { NAMES, SHAPES, THREADS, CATEGORIES, WORDS }; /* what is kept once and goes by number */
+enum { DEEPEST = 64, MOST_CATEGORIES = 256, PHASES = 128, LONGEST_SHAPE = 400 };
+static const int64_t UNKNOWN = INT64_MIN;
+
+typedef const char *place;
+
+typedef struct {
+    place from;
+    size_t length;
+    int plain; /* without escapes */
+} word;
+
+typedef struct {
+    char *letters;
+    size_t *ends; /* of each word in `letters` */
+    uint64_t *hashes;
+    uint32_t *slots; /* number + 1 of a word, or 0 */
+    size_t used, room;
+    uint32_t count, most, mask; /* there are mask + 1 slots, a power of two */
+} words;
+
+typedef struct {
+    int64_t start, end, correlation, external, device, stream, bytes;
+    int32_t name, other; /* the other is a shape on the device, a thread on the host */
+    int64_t kind;
+} row;
+
+typedef struct {
+    row *rows;
+    size_t count, room;
+} table;
+
+typedef struct {
+    size_t from, to;
+} span;
+
+typedef struct {
+    size_t rows[TABLES];
+    int64_t categories[MOST_CATEGORIES], phases[PHASES]; /* events that are set aside, by either */
+} tally;
+
+typedef struct {
+    words words[WORDS];
+    table tables[TABLES];
+    int table_of[MOST_CATEGORIES], kind_of[MOST_CATEGORIES];
+    uint32_t known; /* categories that are kept; they have the first numbers */
+    tally now, before;
+    span *others; /* events of the last text that the caller reads */
+    size_t other_count, other_room;
+    place text, limit; /* where a text begins, and the last place from which eight bytes can be loaded */
+} scanner;
+
+/* ---- Words by number ---- */
+
+static uint64_t hash_of(place from, size_t length) {
+    uint64_t hash = 0x9E3779B97F4A7C15u ^ length, part;
+    for (; length >= 8; from += 8, length -= 8) {
+        memcpy(&part, from, 8);
+        hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
+        hash ^= hash >> 32;
+    }
+    part = 0;
+    memcpy(&part, from, length);
+    hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
+    return hash ^ hash >> 29;
+}
+
+static int more_slots(words *w) {
+    uint32_t mask = w->mask ? w->mask * 2 + 1 : 255;
+    uint32_t *slots = calloc((size_t)mask + 1, sizeof *slots);
+    if (!slots) return 0;
+    for (uint32_t n = 0; n < w->count; n++) {
+        uint32_t slot = (uint32_t)w->hashes[n] & mask;
+        while (slots[slot]) slot = (slot + 1) & mask;
+        slots[slot] = n + 1;
+    }
+    free(w->slots);
+    w->slots = slots;
+    w->mask = mask;
+    return 1;
+}
+
+static int room_for(words *w, size_t length) {
+    if (w->count == w->most) {
+        uint32_t most = w->most ? w->most * 2 : 128;
+        size_t *ends = realloc(w->ends, most * sizeof *ends);
+        if (ends) w->ends = ends;
+        uint64_t *hashes = realloc(w->hashes, most * sizeof *hashes);
+        if (hashes) w->hashes = hashes;
+        if (!ends || !hashes) return 0;
+        w->most = most;
+    }
+    if (!w->letters || w->used + length > w->room) {
+        size_t room = (w->used + length) * 2 + 1;
+        char *letters = realloc(w->letters, room);
+        if (!letters) return 0;
+        w->letters = letters;
+        w->room = room;
+    }
+    return 1;
+}
+
+/* The number of a word, new or known; -1 when there is no memory for it. */
+static int32_t number_of(words *w, place from, size_t length) {
+    if ((uint64_t)w->count * 2 >= w->mask && !more_slots(w)) return -1;
+    uint64_t hash = hash_of(from, length);
+    uint32_t slot = (uint32_t)hash & w->mask;
+    for (uint32_t n; (n = w->slots[slot]); slot = (slot + 1) & w->mask) {
+        size_t begin = n > 1 ? w->ends[n - 2] : 0;
+        if (w->hashes[n - 1] != hash || w->ends[n - 1] - begin != length) continue;
+        if (!memcmp(w->letters + begin, from, length)) return (int32_t)(n - 1);
+    }
+    if (w->count > INT32_MAX / 2 || !room_for(w, length)) return -1;
+    memcpy(w->letters + w->used, from, length);
+    w->used += length;
+    w->ends[w->count] = w->used;
+    w->hashes[w->count] = hash;
+    w->slots[slot] = ++w->count;
+    return (int32_t)(w->count - 1);
+}
+
+/* ---- JSON ---- */
+
+ALWAYS place skip_space(place p) {
+    while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') p++;
+    return p;
+}
+
+ALWAYS int is_digit(char c) { return (unsigned char)(c - '0') < 10; }
+
+static place escape(place p) { /* behind the backslash */
+    if (*p != 'u') return *p && strchr("\"\\/bfnrt", *p) ? p + 1 : NULL;
+    for (int n = 1; n <= 4; n++)
+        if (!is_digit(p[n]) && !((p[n] | 0x20) >= 'a' && (p[n] | 0x20) <= 'f')) return NULL;
+    return p + 5;
+}
+
+ALWAYS place string(place p, place limit, word *w) { /* behind the opening quote */
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    w->from = p;
+    w->plain = 1;
+    for (;;) {
+        while (p <= limit) { /* eight at once, up to a quote, a backslash or a control character */
+            uint64_t x, quote, slash, found;
+            memcpy(&x, p, 8);
+            quote = x ^ ones * '"';
+            slash = x ^ ones * '\\';
+            found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((x - ones * 0x20) & ~x)) & tops;
+            if (found) {
+                p += __builtin_ctzll(found) >> 3;
+                break;
+            }
+            p += 8;
+        }
+        if (*p == '"') {
+            w->length = (size_t)(p - w->from);
+            return p + 1;
+        }
+        if ((unsigned char)*p < 0x20) return NULL;
+        if (*p++ == '\\') {
+            w->plain = 0;
+            if (!(p = escape(p))) return NULL;
+        }
+    }
+}
+
+static place number(place p) {
+    p += *p == '-';
+    if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return NULL;
+    while (is_digit(*p)) p++;
+    if (*p == '.') {
+        if (!is_digit(*++p)) return NULL;
+        while (is_digit(*p)) p++;
+    }
+    if ((*p | 0x20) == 'e') {
+        p++;
+        p += *p == '+' || *p == '-';
+        if (!is_digit(*p)) return NULL;
+        while (is_digit(*p)) p++;
+    }
+    return p;
+}
+
+ALWAYS place literal(place p, const char *name) {
+    size_t length = strlen(name);
+    return !strncmp(p, name, length) ? p + length : NULL;
+}
+
+static place value(place p, place limit, int depth);
+
+static place list(place p, place limit, int depth) { /* behind the bracket */
+    p = skip_space(p);
+    if (*p == ']') return p + 1;
+    for (;;) {
+        if (!(p = value(p, limit, depth + 1))) return NULL;
+        p = skip_space(p);
+        if (*p == ']') return p + 1;
+        if (*p++ != ',') return NULL;
+    }
+}
+
+static place object(place p, place limit, int depth) { /* behind the brace */
+    word key;
+    p = skip_space(p);
+    if (*p == '}') return p + 1;
+    for (;;) {
+        p = skip_space(p);
+        if (*p != '"' || !(p = string(p + 1, limit, &key))) return NULL;
+        p = skip_space(p);
+        if (*p != ':' || !(p = value(p + 1, limit, depth + 1))) return NULL;
+        p = skip_space(p);
+        if (*p == '}') return p + 1;
+        if (*p++ != ',') return NULL;
+    }
+}
+
+static place value(place p, place limit, int depth) {
+    word ignored;
+    p = skip_space(p);
+    if (depth > DEEPEST) return NULL;
+    switch (*p) {
+    case '"': return string(p + 1, limit, &ignored);
+    case '[': return list(p + 1, limit, depth);
+    case '{': return object(p + 1, limit, depth);
+    case 't': return literal(p, "true");
+    case 'f': return literal(p, "false");
+    case 'n': return literal(p, "null");
+    default: return number(p);
+    }
+}
+
+/* ---- Values of the types that Kineto writes ---- */
+
+typedef enum { NONE, GIVEN, ODD } finding; /* nothing; a value; a value that is for the reader in Python to judge */
+
+ALWAYS int goes_on(char c) { return is_digit(c) || c == '.' || (c | 0x20) == 'e'; }
+
+/* A whole number. Producers write some as text, which is odd. */
+static place whole(place p, place limit, int64_t *found, finding *how) {
+    p = skip_space(p);
+    *how = ODD;
+    if (*p == 'n') {
+        *how = NONE;
+        return literal(p, "null");
+    }
+    if (*p == '"') {
+        word ignored;
+        return string(p + 1, limit, &ignored);
+    }
+    place at = p + (*p == '-'), first = at;
+    int64_t sum = 0;
+    for (; is_digit(*at) && at - first < 18; at++) sum = sum * 10 + (*at - '0');
+    if (at == first || (*first == '0' && at - first > 1)) return NULL;
+    if (goes_on(*at)) return number(p); /* decimals, an exponent, more digits */
+    *found = *p == '-' ? -sum : sum;
+    *how = GIVEN;
+    return at;
+}
+
+/* Microseconds with at most three decimals, below `bound`, to whole nanoseconds. */
+static place microseconds(place p, int64_t bound, int64_t *found, finding *how) {
+    p = skip_space(p);
+    place at = p;
+    int64_t sum = 0, scale = 1000;
+    *how = ODD;
+    for (; is_digit(*at) && at - p < 17; at++) sum = sum * 10 + (*at - '0');
+    if (at == p || (*p == '0' && at - p > 1) || sum >= bound) return number(p);
+    if (*at == '.' && is_digit(at[1]))
+        for (at++; is_digit(*at) && scale > 1; at++, scale /= 10) sum = sum * 10 + (*at - '0');
+    if (goes_on(*at)) return number(p); /* more decimals, an exponent */
+    *found = sum * scale;
+    *how = GIVEN;
+    return at;
+}
+
+/* ---- Events ---- */
+
+enum {
+    PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, TS = 32, DUR = 64, ARGS = 128,
+    ON = 256, STREAM = 512, CORRELATION = 1024, EXTERNAL = 2048, BYTES = 4096,
+    GRID = 8192, BLOCK = 16384, REGISTERS = 32768, SHARED = 65536,
+};
+static const unsigned DEVICE_NUMBERS = ON | STREAM | CORRELATION | EXTERNAL | BYTES | REGISTERS | SHARED;
+static const unsigned HOST_NUMBERS = PID | TID | CORRELATION | EXTERNAL;
+static const int64_t LATEST = 9000000000000000, LONGEST = 1000000000000; /* microseconds that Python counts exactly too */
+
+typedef struct {
+    word ph, cat, name, grid, block;
+    int64_t pid, tid, ts, dur, device, stream, correlation, external, bytes, registers, shared;
+    unsigned seen, given, odd; /* keys */
+} event;
+
+#define IS(text) (!memcmp(k.from, text, sizeof text - 1))
+
+ALWAYS unsigned key_of(word k) {
+    switch (k.length) {
+    case 2: return IS("ph") ? PH : IS("ts") ? TS : 0;
+    case 3: return IS("pid") ? PID : IS("tid") ? TID : IS("dur") ? DUR : IS("cat") ? CAT : 0;
+    case 4: return IS("name") ? NAME : IS("args") ? ARGS : 0;
+    default: return 0;
+    }
+}
+
+ALWAYS unsigned argument_of(word k) {
+    switch (k.length) {
+    case 4: return IS("grid") ? GRID : 0;
+    case 5: return IS("bytes") ? BYTES : IS("block") ? BLOCK : 0;
+    case 6: return IS("device") ? ON : IS("stream") ? STREAM : 0;
+    case 11: return IS("correlation") ? CORRELATION : IS("External id") ? EXTERNAL : 0;
+    case 13: return IS("shared memory") ? SHARED : 0;
+    case 20: return IS("registers per thread") ? REGISTERS : 0;
+    default: return 0;
+    }
+}
+
+ALWAYS void note(event *e, unsigned key, finding how) {
+    e->given |= how == GIVEN ? key : 0;
+    e->odd |= how == ODD ? key : 0;
+}
+
+ALWAYS place text_of(place p, place limit, word *w) {
+    p = skip_space(p);
+    return *p == '"' ? string(p + 1, limit, w) : NULL;
+}
+
+ALWAYS place raw(place p, place limit, word *w) {
+    w->from = p = skip_space(p);
+    p = value(p, limit, 2);
+    w->length = p ? (size_t)(p - w->from) : 0;
+    return p;
+}
+
+ALWAYS place argument(place p, place limit, event *e, unsigned key) {
+    int64_t *to;
+    finding how;
+    switch (key) {
+    case ON: to = &e->device; break;
+    case STREAM: to = &e->stream; break;
+    case CORRELATION: to = &e->correlation; break;
+    case EXTERNAL: to = &e->external; break;
+    case BYTES: to = &e->bytes; break;
+    case REGISTERS: to = &e->registers; break;
+    case SHARED: to = &e->shared; break;
+    case GRID: return raw(p, limit, &e->grid);
+    case BLOCK: return raw(p, limit, &e->block);
+    default: return value(p, limit, 2);
+    }
+    p = whole(p, limit, to, &how);
+    note(e, key, how);
+    return p;
+}
+
+/* The members of an event or of its arguments. A key that is escaped, or that comes twice, is for Python. */
+#define MEMBERS(p, limit, e, named, member)                                                                            \
+    do {                                                                                                               \
+        word key;                                                                                                      \
+        if (*p != '{') return NULL;                                                                                    \
+        p = skip_space(p + 1);                                                                                         \
+        if (*p == '}') return p + 1;                                                                                   \
+        for (;;) {                                                                                                     \
+            p = skip_space(p);                                                                                         \
+            if (*p != '"' || !(p = string(p + 1, limit, &key)) || !key.plain) return NULL;                             \
+            unsigned which = named(key);                                                                               \
+            if (e->seen & which) return NULL;                                                                          \
+            e->seen |= which;                                                                                          \
+            p = skip_space(p);                                                                                         \
+            if (*p != ':' || !(p = member(p + 1, limit, e, which))) return NULL;                                       \
+            p = skip_space(p);                                                                                         \
+            if (*p == '}') return p + 1;                                                                               \
+            if (*p++ != ',') return NULL;                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+static place arguments(place p, place limit, event *e) { MEMBERS(p, limit, e, argument_of, argument); }
+
+ALWAYS place member(place p, place limit, event *e, unsigned key) {
+    finding how;
+    switch (key) {
+    case PH: return text_of(p, limit, &e->ph);
+    case CAT: return text_of(p, limit, &e->cat);
+    case NAME: return text_of(p, limit, &e->name);
+    case TS: p = microseconds(p, LATEST, &e->ts, &how); break;
+    case DUR: p = microseconds(p, LONGEST, &e->dur, &how); break;
+    case PID: p = whole(p, limit, &e->pid, &how); break;
+    case TID: p = whole(p, limit, &e->tid, &how); break;
+    case ARGS: return arguments(skip_space(p), limit, e);
+    default: return value(p, limit, 1);
+    }
+    note(e, key, how);
+    return p;
+}
+
+static place members(place p, place limit, event *e) { MEMBERS(p, limit, e, key_of, member); }
+
+static int32_t shape_of(words *shapes, const event *e) {
+    char key[LONGEST_SHAPE];
+    const size_t grid = e->grid.length, block = e->block.length;
+    int64_t numbers[2] = {e->given & REGISTERS ? e->registers : UNKNOWN, e->given & SHARED ? e->shared : UNKNOWN};
+    if (grid > LONGEST_SHAPE || block > LONGEST_SHAPE || sizeof numbers + grid + 1 + block > sizeof key) return -1;
+    memcpy(key, numbers, sizeof numbers);
+    memcpy(key + sizeof numbers, e->grid.from, grid);
+    key[sizeof numbers + grid] = 0;
+    memcpy(key + sizeof numbers + grid + 1, e->block.from, block);
+    return number_of(shapes, key, sizeof numbers + grid + 1 + block);
+}
+
+static int32_t thread_of(words *threads, const event *e) {
+    int64_t key[2] = {e->pid, e->tid};
+    return number_of(threads, (place)key, sizeof key);
+}
+
+static row *next_row(table *t) {
+    if (t->count == t->room) {
+        size_t room = t->room ? t->room * 2 : 4096;
+        row *rows = realloc(t->rows, room * sizeof *rows);
+        if (!rows) return NULL;
+        t->rows = rows;
+        t->room = room;
+    }
+    return &t->rows[t->count];
+}
+
+static int keep(scanner *s, const event *e, int which, int kind) {
+    const unsigned device = e->given & ON ? ON : PID, stream = e->given & STREAM ? STREAM : TID;
+    const unsigned needed = TS | DUR | (which == DEVICE ? device | stream : PID | TID);
+    if ((e->given & needed) != needed || !e->name.plain) return 0;
+    if (e->odd & (which == DEVICE ? DEVICE_NUMBERS : HOST_NUMBERS)) return 0;
+    row *to = next_row(&s->tables[which]);
+    if (!to) return 0;
+    to->start = e->ts;
+    to->end = e->ts + e->dur;
+    to->correlation = e->correlation;
+    to->external = e->external;
+    to->device = device == ON ? e->device : e->pid;
+    to->stream = stream == STREAM ? e->stream : e->tid;
+    to->bytes = e->bytes;
+    to->name = number_of(&s->words[NAMES], e->name.from, e->name.length);
+    to->other = which == DEVICE ? shape_of(&s->words[SHAPES], e) : thread_of(&s->words[THREADS], e);
+    to->kind = kind;
+    if (to->name < 0 || to->other < 0) return 0;
+    s->tables[which].count++;
+    return 1;
+}
+
+static int leave_to_caller(scanner *s, place from, place to) {
+    if (s->other_count == s->other_room) {
+        size_t room = s->other_room ? s->other_room * 2 : 64;
+        span *others = realloc(s->others, room * sizeof *others);
+        if (!others) return 0;
+        s->others = others;
+        s->other_room = room;
+    }
+    s->others[s->other_count++] = (span){(size_t)(from - s->text), (size_t)(to - s->text)};
+    return 1;
+}
+
+/* Where the event goes. Moments and names are few, and the caller reads them. */
+static int sort(scanner *s, const event *e, place from, place to) {
+    if (e->ph.length != 1 || !e->ph.plain || !e->cat.plain) return 0;
+    unsigned char phase = (unsigned char)*e->ph.from;
+    if (phase == 'i' || phase == 'M') return leave_to_caller(s, from, to);
+    if (phase != 'X') {
+        if (phase >= PHASES || !strchr("BEIbneSTpFstfPCNODVvRc,()", phase)) return 0;
+        s->now.phases[phase]++;
+        return 1;
+    }
+    int32_t category = number_of(&s->words[CATEGORIES], e->cat.from, e->cat.length);
+    if (category < 0 || category >= MOST_CATEGORIES) return 0;
+    if ((uint32_t)category < s->known) return keep(s, e, s->table_of[category], s->kind_of[category]);
+    s->now.categories[category]++;
+    return 1;
+}
+
+static place next_event(scanner *s, place p) {
+    event e = {.correlation = -1, .external = -1, .bytes = -1};
+    e.cat = e.name = e.grid = e.block = (word){"", 0, 1};
+    place from = skip_space(p);
+    place to = members(from, s->limit, &e);
+    return to && sort(s, &e, from, to) ? to : NULL;
+}
+
+/* ---- What is called from outside ---- */
+
+typedef struct {
+    const void *at;
+    size_t count;
+} part;
+
+/* Forget what the last text brought. */
+void scanner_undo(scanner *s) {
+    s->now = s->before;
+    for (int n = 0; n < TABLES; n++) s->tables[n].count = s->now.rows[n];
+    s->other_count = 0;
+}
+
+/* The events of a text up to `end`, with commas between them; 1 when all were plain, otherwise 0 and none is kept.
+   There are `size` bytes, and a NUL behind them. */
+int scanner_read(scanner *s, place text, size_t end, size_t size) {
+    for (int n = 0; n < TABLES; n++) s->now.rows[n] = s->tables[n].count;
+    s->before = s->now;
+    s->other_count = 0;
+    s->text = text;
+    s->limit = size >= 8 ? text + size - 8 : NULL;
+    place last = text + end, p = text;
+    while ((p = next_event(s, p)) && p <= last) {
+        place then = skip_space(p);
+        if (then >= last) return 1;
+        if (*then != ',') break;
+        p = then + 1;
+    }
+    scanner_undo(s);
+    return 0;
+}
+
+/* The rows are taken and the counts are read: begin again, with the words that are known. */
+void scanner_clear(scanner *s) {
+    for (int n = 0; n < TABLES; n++) s->tables[n].count = 0;
+    memset(&s->now, 0, sizeof s->now);
+    s->before = s->now;
+}
+
+part scanner_rows(scanner *s, int which) { return (part){s->tables[which].rows, s->tables[which].count}; }
+part scanner_letters(scanner *s, int which) { return (part){s->words[which].letters, s->words[which].used}; }
+part scanner_ends(scanner *s, int which) { return (part){s->words[which].ends, s->words[which].count}; }
+part scanner_categories(scanner *s) { return (part){s->now.categories, MOST_CATEGORIES}; }
+part scanner_phases(scanner *s) { return (part){s->now.phases, PHASES}; }
+part scanner_others(scanner *s) { return (part){s->others, s->other_count}; }
+
+void scanner_free(scanner *s) {
+    if (!s) return;
+    for (int n = 0; n < TABLES; n++) free(s->tables[n].rows);
+    for (int n = 0; n < WORDS; n++) {
+        free(s->words[n].letters);
+        free(s->words[n].ends);
+        free(s->words[n].hashes);
+        free(s->words[n].slots);
+    }
+    free(s->others);
+    free(s);
+}
+
+scanner *scanner_new(void) { return calloc(1, sizeof(scanner)); }
+
+/* A category that is kept, in this table; before any text. */
+int scanner_know(scanner *s, const char *category, int which, int kind) {
+    int32_t n = number_of(&s->words[CATEGORIES], category, strlen(category));
+    if (n < 0 || n >= MOST_CATEGORIES || which < 0 || which >= TABLES) return 0;
+    s->table_of[n] = which;
+    s->kind_of[n] = kind;
+    s->known = (uint32_t)n + 1;
+    return 1;
+}
