@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,23 @@ int main(int count, char **given) {
     ran = subprocess.run([str(tmp_path / "driver"), str(seed)], capture_output=True, text=True, check=False)
 
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
+
+def test_it_takes_half_the_time_at_most(native: ctypes.CDLL) -> None:
+    """A quarter on a quiet core."""
+    text = between_brackets(PLAIN_EVENTS * 500, LAYOUTS["kineto"])
+
+    def share() -> float:
+        times = [time.process_time()]
+        for read in (
+            lambda: Scanner(native, Gatherer()).read(text, len(text)),
+            lambda: Gatherer().take(PLAIN.decode(b"[" + text + b"]")),
+        ):
+            read()
+            times.append(time.process_time())
+        return (times[1] - times[0]) / (times[2] - times[1])
+
+    assert min(share() for _ in range(5)) < 0.5
 
 
 @pytest.fixture
