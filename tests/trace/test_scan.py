@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ building, kineto, bytestream = (
     importlib.import_module(f"rocsolid.trace.{name}") for name in ("native", "kineto", "bytestream")
 )
 
-SOURCE = ROOT / "src/rocsolid/trace/scan.c"
+SOURCE = ROOT / "src/rocsolid/trace/scan/scan.c"
 PLAIN_EVENTS = [
     {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "main"}},
     host("cpu_op", "aten::mm", "10.5", "4"),
@@ -313,13 +313,13 @@ def test_it_takes_half_the_time_at_most(native: ctypes.CDLL) -> None:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the library would be kept, in a folder of this test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ROCSOLID_NATIVE", raising=False)
     building.library.cache_clear()
-    found: Path = building.kept()
-    return found
+    yield building.kept()
+    building.library.cache_clear()
 
 
 def test_it_is_built_once_for_files_that_are_worth_it(
@@ -364,6 +364,34 @@ def test_without_a_compiler_or_wanted_off_python_reads(
     monkeypatch.setenv("ROCSOLID_NATIVE", "0")
     building.build_for([file])
     assert not kept.exists()
+    assert building.library() is None
+
+
+def test_a_user_without_a_home_or_a_folder_reads_in_python(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> Path:
+        msg = "Could not determine home directory."
+        raise RuntimeError(msg)
+
+    def closed(_file: Path) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(building, "_WORTH_IT", 0)
+    (tmp_path / "no-folder").write_text("")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
+        building.build_for([tmp_path / "no-folder"])
+        assert building.library() is None
+    building.library.cache_clear()
+    with monkeypatch.context() as homeless:
+        homeless.delenv("XDG_CACHE_HOME")
+        homeless.setattr(Path, "home", nowhere)
+        building.build_for([tmp_path / "no-folder"])
+        assert building.library() is None
+    building.library.cache_clear()
+    assert building.build(kept)
+    monkeypatch.setattr(kept_file, "distrust", closed)
     assert building.library() is None
 
 

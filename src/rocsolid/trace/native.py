@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rocsolid.measure import kept_file
 
 _log = logging.getLogger("rocsolid")
-_SOURCE: Final = Path(__file__).with_name("scan.c")
+_SOURCES: Final = Path(__file__).with_name("scan")
 _OFF: Final = "ROCSOLID_NATIVE"
 # Building takes half a second, and reading this much text without it about as much longer.
 _WORTH_IT: Final = 128 << 20
@@ -30,17 +31,19 @@ class Part(ctypes.Structure):
 
 
 def build_for(files: Iterable[Path]) -> None:
-    """Build the library where these files are long enough for it to pay; what keeps it from that is said and no more."""
+    """Build the library where these files are long enough for it to pay and it is not there yet."""
     file = kept()
-    if file is None or file.exists():
-        return
-    sizes = ((f.stat().st_size * (_PACKED if f.suffix == ".gz" else 1)) for f in files if f.is_file())
-    if sum(sizes) >= _WORTH_IT:
-        build(file)
+    with suppress(OSError):  # a folder or a file that we may not look into
+        if file is not None and not file.exists() and sum(map(_text_bytes, files)) >= _WORTH_IT:
+            build(file)
+
+
+def _text_bytes(file: Path) -> int:
+    return file.stat().st_size * (_PACKED if file.suffix == ".gz" else 1) if file.is_file() else 0
 
 
 def build(file: Path) -> bool:
-    """Compile it into this file."""
+    """Compile it into this file; what keeps us from it is no matter for the user."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         _log.debug("traces are read in Python alone: there is no C compiler")
@@ -49,7 +52,7 @@ def build(file: Path) -> bool:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         subprocess.run(  # noqa: S603 - our own source
-            [compiler, "-O3", "-shared", "-fPIC", str(_SOURCE), "-o", str(draft)],
+            [compiler, "-O3", "-shared", "-fPIC", str(_SOURCES / "scan.c"), "-o", str(draft)],
             capture_output=True,
             check=True,
             timeout=_PATIENCE_S,
@@ -58,7 +61,8 @@ def build(file: Path) -> bool:
         draft.replace(file)
     except (OSError, subprocess.SubprocessError) as failed:
         _log.debug("traces are read in Python alone: %s", failed)
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         return False
     return True
 
@@ -67,7 +71,9 @@ def build(file: Path) -> bool:
 def library() -> ctypes.CDLL | None:
     """The library, where it was built and nobody else can have written it."""
     file = kept()
-    return load(file) if file and file.exists() else None
+    with suppress(OSError):
+        return load(file) if file and file.exists() else None
+    return None
 
 
 def load(file: Path) -> ctypes.CDLL | None:
@@ -83,11 +89,14 @@ def load(file: Path) -> ctypes.CDLL | None:
 
 
 def kept() -> Path | None:
-    """Where it is kept: another source or another kind of machine has another file."""
+    """Where it is kept: another source or another kind of machine has another file. None: nowhere, it is not wanted."""
     if os.environ.get(_OFF) == "0":
         return None
-    tag = hashlib.sha256(_SOURCE.read_bytes() + sysconfig.get_platform().encode()).hexdigest()[:16]
-    return kept_file.folder_for("native") / f"scan-{tag}.so"
+    sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
+    tag = hashlib.sha256(sources + sysconfig.get_platform().encode()).hexdigest()[:16]
+    with suppress(RuntimeError):  # a user without a home
+        return kept_file.folder_for("native") / f"scan-{tag}.so"
+    return None
 
 
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:

@@ -13,7 +13,7 @@ from rocsolid.trace.gather import DEVICE, HOST, Gatherer, Words
 from rocsolid.trace.native import Part
 from rocsolid.trace.sift import PLAIN
 
-# In the order in which scan.c counts them.
+# In the order in which scan/scan.c counts them.
 _TABLES: Final = ("device", "calls", "ops", "notes")
 _NAMES, _SHAPES, _THREADS, _CATEGORIES = range(4)
 _WHOLE: Final = ("start", "end", "correlation", "external", "device", "stream", "bytes")
@@ -31,6 +31,8 @@ class Scanner:
     def __init__(self, library: ctypes.CDLL, to: Gatherer) -> None:
         self._library, self._to = library, to
         self._self = library.scanner_new()
+        if not self._self:
+            raise MemoryError
         weakref.finalize(self, library.scanner_free, self._self)
         kept = [(category, 0, int(kind)) for category, kind in DEVICE.items()]
         kept += [(category, _TABLES.index(table), 0) for category, table in HOST.items()]

@@ -3,42 +3,15 @@
    Only what is plain is read here: well-formed JSON whose values have the types that Kineto writes. Anything else
    makes `scanner_read` return 0; then nothing of that text is kept, and the caller reads it in Python, which knows
    what to do about damage. So this may be stricter than the reader in Python, never more lenient. The caller has
-   checked the UTF-8.
+   checked the UTF-8. */
 
-   A function that reads takes the place where it begins and returns the place behind what it read, or NULL. No end
-   is carried along: the text ends with a NUL, as the bytes of Python do, and a NUL belongs to no JSON. */
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the lowest byte of a word has to be the first of its text"
-#endif
-
-#define ALWAYS static inline __attribute__((always_inline))
+#include "json.h"
+#include "words.h"
 
 enum { DEVICE, CALLS, OPS, NOTES, TABLES };        /* tables */
 enum { NAMES, SHAPES, THREADS, CATEGORIES, WORDS }; /* what is kept once and goes by number */
-enum { DEEPEST = 64, MOST_CATEGORIES = 256, PHASES = 128, LONGEST_SHAPE = 400 };
+enum { MOST_CATEGORIES = 256, PHASES = 128, LONGEST_SHAPE = 400 };
 static const int64_t UNKNOWN = INT64_MIN;
-
-typedef const char *place;
-
-typedef struct {
-    place from;
-    size_t length;
-    int plain; /* without escapes */
-} word;
-
-typedef struct {
-    char *letters;
-    size_t *ends; /* of each word in `letters` */
-    uint64_t *hashes;
-    uint32_t *slots; /* number + 1 of a word, or 0 */
-    size_t used, room;
-    uint32_t count, most, mask; /* there are mask + 1 slots, a power of two */
-} words;
 
 typedef struct {
     int64_t start, end, correlation, external, device, stream, bytes;
@@ -70,185 +43,6 @@ typedef struct {
     size_t other_count, other_room;
     place text, limit; /* where a text begins, and the last place from which eight bytes can be loaded */
 } scanner;
-
-/* ---- Words by number ---- */
-
-static uint64_t hash_of(place from, size_t length) {
-    uint64_t hash = 0x9E3779B97F4A7C15u ^ length, part;
-    for (; length >= 8; from += 8, length -= 8) {
-        memcpy(&part, from, 8);
-        hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
-        hash ^= hash >> 32;
-    }
-    part = 0;
-    memcpy(&part, from, length);
-    hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
-    return hash ^ hash >> 29;
-}
-
-static int more_slots(words *w) {
-    uint32_t mask = w->mask ? w->mask * 2 + 1 : 255;
-    uint32_t *slots = calloc((size_t)mask + 1, sizeof *slots);
-    if (!slots) return 0;
-    for (uint32_t n = 0; n < w->count; n++) {
-        uint32_t slot = (uint32_t)w->hashes[n] & mask;
-        while (slots[slot]) slot = (slot + 1) & mask;
-        slots[slot] = n + 1;
-    }
-    free(w->slots);
-    w->slots = slots;
-    w->mask = mask;
-    return 1;
-}
-
-static int room_for(words *w, size_t length) {
-    if (w->count == w->most) {
-        uint32_t most = w->most ? w->most * 2 : 128;
-        size_t *ends = realloc(w->ends, most * sizeof *ends);
-        if (ends) w->ends = ends;
-        uint64_t *hashes = realloc(w->hashes, most * sizeof *hashes);
-        if (hashes) w->hashes = hashes;
-        if (!ends || !hashes) return 0;
-        w->most = most;
-    }
-    if (!w->letters || w->used + length > w->room) {
-        size_t room = (w->used + length) * 2 + 1;
-        char *letters = realloc(w->letters, room);
-        if (!letters) return 0;
-        w->letters = letters;
-        w->room = room;
-    }
-    return 1;
-}
-
-/* The number of a word, new or known; -1 when there is no memory for it. */
-static int32_t number_of(words *w, place from, size_t length) {
-    if ((uint64_t)w->count * 2 >= w->mask && !more_slots(w)) return -1;
-    uint64_t hash = hash_of(from, length);
-    uint32_t slot = (uint32_t)hash & w->mask;
-    for (uint32_t n; (n = w->slots[slot]); slot = (slot + 1) & w->mask) {
-        size_t begin = n > 1 ? w->ends[n - 2] : 0;
-        if (w->hashes[n - 1] != hash || w->ends[n - 1] - begin != length) continue;
-        if (!memcmp(w->letters + begin, from, length)) return (int32_t)(n - 1);
-    }
-    if (w->count > INT32_MAX / 2 || !room_for(w, length)) return -1;
-    memcpy(w->letters + w->used, from, length);
-    w->used += length;
-    w->ends[w->count] = w->used;
-    w->hashes[w->count] = hash;
-    w->slots[slot] = ++w->count;
-    return (int32_t)(w->count - 1);
-}
-
-/* ---- JSON ---- */
-
-ALWAYS place skip_space(place p) {
-    while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') p++;
-    return p;
-}
-
-ALWAYS int is_digit(char c) { return (unsigned char)(c - '0') < 10; }
-
-static place escape(place p) { /* behind the backslash */
-    if (*p != 'u') return *p && strchr("\"\\/bfnrt", *p) ? p + 1 : NULL;
-    for (int n = 1; n <= 4; n++)
-        if (!is_digit(p[n]) && !((p[n] | 0x20) >= 'a' && (p[n] | 0x20) <= 'f')) return NULL;
-    return p + 5;
-}
-
-ALWAYS place string(place p, place limit, word *w) { /* behind the opening quote */
-    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-    w->from = p;
-    w->plain = 1;
-    for (;;) {
-        while (p <= limit) { /* eight at once, up to a quote, a backslash or a control character */
-            uint64_t x, quote, slash, found;
-            memcpy(&x, p, 8);
-            quote = x ^ ones * '"';
-            slash = x ^ ones * '\\';
-            found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((x - ones * 0x20) & ~x)) & tops;
-            if (found) {
-                p += __builtin_ctzll(found) >> 3;
-                break;
-            }
-            p += 8;
-        }
-        if (*p == '"') {
-            w->length = (size_t)(p - w->from);
-            return p + 1;
-        }
-        if ((unsigned char)*p < 0x20) return NULL;
-        if (*p++ == '\\') {
-            w->plain = 0;
-            if (!(p = escape(p))) return NULL;
-        }
-    }
-}
-
-static place number(place p) {
-    p += *p == '-';
-    if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return NULL;
-    while (is_digit(*p)) p++;
-    if (*p == '.') {
-        if (!is_digit(*++p)) return NULL;
-        while (is_digit(*p)) p++;
-    }
-    if ((*p | 0x20) == 'e') {
-        p++;
-        p += *p == '+' || *p == '-';
-        if (!is_digit(*p)) return NULL;
-        while (is_digit(*p)) p++;
-    }
-    return p;
-}
-
-ALWAYS place literal(place p, const char *name) {
-    size_t length = strlen(name);
-    return !strncmp(p, name, length) ? p + length : NULL;
-}
-
-static place value(place p, place limit, int depth);
-
-static place list(place p, place limit, int depth) { /* behind the bracket */
-    p = skip_space(p);
-    if (*p == ']') return p + 1;
-    for (;;) {
-        if (!(p = value(p, limit, depth + 1))) return NULL;
-        p = skip_space(p);
-        if (*p == ']') return p + 1;
-        if (*p++ != ',') return NULL;
-    }
-}
-
-static place object(place p, place limit, int depth) { /* behind the brace */
-    word key;
-    p = skip_space(p);
-    if (*p == '}') return p + 1;
-    for (;;) {
-        p = skip_space(p);
-        if (*p != '"' || !(p = string(p + 1, limit, &key))) return NULL;
-        p = skip_space(p);
-        if (*p != ':' || !(p = value(p + 1, limit, depth + 1))) return NULL;
-        p = skip_space(p);
-        if (*p == '}') return p + 1;
-        if (*p++ != ',') return NULL;
-    }
-}
-
-static place value(place p, place limit, int depth) {
-    word ignored;
-    p = skip_space(p);
-    if (depth > DEEPEST) return NULL;
-    switch (*p) {
-    case '"': return string(p + 1, limit, &ignored);
-    case '[': return list(p + 1, limit, depth);
-    case '{': return object(p + 1, limit, depth);
-    case 't': return literal(p, "true");
-    case 'f': return literal(p, "false");
-    case 'n': return literal(p, "null");
-    default: return number(p);
-    }
-}
 
 /* ---- Values of the types that Kineto writes ---- */
 
@@ -371,28 +165,30 @@ ALWAYS place argument(place p, place limit, event *e, unsigned key) {
     return p;
 }
 
-/* The members of an event or of its arguments. A key that is escaped, or that comes twice, is for Python. */
-#define MEMBERS(p, limit, e, named, member)                                                                            \
-    do {                                                                                                               \
-        word key;                                                                                                      \
-        if (*p != '{') return NULL;                                                                                    \
-        p = skip_space(p + 1);                                                                                         \
-        if (*p == '}') return p + 1;                                                                                   \
-        for (;;) {                                                                                                     \
-            p = skip_space(p);                                                                                         \
-            if (*p != '"' || !(p = string(p + 1, limit, &key)) || !key.plain) return NULL;                             \
-            unsigned which = named(key);                                                                               \
-            if (e->seen & which) return NULL;                                                                          \
-            e->seen |= which;                                                                                          \
-            p = skip_space(p);                                                                                         \
-            if (*p != ':' || !(p = member(p + 1, limit, e, which))) return NULL;                                       \
-            p = skip_space(p);                                                                                         \
-            if (*p == '}') return p + 1;                                                                               \
-            if (*p++ != ',') return NULL;                                                                              \
-        }                                                                                                              \
-    } while (0)
+typedef unsigned (*naming)(word);
+typedef place (*reading)(place, place, event *, unsigned);
 
-static place arguments(place p, place limit, event *e) { MEMBERS(p, limit, e, argument_of, argument); }
+/* The members of an event or of its arguments. A key that is escaped, or that comes twice, is for Python. */
+ALWAYS place each_member(place p, place limit, event *e, naming named, reading read) {
+    word key;
+    if (*p != '{') return NULL;
+    p = skip_space(p + 1);
+    if (*p == '}') return p + 1;
+    for (;;) {
+        p = skip_space(p);
+        if (*p != '"' || !(p = string(p + 1, limit, &key)) || !key.plain) return NULL;
+        unsigned which = named(key);
+        if (e->seen & which) return NULL;
+        e->seen |= which;
+        p = skip_space(p);
+        if (*p != ':' || !(p = read(p + 1, limit, e, which))) return NULL;
+        p = skip_space(p);
+        if (*p == '}') return p + 1;
+        if (*p++ != ',') return NULL;
+    }
+}
+
+static place arguments(place p, place limit, event *e) { return each_member(p, limit, e, argument_of, argument); }
 
 ALWAYS place member(place p, place limit, event *e, unsigned key) {
     finding how;
@@ -411,7 +207,7 @@ ALWAYS place member(place p, place limit, event *e, unsigned key) {
     return p;
 }
 
-static place members(place p, place limit, event *e) { MEMBERS(p, limit, e, key_of, member); }
+static place members(place p, place limit, event *e) { return each_member(p, limit, e, key_of, member); }
 
 static int32_t shape_of(words *shapes, const event *e) {
     char key[LONGEST_SHAPE];

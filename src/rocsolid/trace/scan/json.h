@@ -1,0 +1,131 @@
+/* JSON that is checked and passed over.
+
+   A function that reads takes the place where it begins and returns the place behind what it read, or NULL. No end
+   is carried along: the text ends with a NUL, as the bytes of Python do, and a NUL belongs to no JSON. */
+
+#include <stdint.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the lowest byte of a word has to be the first of its text"
+#endif
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+typedef const char *place;
+
+enum { DEEPEST = 64 };
+
+typedef struct {
+    place from;
+    size_t length;
+    int plain; /* without escapes */
+} word;
+
+ALWAYS place skip_space(place p) {
+    while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') p++;
+    return p;
+}
+
+ALWAYS int is_digit(char c) { return (unsigned char)(c - '0') < 10; }
+
+static place escape(place p) { /* behind the backslash */
+    if (*p != 'u') return *p && strchr("\"\\/bfnrt", *p) ? p + 1 : NULL;
+    for (int n = 1; n <= 4; n++)
+        if (!is_digit(p[n]) && !((p[n] | 0x20) >= 'a' && (p[n] | 0x20) <= 'f')) return NULL;
+    return p + 5;
+}
+
+ALWAYS place string(place p, place limit, word *w) { /* behind the opening quote */
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    w->from = p;
+    w->plain = 1;
+    for (;;) {
+        while (p <= limit) { /* eight at once, up to a quote, a backslash or a control character */
+            uint64_t x, quote, slash, found;
+            memcpy(&x, p, 8);
+            quote = x ^ ones * '"';
+            slash = x ^ ones * '\\';
+            found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((x - ones * 0x20) & ~x)) & tops;
+            if (found) {
+                p += __builtin_ctzll(found) >> 3;
+                break;
+            }
+            p += 8;
+        }
+        if (*p == '"') {
+            w->length = (size_t)(p - w->from);
+            return p + 1;
+        }
+        if ((unsigned char)*p < 0x20) return NULL;
+        if (*p++ == '\\') {
+            w->plain = 0;
+            if (!(p = escape(p))) return NULL;
+        }
+    }
+}
+
+static place number(place p) {
+    p += *p == '-';
+    if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return NULL;
+    while (is_digit(*p)) p++;
+    if (*p == '.') {
+        if (!is_digit(*++p)) return NULL;
+        while (is_digit(*p)) p++;
+    }
+    if ((*p | 0x20) == 'e') {
+        p++;
+        p += *p == '+' || *p == '-';
+        if (!is_digit(*p)) return NULL;
+        while (is_digit(*p)) p++;
+    }
+    return p;
+}
+
+ALWAYS place literal(place p, const char *name) {
+    size_t length = strlen(name);
+    return !strncmp(p, name, length) ? p + length : NULL;
+}
+
+static place value(place p, place limit, int depth);
+
+static place list(place p, place limit, int depth) { /* behind the bracket */
+    p = skip_space(p);
+    if (*p == ']') return p + 1;
+    for (;;) {
+        if (!(p = value(p, limit, depth + 1))) return NULL;
+        p = skip_space(p);
+        if (*p == ']') return p + 1;
+        if (*p++ != ',') return NULL;
+    }
+}
+
+static place object(place p, place limit, int depth) { /* behind the brace */
+    word key;
+    p = skip_space(p);
+    if (*p == '}') return p + 1;
+    for (;;) {
+        p = skip_space(p);
+        if (*p != '"' || !(p = string(p + 1, limit, &key))) return NULL;
+        p = skip_space(p);
+        if (*p != ':' || !(p = value(p + 1, limit, depth + 1))) return NULL;
+        p = skip_space(p);
+        if (*p == '}') return p + 1;
+        if (*p++ != ',') return NULL;
+    }
+}
+
+static place value(place p, place limit, int depth) {
+    word ignored;
+    p = skip_space(p);
+    if (depth > DEEPEST) return NULL;
+    switch (*p) {
+    case '"': return string(p + 1, limit, &ignored);
+    case '[': return list(p + 1, limit, depth);
+    case '{': return object(p + 1, limit, depth);
+    case 't': return literal(p, "true");
+    case 'f': return literal(p, "false");
+    case 'n': return literal(p, "null");
+    default: return number(p);
+    }
+}
