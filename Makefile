@@ -13,16 +13,16 @@ TRITON ?= triton==3.7.1
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
-# Two lanes for two cores, since most tests need one: the checks with what compiles most, and everything else.
-COMPILING := tests/runtime/test_routes.py tests/optimize tests/observe tests/test_docs.py
+# Two lanes for two cores, since most tests need one: the checks with these tests take about as long as all the others.
+BESIDE := tests/runtime/test_routes.py tests/optimize tests/observe tests/ops tests/probe tests/test_docs.py
 test: $(VENV)/.test browser
 	@$(MAKE) --no-print-directory --jobs=2 beside rest
 
 beside: lint types contracts docs
-	$(BIN)/python -m pytest $(COMPILING)
+	$(BIN)/python -m pytest $(BESIDE)
 
 rest:
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPILING))
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE))
 
 
 $(VENV)/.base: pyproject.toml Makefile

@@ -109,9 +109,13 @@ _LINES = "\n".join(
 
 
 def _yardstick_s() -> float:
-    begun = time.process_time()
-    compile(_LINES, "yardstick", "exec")
-    return time.process_time() - begun
+    """The least of three: one that is held up itself would make any work look quick."""
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        compile(_LINES, "yardstick", "exec")
+        times.append(time.process_time() - begun)
+    return min(times)
 
 
 def make_env(
