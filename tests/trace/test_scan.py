@@ -158,6 +158,7 @@ def test_what_is_odd_is_read_as_in_python_or_left_to_it(native: ctypes.CDLL, wha
         '{"ph": "X", "x": {1: 2}}',
         '{"ph": "X", "x": ' + "[" * 80 + "]" * 80 + "}",
         '{"ph": "M", "args": 5}',
+        '{"ph": "M", "args": {"name": {}}}',
         '["ph"]',
         "",
     ],

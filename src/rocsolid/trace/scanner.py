@@ -62,17 +62,15 @@ class Scanner:
         return False
 
     def _scan(self, text: bytes, end: int) -> bool:
+        if not text.isascii() and not _is_text(text[:end]):
+            return False
+        if not self._library.scanner_read(self._self, text, end, len(text)):
+            return False
+        others = _view(self._library.scanner_others(self._self), _SPAN).tolist()
         try:
-            if not text.isascii():
-                text[:end].decode()
-            if not self._library.scanner_read(self._self, text, end, len(text)):
-                return False
-            others = _view(self._library.scanner_others(self._self), _SPAN).tolist()
             if others:
                 self._to.take(PLAIN.decode(b"[" + b",".join(text[start:stop] for start, stop in others) + b"]"))
-        except UnicodeDecodeError:
-            return False
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self._library.scanner_undo(self._self)
             return False
         return True
@@ -135,6 +133,14 @@ class _Numbers:
     def learn(self, new: list[bytes]) -> None:
         numbers = [self._words[self._meaning(word)] for word in new]
         self.ours = np.append(self.ours, np.array(numbers, dtype=np.int32))
+
+
+def _is_text(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shape(word: bytes) -> tuple[bytes, bytes, int | None, int | None]:
