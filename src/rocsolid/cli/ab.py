@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Race the two and say which is faster, if either is."""
     from rocsolid.api.tuning import ab
-    from rocsolid.cli.records import render_duel
+    from rocsolid.cli.rendering import render_duel
     from rocsolid.model.timing import Verdict
 
     if args.out:

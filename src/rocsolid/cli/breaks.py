@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, add_workload, write
-from rocsolid.cli.records import render_breaks
+from rocsolid.cli.rendering import render_breaks
 
 if TYPE_CHECKING:
     from rocsolid.model.compile_log import BreakReport

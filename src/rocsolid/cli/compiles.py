@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocsolid.cli.output import add_output, add_workload, write
 from rocsolid.cli.quantities import count, deadline
-from rocsolid.cli.records import render_compiles
+from rocsolid.cli.rendering import render_compiles
 from rocsolid.errors import UsageError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pathlib import Path
 from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, writable, write
 from rocsolid.cli.quantities import deadline
-from rocsolid.cli.records import render_dryrun
+from rocsolid.cli.rendering import render_dryrun
 from rocsolid.errors import UsageError
 from rocsolid.model.dryrun import DryRunRecord
 

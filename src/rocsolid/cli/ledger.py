@@ -118,7 +118,7 @@ def _list(ledger: "Ledger", args: argparse.Namespace) -> int:
 
 
 def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
-    from rocsolid.cli.records import render
+    from rocsolid.cli.rendering import render
     from rocsolid.model.codec import dumps
 
     entry = ledger.find(args.image)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rocsolid.cli.judging import FAIL_ON, fails
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.records import render_lint
+from rocsolid.cli.rendering import render_lint
 from rocsolid.errors import UsageError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocsolid.cli.output import add_output, add_workload, write
 from rocsolid.cli.quantities import budget
-from rocsolid.cli.records import render_optimize
+from rocsolid.cli.rendering import render_optimize
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rocsolid.cli.judging import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.cli.records import read_probe, render
+from rocsolid.cli.rendering import render
 from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
 from rocsolid.model.record import Difference, ProbeRecord
@@ -117,6 +117,7 @@ def _progress(name: str) -> None:
 
 
 def _difference(record: ProbeRecord, old: Path) -> Difference:
+    from rocsolid.cli.records import read_probe
     from rocsolid.probe.difference import difference
 
     return difference(read_probe(read(old), str(old)), record)

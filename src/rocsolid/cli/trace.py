@@ -63,6 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, answer, judge, show."""
+    # Reading multiplies no matrices. Threads for that cost a start, and beside them this process could not copy itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if args.ranks or args.engine:
         if args.stacks or args.open_perfetto or args.parquet:
             msg = "--stacks, --open-perfetto and --parquet are about one file; leave out --ranks and --engine"
@@ -89,8 +91,6 @@ def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    # Reading multiplies no matrices. With threads for that waiting about, this process could not copy itself.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rocsolid.api.tracing import trace_ranks
 
     record, refused = trace_ranks(args.files, engine=args.engine or "processes", torch_trace=args.torch_trace)
@@ -103,7 +103,7 @@ def _ranks(args: argparse.Namespace) -> int:
 
 
 def _show(record: TraceRecord, args: argparse.Namespace, timelines: Mapping[str, Timeline]) -> int:
-    from rocsolid.cli.records import render_trace
+    from rocsolid.cli.rendering import render_trace
 
     shown = replace(record, findings=not_allowed(record.findings, args.allow))
     for file in shown.files:

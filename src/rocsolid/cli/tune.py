@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         msg = f"one workload at a time: {args.record} is one too many"
         raise UsageError(msg)
     from rocsolid.api.tuning import tune
-    from rocsolid.cli.records import render_study
+    from rocsolid.cli.rendering import render_study
     from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import subprocess
-import sysconfig
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -93,7 +93,7 @@ def kept() -> Path | None:
     if os.environ.get(_OFF) == "0":
         return None
     sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
-    tag = hashlib.sha256(sources + sysconfig.get_platform().encode()).hexdigest()[:16]
+    tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]
     with suppress(RuntimeError):  # a user without a home
         return kept_file.folder_for("native") / f"scan-{tag}.so"
     return None
