@@ -194,7 +194,7 @@ def test_damage_is_never_taken_for_something_else(native: ctypes.CDLL) -> None:
         b" ",
         b"\x01",
     ]
-    texts = [between_brackets(PLAIN_EVENTS, LAYOUTS[layout]) for layout in ("kineto", "compact", "indent 4")]
+    texts = [between_brackets(PLAIN_EVENTS * 2, LAYOUTS[layout]) for layout in ("kineto", "compact", "indent 4")]
     read = 0
     for _ in range(3000):
         text = bytearray(chance.choice(texts))
@@ -206,6 +206,50 @@ def test_damage_is_never_taken_for_something_else(native: ctypes.CDLL) -> None:
             assert found == by_python(bytes(text)), bytes(text)
             read += 1
     assert read > 300
+
+
+def functions(count: int) -> list[data.Event]:
+    """Python functions of two shapes, and arrows, each with values of its own."""
+    arrow = {"ph": "s", "id": 7, "pid": 1, "tid": 1, "ts": "11", "cat": "ac2g", "name": "ac2g"}
+    return [
+        event
+        for n in range(count)
+        for event in (
+            {**host("python_function", f"f{n}", f"{n}.5", str(n)), "args": {"Python id": n, "Python parent id": None}},
+            {**host("python_function", f'a "{n}" é', str(n), "1.25"), "args": {"Python id": n, "shape": [n, [n, -n]]}},
+            {**arrow, "id": n, "ts": str(n)},
+        )
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_events_that_look_alike_are_counted(native: ctypes.CDLL, layout: str) -> None:
+    text = between_brackets([*functions(40), *PLAIN_EVENTS, *functions(10)], LAYOUTS[layout])
+
+    found = by_scanner(native, text)
+    assert found == by_python(text)
+    assert found["counts"][2]["python_function"] == 101
+    assert found["counts"][2]["phase s"] == 51
+
+
+@pytest.mark.parametrize("old", ['"Python id": 25', '"ts": 25.5', '"name": "f25"', '"dur": 1.25'])
+@pytest.mark.parametrize("new", ["025", "2.", "-", "1e", '"a\tb"', '"\\q"', '"open', "", "{}}", "NaN"])
+def test_one_that_is_broken_among_many_alike_is_seen(native: ctypes.CDLL, old: str, new: str) -> None:
+    text = between_brackets(functions(30), LAYOUTS["kineto"]).decode()
+    key = old.partition(": ")[0]
+    assert old in text
+    broken = text.replace(old, f"{key}: {new}", 1)
+
+    assert by_scanner(native, broken.encode()) is None
+
+
+def test_no_two_alike_are_read_too(native: ctypes.CDLL) -> None:
+    """More shapes than are remembered, and one that is too long to be."""
+    shapes = [{**host("python_function", "f", "1", "1"), f"key{n % 300}": n} for n in range(900)]
+    long = {**host("python_function", "f", "1", "1"), "list": list(range(500))}
+    text = between_brackets([*shapes, long, long, *shapes], LAYOUTS["kineto"])
+
+    assert by_scanner(native, text) == by_python(text)
 
 
 def test_rows_stay_in_the_order_of_the_file(
@@ -281,7 +325,7 @@ int main(int count, char **given) {
 """
     )
     seed = tmp_path / "seed.txt"
-    seed.write_bytes(between_brackets(PLAIN_EVENTS, LAYOUTS["kineto"]))
+    seed.write_bytes(between_brackets(PLAIN_EVENTS * 3, LAYOUTS["kineto"]))
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler
     flags = ["-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

@@ -1,6 +1,6 @@
 """Idle time of a device, and who was late."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -118,7 +118,8 @@ def largest_gaps(
     longest = np.argsort(-length, kind="stable")[:LARGEST_GAPS]
     # Only what lasts half as long as the shortest of these gaps can fill half of any of them.
     least = int(length[longest].min(initial=2**62))
-    filling = [rows(t, 2 * (t.end - t.start) >= least) for t in (columns.calls, columns.ops, columns.notes)]
+    long = [rows(t, 2 * (t.end - t.start) >= least) for t in (columns.calls, columns.ops, columns.notes)]
+    filling = HostEvents(**{f.name: np.concatenate([getattr(t, f.name) for t in long]) for f in fields(HostEvents)})
     found = []
     for number in longest.tolist():
         launcher = int(operator[gaps.cover.after[number]])
@@ -153,7 +154,7 @@ def _waited_in(columns: Columns, links: Links, gaps: JudgedGaps, number: int) ->
     return columns.names[calls.name[around[-1]]] if len(around) else ""
 
 
-def _host(columns: Columns, filling: list[HostEvents], gaps: JudgedGaps, number: int) -> str:
+def _host(columns: Columns, filling: HostEvents, gaps: JudgedGaps, number: int) -> str:
     """What the launching thread did for most of the gap, among calls and operators; the narrowest that fits."""
     call = int(gaps.call[number])
     if call < 0:
@@ -161,13 +162,12 @@ def _host(columns: Columns, filling: list[HostEvents], gaps: JudgedGaps, number:
     start, end = int(gaps.cover.gap_start[number]), int(gaps.cover.gap_end[number])
     thread = columns.calls.thread[call]
     best, best_time, best_length = "", 0, 0
-    for events in filling:
-        near = (events.thread == thread) & (events.start < end) & (events.end > start)
-        for event in np.flatnonzero(near):
-            time = min(end, int(events.end[event])) - max(start, int(events.start[event]))
-            own = int(events.end[event] - events.start[event])
-            if 2 * time >= end - start and (not best or own < best_length or (own == best_length and time > best_time)):
-                best, best_time, best_length = columns.names[events.name[event]], time, own
+    near = (filling.thread == thread) & (filling.start < end) & (filling.end > start)
+    for event in np.flatnonzero(near):
+        time = min(end, int(filling.end[event])) - max(start, int(filling.start[event]))
+        own = int(filling.end[event] - filling.start[event])
+        if 2 * time >= end - start and (not best or own < best_length or (own == best_length and time > best_time)):
+            best, best_time, best_length = columns.names[filling.name[event]], time, own
     return best
 
 

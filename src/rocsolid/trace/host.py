@@ -52,22 +52,24 @@ def launch_statistics(columns: Columns, device: DeviceEvents, which: Which, link
 
 def graph_rows(columns: Columns, device: DeviceEvents, in_graph: Column, links: Links) -> tuple[GraphRow, ...]:
     """Replays, those of as many kernels of the same names taken together."""
-    calls = columns.calls
-    time_of = dict(
-        zip(
-            calls.correlation[links.graph_calls].tolist(),
-            (calls.end - calls.start)[links.graph_calls].tolist(),
-            strict=True,
-        )
-    )
     kernels = np.flatnonzero(in_graph & (device.kind == Kind.KERNEL))
-    seen: dict[tuple[int, int], list[int]] = {}
-    for correlation, members in group(device.correlation[kernels], device.start[kernels]):
-        mine = kernels[members]
-        key = (len(mine), hash(np.sort(device.name[mine]).tobytes()))
-        row = seen.setdefault(key, [0, 0, int(device.name[mine[0]]), 0])
+    if not len(kernels):
+        return ()
+    calls = columns.calls
+    launched = calls.correlation[links.graph_calls], (calls.end - calls.start)[links.graph_calls]
+    time_of = dict(zip(*(column.tolist() for column in launched), strict=True))
+    replays = group(device.correlation[kernels], device.start[kernels])
+    ordered = kernels[replays.order]
+    times = np.add.reduceat((device.end - device.start)[ordered], replays.begin)
+    firsts = device.name[ordered[replays.begin]]
+    # Within each replay by name: two that hold the same names hold the same bytes.
+    names = device.name[kernels[np.lexsort((device.name[kernels], device.correlation[kernels]))]]
+    seen: dict[tuple[int, bytes], list[int]] = {}
+    each = zip(*(c.tolist() for c in (replays.keys, replays.begin, replays.end, times, firsts)), strict=True)
+    for correlation, begin, end, time, first in each:
+        row = seen.setdefault((end - begin, names[begin:end].tobytes()), [0, 0, first, 0])
         row[0] += 1
-        row[1] += int((device.end[mine] - device.start[mine]).sum())
+        row[1] += time
         row[3] += time_of.get(correlation, 0)
     found = [
         GraphRow(

@@ -106,6 +106,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("scanner_new", scanner, ()),
         ("scanner_free", None, (scanner,)),
         ("scanner_know", number, (scanner, text, number, number)),
+        ("scanner_is_ascii", number, (text, size)),
         ("scanner_read", number, (scanner, text, size, size)),
         ("scanner_undo", None, (scanner,)),
         ("scanner_clear", None, (scanner,)),

@@ -1,12 +1,11 @@
-"""One of the processes of `ranks`: answers about some files, left as JSON."""
+"""One of the processes of `ranks`: answers about some files, left for the one that started it."""
 
-import json
+import pickle
 import sys
 from pathlib import Path
 
 from rocsolid.errors import InputError
 from rocsolid.measure.garbage import garbage_left_alone
-from rocsolid.model.codec import encode
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.answers import answer
 from rocsolid.trace.read import read_trace
@@ -23,7 +22,7 @@ def answer_one(file: Path) -> TraceFile | str:
 
 def main(out: str, *files: str) -> None:
     """Read one file after another."""
-    Path(out).write_text(json.dumps({file: encode(answer_one(Path(file))) for file in files}), encoding="utf-8")
+    Path(out).write_bytes(pickle.dumps({Path(file): answer_one(Path(file)) for file in files}))
 
 
 if __name__ == "__main__":

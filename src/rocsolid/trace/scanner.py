@@ -62,7 +62,7 @@ class Scanner:
         return False
 
     def _scan(self, text: bytes, end: int) -> bool:
-        if not text.isascii() and not _is_text(text[:end]):
+        if not self._library.scanner_is_ascii(text, end) and not _is_text(text[:end]):
             return False
         if not self._library.scanner_read(self._self, text, end, len(text)):
             return False

@@ -3,6 +3,8 @@
    A function that reads takes the place where it begins and returns the place behind what it read, or NULL. No end
    is carried along: the text ends with a NUL, as the bytes of Python do, and a NUL belongs to no JSON. */
 
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
    checked the UTF-8. */
 
 #include "json.h"
+#include "skeleton.h"
 #include "words.h"
 
 enum { DEVICE, CALLS, OPS, NOTES, TABLES };        /* tables */
@@ -41,7 +42,9 @@ typedef struct {
     tally now, before;
     span *others; /* events of the last text that the caller reads */
     size_t other_count, other_room;
-    place text, limit; /* where a text begins, and the last place from which eight bytes can be loaded */
+    skeleton skeletons[SKELETONS];
+    int learnt;              /* skeletons, the most useful of which are known */
+    place text, limit, last; /* where a text begins, the last place from which eight bytes can be loaded, its end */
 } scanner;
 
 /* ---- Values of the types that Kineto writes ---- */
@@ -271,6 +274,19 @@ static int leave_to_caller(scanner *s, place from, place to) {
     return 1;
 }
 
+static int set_aside(scanner *s, const event *e, int64_t *counted, place from, place to) {
+    const place fixed[2] = {e->ph.from, e->cat.from};
+    ++*counted;
+    if (s->learnt == MOST_LEARNT) return 1; /* no two are alike here */
+    s->learnt++;
+    skeleton *least = s->skeletons;
+    for (int n = 1; n < SKELETONS; n++)
+        if (s->skeletons[n].met < least->met) least = &s->skeletons[n];
+    least->counted = learn(least, from, to, s->limit, fixed) ? counted : NULL;
+    least->met = 0;
+    return 1;
+}
+
 /* Where the event goes. Moments and names are few, and the caller reads them. */
 static int sort(scanner *s, const event *e, place from, place to) {
     if (e->ph.length != 1 || !e->ph.plain || !e->cat.plain) return 0;
@@ -278,21 +294,25 @@ static int sort(scanner *s, const event *e, place from, place to) {
     if (phase == 'i' || phase == 'M') return leave_to_caller(s, from, to);
     if (phase != 'X') {
         if (phase >= PHASES || !strchr("BEIbneSTpFstfPCNODVvRc,()", phase)) return 0;
-        s->now.phases[phase]++;
-        return 1;
+        return set_aside(s, e, &s->now.phases[phase], from, to);
     }
     int32_t category = number_of(&s->words[CATEGORIES], e->cat.from, e->cat.length);
     if (category < 0 || category >= MOST_CATEGORIES) return 0;
     if ((uint32_t)category < s->known) return keep(s, e, s->table_of[category], s->kind_of[category]);
-    s->now.categories[category]++;
-    return 1;
+    return set_aside(s, e, &s->now.categories[category], from, to);
 }
 
 static place next_event(scanner *s, place p) {
+    place from = skip_space(p), to;
+    for (skeleton *known = s->skeletons; known < s->skeletons + SKELETONS; known++) {
+        if (!known->counted || !(to = like(known, from, s->limit, s->last))) continue;
+        ++*known->counted;
+        known->met++;
+        return to;
+    }
     event e = {.correlation = -1, .external = -1, .bytes = -1};
     e.cat = e.name = e.grid = e.block = (word){"", 0, 1};
-    place from = skip_space(p);
-    place to = members(from, s->limit, &e);
+    to = members(from, s->limit, &e);
     return to && sort(s, &e, from, to) ? to : NULL;
 }
 
@@ -318,6 +338,7 @@ int scanner_read(scanner *s, place text, size_t end, size_t size) {
     s->other_count = 0;
     s->text = text;
     s->limit = size >= 8 ? text + size - 8 : NULL;
+    s->last = text + size;
     place last = text + end, p = text;
     while ((p = next_event(s, p)) && p <= last) {
         place then = skip_space(p);
@@ -327,6 +348,17 @@ int scanner_read(scanner *s, place text, size_t end, size_t size) {
     }
     scanner_undo(s);
     return 0;
+}
+
+/* Whether there is nothing beyond ASCII in a text. */
+int scanner_is_ascii(place text, size_t size) {
+    for (size_t from = 0, to; from < size; from = to) {
+        unsigned char all = 0;
+        to = size - from > 4096 ? from + 4096 : size;
+        for (size_t n = from; n < to; n++) all |= (unsigned char)text[n]; /* the compiler takes many at once */
+        if (all & 0x80) return 0;
+    }
+    return 1;
 }
 
 /* The rows are taken and the counts are read: begin again, with the words that are known. */

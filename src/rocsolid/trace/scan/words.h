@@ -1,5 +1,7 @@
 /* Words by number: each is kept once, and a new one gets the next number. */
 
+#pragma once
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
