@@ -52,16 +52,16 @@ def main() -> None:
     files = sorted(map(str, args.folder.glob("*.json*")))
     times: dict[str, list[float]] = {name: [] for name in ("ours", "ours_python", *args.backends)}
     loads, said = [os.getloadavg()[0]], ""
-    kept = tempfile.mkdtemp()
-    times["ours_first"] = [measured(our_command(args.folder), XDG_CACHE_HOME=kept)]
-    for _ in range(args.rounds):
-        for _ in range(args.runs):
-            times["ours"].append(measured(our_command(args.folder), XDG_CACHE_HOME=kept))
-            times["ours_python"].append(measured(our_command(args.folder), ROCSOLID_NATIVE="0"))
-        for backend in args.backends:
-            cpu, said = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
-            times[backend].append(cpu)
-        loads.append(os.getloadavg()[0])
+    with tempfile.TemporaryDirectory() as kept:
+        times["ours_first"] = [measured(our_command(args.folder), XDG_CACHE_HOME=kept)]
+        for _ in range(args.rounds):
+            for _ in range(args.runs):
+                times["ours"].append(measured(our_command(args.folder), XDG_CACHE_HOME=kept))
+                times["ours_python"].append(measured(our_command(args.folder), ROCSOLID_NATIVE="0"))
+            for backend in args.backends:
+                cpu, said = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
+                times[backend].append(cpu)
+            loads.append(os.getloadavg()[0])
     ratios = {name: round(median(times[name]) / median(times["ours"]), 1) for name in args.backends}
     found = {"ranks": len(files), "cpu_s": times, "times_ours": ratios, "other": said}
     print(json.dumps({**found, "load": [round(load, 1) for load in loads]}))

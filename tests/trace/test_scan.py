@@ -170,6 +170,18 @@ def test_what_is_broken_is_left_to_python(native: ctypes.CDLL, broken: str) -> N
     assert by_scanner(native, good + b"," + broken.encode()) is None
 
 
+def test_no_phase_is_known_that_python_does_not_know(native: ctypes.CDLL) -> None:
+    """Both keep a list of them."""
+    read = ""
+    for phase in filter(str.isprintable, map(chr, range(32, 127))):
+        text = json.dumps({"ph": phase, "ts": 1, "dur": 1}).encode()
+        found = by_scanner(native, text)
+        if found is not None:
+            assert found == by_python(text)
+            read += phase
+    assert {*"XsftMi"} <= {*read}
+
+
 def test_text_that_is_no_text_is_left_to_python(native: ctypes.CDLL) -> None:
     assert by_scanner(native, b'{"ph": "X", "name": "\xff\xfe"}') is None
     assert by_scanner(native, b'{"ph": "X", "name": "a\0b"}') is None
@@ -461,8 +473,26 @@ def test_ranks_are_read_with_it(tmp_path: Path, kept: Path) -> None:
     folder.mkdir()
     for rank in range(3):
         (folder / f"{rank}.json").write_text(data.kineto_text(PLAIN_EVENTS * 50))
-    ways = [clean_environ(XDG_CACHE_HOME=str(tmp_path / "cache"), ROCSOLID_NATIVE=native) for native in ("1", "0")]
+    watched = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "LD_DEBUG": "libs"}  # what is loaded is told on stderr
+    ways = [clean_environ(**watched, ROCSOLID_NATIVE=native) for native in ("1", "0")]
     with_it, without = [run_cli("trace", str(folder), "--ranks", "--output", "json", env=way) for way in ways]
 
     assert with_it.code == without.code == 0
     assert with_it.out == without.out
+    assert kept.name in with_it.err
+    assert kept.name not in without.err
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_one_process_reads_more_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scanned: Any) -> None:
+    parallel = importlib.import_module("rocsolid.trace.parallel")
+    file = tmp_path / "t.json"
+    file.write_text(data.kineto_text(PLAIN_EVENTS))
+    asked: list[Path] = []
+    monkeypatch.setattr(parallel, "_halves", asked.append)
+    monkeypatch.setattr(parallel, "_WORTH_IT", 0)
+    monkeypatch.setattr(parallel, "library", lambda: object() if scanned else None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    parallel.read_in_parallel(file)
+
+    assert asked == ([] if scanned else [file])

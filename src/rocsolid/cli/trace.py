@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, answer, judge, show."""
-    # Reading multiplies no matrices. Threads for that cost a start, and beside them this process could not copy itself.
+    # Reading multiplies no matrices. Threads for that take time, and beside them this process could not copy itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if args.ranks or args.engine:
         if args.stacks or args.open_perfetto or args.parquet:

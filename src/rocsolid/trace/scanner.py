@@ -30,14 +30,14 @@ class Scanner:
 
     def __init__(self, library: ctypes.CDLL, to: Gatherer) -> None:
         self._library, self._to = library, to
-        self._self = library.scanner_new()
-        if not self._self:
+        self._handle = library.scanner_new()
+        if not self._handle:
             raise MemoryError
-        weakref.finalize(self, library.scanner_free, self._self)
+        weakref.finalize(self, library.scanner_free, self._handle)
         kept = [(category, 0, int(kind)) for category, kind in DEVICE.items()]
         kept += [(category, _TABLES.index(table), 0) for category, table in HOST.items()]
         for category, table, kind in kept:
-            library.scanner_know(self._self, category.encode(), table, kind)
+            library.scanner_know(self._handle, category.encode(), table, kind)
         self._numbers = {
             _NAMES: _Numbers(to.names, bytes.decode),
             _SHAPES: _Numbers(to.shapes, _shape),
@@ -54,7 +54,7 @@ class Scanner:
         """The events up to `end`; False when they hold anything unforeseen, and then they are for somebody else to read."""
         if self._scan(text, end):
             self._failed = 0
-            if sum(self._library.scanner_rows(self._self, table).count for table in range(len(_TABLES))) >= _AT_ONCE:
+            if sum(self._library.scanner_rows(self._handle, table).count for table in range(len(_TABLES))) >= _AT_ONCE:
                 self.hand_over()
             return True
         self._failed += 1
@@ -64,14 +64,14 @@ class Scanner:
     def _scan(self, text: bytes, end: int) -> bool:
         if not self._library.scanner_is_ascii(text, end) and not _is_text(text[:end]):
             return False
-        if not self._library.scanner_read(self._self, text, end, len(text)):
+        if not self._library.scanner_read(self._handle, text, end, len(text)):
             return False
-        others = _view(self._library.scanner_others(self._self), _SPAN).tolist()
+        others = _view(self._library.scanner_others(self._handle), _SPAN).tolist()
         try:
             if others:
                 self._to.take(PLAIN.decode(b"[" + b",".join(text[start:stop] for start, stop in others) + b"]"))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._library.scanner_undo(self._self)
+            self._library.scanner_undo(self._handle)
             return False
         return True
 
@@ -79,19 +79,19 @@ class Scanner:
         """All that was read so far."""
         library, to = self._library, self._to
         for number, name in enumerate(_TABLES):
-            found = _view(library.scanner_rows(self._self, number), _ROW)
+            found = _view(library.scanner_rows(self._handle, number), _ROW)
             if len(found):
                 to.events += len(found)
                 getattr(to, name).add(self._device(found) if name == "device" else self._host(found))
-        counts = _view(library.scanner_categories(self._self), np.dtype(np.int64))
+        counts = _view(library.scanner_categories(self._handle), np.dtype(np.int64))
         if counts.any():
             categories = self._words(_CATEGORIES, 0)
             for number in np.flatnonzero(counts).tolist():
                 to.leave(categories[number].decode(), int(counts[number]))
-        phases = _view(library.scanner_phases(self._self), np.dtype(np.int64))
+        phases = _view(library.scanner_phases(self._handle), np.dtype(np.int64))
         for number in np.flatnonzero(phases).tolist():
             to.leave(f"phase {chr(number)}", int(phases[number]))
-        library.scanner_clear(self._self)
+        library.scanner_clear(self._handle)
 
     def _device(self, found: Column) -> DeviceEvents:
         return DeviceEvents(
@@ -117,8 +117,8 @@ class Scanner:
         return known.ours[numbers]
 
     def _words(self, which: int, since: int) -> list[bytes]:
-        ends = _view(self._library.scanner_ends(self._self, which), np.dtype(np.uintp)).tolist()
-        letters = self._library.scanner_letters(self._self, which)
+        ends = _view(self._library.scanner_ends(self._handle, which), np.dtype(np.uintp)).tolist()
+        letters = self._library.scanner_letters(self._handle, which)
         starts = [0, *ends][since : len(ends)]
         return [ctypes.string_at(letters.at + a, b - a) for a, b in zip(starts, ends[since:], strict=True)]
 

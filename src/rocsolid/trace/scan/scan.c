@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "skeleton.h"
+#include "values.h"
 #include "words.h"
 
 enum { DEVICE, CALLS, OPS, NOTES, TABLES };        /* tables */
@@ -46,50 +47,6 @@ typedef struct {
     int learnt;              /* skeletons, the most useful of which are known */
     place text, limit, last; /* where a text begins, the last place from which eight bytes can be loaded, its end */
 } scanner;
-
-/* ---- Values of the types that Kineto writes ---- */
-
-typedef enum { NONE, GIVEN, ODD } finding; /* nothing; a value; a value that is for the reader in Python to judge */
-
-ALWAYS int goes_on(char c) { return is_digit(c) || c == '.' || (c | 0x20) == 'e'; }
-
-/* A whole number. Producers write some as text, which is odd. */
-static place whole(place p, place limit, int64_t *found, finding *how) {
-    p = skip_space(p);
-    *how = ODD;
-    if (*p == 'n') {
-        *how = NONE;
-        return literal(p, "null");
-    }
-    if (*p == '"') {
-        word ignored;
-        return string(p + 1, limit, &ignored);
-    }
-    place at = p + (*p == '-'), first = at;
-    int64_t sum = 0;
-    for (; is_digit(*at) && at - first < 18; at++) sum = sum * 10 + (*at - '0');
-    if (at == first || (*first == '0' && at - first > 1)) return NULL;
-    if (goes_on(*at)) return number(p); /* decimals, an exponent, more digits */
-    *found = *p == '-' ? -sum : sum;
-    *how = GIVEN;
-    return at;
-}
-
-/* Microseconds with at most three decimals, below `bound`, to whole nanoseconds. */
-static place microseconds(place p, int64_t bound, int64_t *found, finding *how) {
-    p = skip_space(p);
-    place at = p;
-    int64_t sum = 0, scale = 1000;
-    *how = ODD;
-    for (; is_digit(*at) && at - p < 17; at++) sum = sum * 10 + (*at - '0');
-    if (at == p || (*p == '0' && at - p > 1) || sum >= bound) return number(p);
-    if (*at == '.' && is_digit(at[1]))
-        for (at++; is_digit(*at) && scale > 1; at++, scale /= 10) sum = sum * 10 + (*at - '0');
-    if (goes_on(*at)) return number(p); /* more decimals, an exponent */
-    *found = sum * scale;
-    *how = GIVEN;
-    return at;
-}
 
 /* ---- Events ---- */
 
@@ -131,7 +88,7 @@ ALWAYS unsigned argument_of(word k) {
     }
 }
 
-ALWAYS void note(event *e, unsigned key, finding how) {
+ALWAYS void note(event *e, unsigned key, outcome how) {
     e->given |= how == GIVEN ? key : 0;
     e->odd |= how == ODD ? key : 0;
 }
@@ -150,7 +107,7 @@ ALWAYS place raw(place p, place limit, word *w) {
 
 ALWAYS place argument(place p, place limit, event *e, unsigned key) {
     int64_t *to;
-    finding how;
+    outcome how;
     switch (key) {
     case ON: to = &e->device; break;
     case STREAM: to = &e->stream; break;
@@ -194,7 +151,7 @@ ALWAYS place each_member(place p, place limit, event *e, naming named, reading r
 static place arguments(place p, place limit, event *e) { return each_member(p, limit, e, argument_of, argument); }
 
 ALWAYS place member(place p, place limit, event *e, unsigned key) {
-    finding how;
+    outcome how;
     switch (key) {
     case PH: return text_of(p, limit, &e->ph);
     case CAT: return text_of(p, limit, &e->cat);
