@@ -3,8 +3,9 @@
     python -m benchmarks.tune --minutes 10 --out evidence/tune-on-h200.json
     python -m benchmarks.tune --models tiny --minutes 3
 
-Variants of all models are set up beside each other, since that costs cores and not the device. The races come afterwards, one at
-a time while nothing else runs. A model for which no time is left is said to be left out.
+Variants of all models are tried beside each other, since that costs cores and not the device. The races come afterwards, a few
+models at a time: their processes are set up together, and then each race is timed alone while nothing else runs. A model for which
+no time is left is said to be left out.
 """
 
 import argparse
@@ -14,9 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,13 +66,14 @@ VARIED: Final[Mapping[str, Sequence[str]]] = {
 }
 _ON_DEVICE: Final = torch.cuda.is_available()
 _AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is called, and nothing is made of it
-_LATER_S: Final = 30.0  # what a model's races need at least
+_LATER_S: Final = 60.0  # what the races of a few models need at least
+_ONCE_MORE_S: Final = 35.0  # what it takes to go on with a race that is unsure
 _LIFE: Final = 8  # rounds of one process
 _LIVES: Final = 4  # processes of each side in a race
 _FOR_TRIALS: Final = 0.3  # of the time
-_EACH: Final = 0.6  # of a model's share for either race, since the first seldom needs all of it
-# A process of many would otherwise begin by starting a compiler for every core.
-_THREADS: Final = {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
+# A process of many would otherwise begin by starting a compiler for every core; those in a race find all of it compiled.
+_THREADS: Final = "TORCHINDUCTOR_COMPILE_THREADS"
+_IN_TRIALS, _IN_RACES = {_THREADS: "2"}, {_THREADS: "1"}
 
 
 def _tiny() -> Built:
@@ -154,23 +156,23 @@ class Tuning:
     def _whole(self) -> Job:
         """The model as `rs.optimize` makes it, in processes that find the compiled code of the trials."""
         job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
-        return replace(job, variables=dict(self._job.errand({}).variables), at_once=_LIVES if _ON_DEVICE else 1)
+        variables = {**self._job.errand({}).variables, **_IN_RACES}
+        return replace(job, variables=variables, at_once=_LIVES if _ON_DEVICE else 1)
 
     def trials(self) -> list[TrialRecord]:
         """What was tried."""
         return self._store.done()
 
-    def race(self, budget_s: float) -> Study:
-        """The finals, alone on the machine."""
+    def race(self, until: float, told: Callable[[str], None]) -> Study:
+        """The finals, of what was tried so far."""
         begun = time.monotonic()
-        effort = Effort(
-            budget_s=budget_s, trials=1, finalists=2, rounds=_LIFE * _LIVES
-        )  # more trials there will not be
-        study = run_study(self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress())
+        effort = Effort(budget_s=until - begun, trials=1, finalists=2, rounds=_LIFE * _LIVES)
+        job = replace(self._job, variables=_IN_RACES)
+        study = run_study(job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told))
         self.seconds["race"] = time.monotonic() - begun
         return study
 
-    def against_optimize(self, study: Study, budget_s: float) -> dict[str, Any]:
+    def against_optimize(self, study: Study, until: float, told: Callable[[str], None]) -> dict[str, Any]:
         """The plan in the user's hands, beside the same call without it."""
         begun = time.monotonic()
         file = self._job.folder / f"{self.name}.toml"
@@ -178,8 +180,9 @@ class Tuning:
         job = self._whole()  # set-up is not what is compared here
         without = replace(job, folder=job.folder / "without")
         with_it = replace(job, folder=job.folder / "with", variables={**job.variables, PLAN: str(file)})
-        rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=budget_s)
-        duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, lambda _: None)
+        left_s = until - _ONCE_MORE_S - begun
+        rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=left_s)
+        duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, told)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
         return {**_figures(duel.b_against_a), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
 
@@ -189,10 +192,53 @@ class Tuning:
         self._store.close()
 
 
+class Wave:
+    """A few models whose races are set up beside each other; each is timed alone, while nothing is set up."""
+
+    def __init__(self, models: int) -> None:
+        self._met = threading.Barrier(models)
+        self._alone = threading.Lock()
+        self._begun = threading.Event()
+        self.until = self.left_s = 0.0
+
+    def begin(self, until: float) -> None:
+        """Those before it are over."""
+        self.until, self.left_s = until, until - time.monotonic()
+        self._begun.set()
+
+    def wait(self) -> None:
+        """Until it begins."""
+        self._begun.wait()
+
+    def give_up(self) -> None:
+        """A model of it is lost; the others need not wait for it."""
+        self._met.abort()
+
+    @contextmanager
+    def race(self) -> Iterator[Callable[[str], None]]:
+        """For one race of each model: yields who is to hear how it goes on, and waits for the others at the first round."""
+        timed = False
+
+        def told(said: str) -> None:
+            nonlocal timed
+            if not timed and said.startswith("round"):
+                self._met.wait()
+                timed = self._alone.acquire()
+
+        try:
+            yield told
+        finally:
+            if timed:
+                self._alone.release()
+            else:
+                self._met.wait()
+            self._met.wait()
+
+
 def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
     env = surroundings()
     job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
-    return replace(job, folder=folder / name, variables=_THREADS)
+    return replace(job, folder=folder / name, variables=_IN_TRIALS)
 
 
 def _figures(said: Any) -> dict[str, Any]:
@@ -214,6 +260,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(FIVE), help=f"of {', '.join(('tiny', *MODELS))}")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
+    parser.add_argument("--beside", type=int, default=3, help="models whose races are set up together")
     parser.add_argument("--trials", type=int, default=5, help="variants of a model, at most")
     parser.add_argument("--deadline", type=float, default=25.0, help="seconds that the planted hang is given")
     parser.add_argument("--out", type=Path, help="write the record here")
@@ -233,22 +280,21 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
     lies = Narrowing(fixed=_AS_IT_IS, vary={f"process.{WISH}": ("hang", "wrong")})
     limits = Limits(phases={**Limits().phases, "build": args.deadline})
     screened_by = begun + max(45.0, _FOR_TRIALS * (over - begun))
-    all_screened, alone = threading.Barrier(len(args.models) + 1), threading.Lock()
-    waiting = len(args.models)
+    all_screened = threading.Barrier(len(args.models) + 2)
 
-    def one(name: str) -> dict[str, Any]:
-        nonlocal waiting
+    def one(name: str, wave: Wave) -> dict[str, Any]:
         with closing(Tuning(name, Narrowing(vary=VARIED), folder)) as tuning:
             try:
                 tuning.screen(args.trials, screened_by)
+            except BaseException:
+                wave.give_up()
+                raise
             finally:
                 all_screened.wait()
-            with alone:
-                left = over - time.monotonic()
-                found = _raced(tuning, left / waiting) if left / waiting > _LATER_S else _left_out(tuning, left)
-                waiting -= 1
-                print(json.dumps(found), flush=True)
-                return found
+            wave.wait()
+            found = _raced(tuning, wave) if wave.left_s > _LATER_S else _left_out(tuning, wave.left_s)
+            print(json.dumps(found), flush=True)
+            return found
 
     def fake() -> dict[str, str]:
         with closing(Tuning("planted", lies, folder, limits)) as tuning:
@@ -258,20 +304,36 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
                 all_screened.wait()
             return {trial.name.rpartition("=")[2]: trial.kind for trial in tuning.trials()}
 
+    groups = [args.models[at : at + args.beside] for at in range(0, len(args.models), args.beside)]
+    waves = [Wave(len(group)) for group in groups]
     with ThreadPoolExecutor(len(args.models) + 1) as beside:
-        running = [beside.submit(one, name) for name in args.models]
+        running = [
+            [beside.submit(one, name, wave) for name in group] for group, wave in zip(groups, waves, strict=True)
+        ]
         lied = beside.submit(fake)
-        record = {**_about(args), "planted": lied.result(), "models": [tuning.result() for tuning in running]}
+        all_screened.wait()
+        found = []
+        for number, wave in enumerate(waves):
+            now, to_come = time.monotonic(), sum(map(len, groups[number:]))
+            wave.begin(now + (over - now) * len(groups[number]) / to_come)
+            found += [tuning.result() for tuning in running[number]]
+        record = {**_about(args), "planted": lied.result(), "models": found}
     return {**record, "missed": list(_missed(record))}
 
 
-def _raced(tuning: Tuning, share_s: float) -> dict[str, Any]:
+def _raced(tuning: Tuning, wave: Wave) -> dict[str, Any]:
     found: dict[str, Any] = {"model": tuning.name}
+    study: Study | None = None
     try:
-        study = tuning.race(_EACH * share_s)
-        found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
-        found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
-        found["against rs.optimize"] = tuning.against_optimize(study, _EACH * share_s)
+        with wave.race() as told:
+            study = tuning.race(wave.until, told)
+            found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
+            found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
+    except RocsolidError as failed:
+        found["failed"] = str(failed)
+    try:
+        with wave.race() as told:
+            found |= {"against rs.optimize": tuning.against_optimize(study, wave.until, told)} if study else {}
     except RocsolidError as failed:
         found["failed"] = str(failed)
     found["rejected"] = {t.name: f"{t.kind}: {t.reason}"[:200] for t in tuning.trials() if not t.measured}

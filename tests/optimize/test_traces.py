@@ -4,6 +4,7 @@ import functools
 import json
 import logging
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class Model(torch.nn.Module):
         self.act = act
 
     def forward(self, x, *, twice=False):
+        if type(x) not in (torch.Tensor, torch.nn.Parameter):  # Dynamo names torch by its address for this
+            raise TypeError
         for layer in self.layers:
             x = self.act(layer(x))
         return {"x": x * 2 if twice else x}
@@ -233,6 +236,29 @@ def test_what_cannot_be_used_is_left(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_whoever_uses_it_already_is_not_disturbed() -> None:
     with torch._dynamo.config.patch(caching_precompile=True):
         assert not can_keep_traces()
+
+
+def test_a_module_that_dynamo_names_by_its_address_is_named_by_its_import(tmp_path: Path) -> None:
+    address = f"_{id(torch.nn)}_c0"
+    plain.__globals__[address] = torch.nn
+    try:
+        with precompile.keeping_traces(plain, tmp_path, {}) as dropped:
+            for name in (f"G['{address}'].Linear", "G['_7_c0'].x", "L['self']"):
+                logging.getLogger("torch._dynamo.guards").warning(
+                    "%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", name
+                )
+    finally:
+        del plain.__globals__[address]
+    assert dropped == ["G['__import_torch_dot_nn'].Linear", "G['_7_c0'].x", "L['self']"]
+
+
+def test_a_guard_on_a_default_is_pickled_as_it_is_made(tmp_path: Path) -> None:
+    from torch._dynamo.source import DefaultsSource, LocalSource
+
+    source = DefaultsSource(LocalSource("f"), 0)
+    with precompile.keeping_traces(plain, tmp_path, {}):
+        pickled = pickle.dumps(source)
+    assert pickle.loads(pickled) == source  # noqa: S301 - our own
 
 
 def test_what_torch_says_of_guards_is_heard_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ compared once by what they mean: see `meaning`.
 """
 
 import builtins
+import dataclasses
 import functools
 import hashlib
 import importlib
@@ -27,13 +28,14 @@ from rocsolid.torchapi.doors import door
 from rocsolid.torchapi.scope import scoped
 from rocsolid.torchapi.swap import Swap
 
-_CACHE = door("torch._dynamo.package", "DynamoCache", "2.13..")
-_FOLDER = door("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.13..")
-_MADE = door("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.13..")
-_NAMED = door("torch._dynamo.bytecode_transformation", "unique_id", "2.13..")
+_CACHE = door("torch._dynamo.package", "DynamoCache", "2.11..")
+_FOLDER = door("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.11..")
+_MADE = door("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.11..")
+_NAMED = door("torch._dynamo.bytecode_transformation", "unique_id", "2.11..")
 _CONVERTER = door("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
-_CLEAR = door("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.13..")
-_CONFIG = door("torch._dynamo.config", "caching_precompile", "2.13..")
+_DEFAULT = door("torch._dynamo.source", "DefaultsSource", "2.4..")
+_CLEAR = door("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..")
+_CONFIG = door("torch._dynamo.config", "caching_precompile", "2.11..")
 _LOGGERS: Final = {  # what torch says there
     "torch._dynamo.guards": "is dropped with caching_precompile",
     "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # as when the code was edited: it traces
@@ -41,6 +43,7 @@ _LOGGERS: Final = {  # what torch says there
 }
 _IMPORTED, _BUILTINS = "__import_", "__builtins_dict__"
 _COUNTED: Final = re.compile(r"__.*_(\d{1,6})")  # and not one that ends in a long random number
+_BY_ADDRESS: Final = re.compile(r"(?<=G\[')_\d+_c[^']+(?='\])")
 _ENTRY: Final = "entry"
 _FLAG: Final = "dynamo.caching_precompile"
 
@@ -69,6 +72,7 @@ def keeping_traces(function: Any, folder: Path, kept: Mapping[str, bytes]) -> It
     swaps = (
         Swap(_CACHE.reach(), "path_prefix", lambda _: lambda: str(folder)),
         Swap(_CONVERTER.reach(), "__init__", converters.noted),
+        Swap(_DEFAULT.reach(), "__reduce__", lambda _: _as_it_is_made),
     )
     stop = listen(converters)
     try:
@@ -79,9 +83,22 @@ def keeping_traces(function: Any, folder: Path, kept: Mapping[str, bytes]) -> It
         for swap in swaps:
             swap.undo()
         converters.let_go()
-        _count_on_from(vars(sys.modules[within]))
+        around = vars(sys.modules[within])
+        listener.names[:] = [_BY_ADDRESS.sub(lambda found: _by_import(found, around), name) for name in listener.names]
+        _count_on_from(around)
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(listener)
+
+
+def _as_it_is_made(source: Any) -> tuple[type, tuple[Any, ...]]:
+    """How a guard on a default of a function is pickled: torch 2.11 also passes what its class does not take, and cannot load it."""
+    return type(source), tuple(getattr(source, field.name) for field in dataclasses.fields(source) if field.init)
+
+
+def _by_import(found: re.Match[str], around: Mapping[str, Any]) -> str:
+    """The name under which another process finds a module that Dynamo put among the globals under its address."""
+    value = around.get(found[0])
+    return f"{_IMPORTED}{value.__name__.replace('.', '_dot_')}" if isinstance(value, types.ModuleType) else found[0]
 
 
 def _count_on_from(names: Iterable[str]) -> None:
