@@ -66,6 +66,7 @@ def _torch_folders(folder: str) -> dict[str, str]:
 
 
 def _in_process(name: str, args: argparse.Namespace, variables: dict[str, str]) -> dict[str, Any]:
+    os.sync()  # no process waits for what the one before it wrote
     command = [sys.executable, "-m", "benchmarks.again", "--one", name, "--device", args.device, "--dtype", args.dtype]
     done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True)
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

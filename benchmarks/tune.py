@@ -69,7 +69,7 @@ _AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is calle
 _LATER_S: Final = 60.0  # what the races of a few models need at least
 _ONCE_MORE_S: Final = 35.0  # what it takes to go on with a race that is unsure
 _LIFE: Final = 8  # rounds of one process
-_LIVES: Final = 4  # processes of each side in a race
+_LIVES: Final = 3  # processes of each side in a race
 _FOR_TRIALS: Final = 0.3  # of the time
 # A process of many would otherwise begin by starting a compiler for every core; those in a race find all of it compiled.
 _THREADS: Final = "TORCHINDUCTOR_COMPILE_THREADS"
@@ -215,12 +215,14 @@ class Wave:
         self._met.abort()
 
     @contextmanager
-    def race(self) -> Iterator[Callable[[str], None]]:
+    def race(self, model: str) -> Iterator[Callable[[str], None]]:
         """For one race of each model: yields who is to hear how it goes on, and waits for the others at the first round."""
         timed = False
 
         def told(said: str) -> None:
             nonlocal timed
+            if "could not" in said:
+                print(f"  {model}: {said}"[:300], flush=True)
             if not timed and said.startswith("round"):
                 self._met.wait()
                 timed = self._alone.acquire()
@@ -260,7 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(FIVE), help=f"of {', '.join(('tiny', *MODELS))}")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
-    parser.add_argument("--beside", type=int, default=3, help="models whose races are set up together")
+    parser.add_argument("--beside", type=int, default=2, help="models whose races are set up together")
     parser.add_argument("--trials", type=int, default=5, help="variants of a model, at most")
     parser.add_argument("--deadline", type=float, default=25.0, help="seconds that the planted hang is given")
     parser.add_argument("--out", type=Path, help="write the record here")
@@ -325,19 +327,25 @@ def _raced(tuning: Tuning, wave: Wave) -> dict[str, Any]:
     found: dict[str, Any] = {"model": tuning.name}
     study: Study | None = None
     try:
-        with wave.race() as told:
+        with wave.race(tuning.name) as told:
             study = tuning.race(wave.until, told)
             found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
             found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
     except RocsolidError as failed:
         found["failed"] = str(failed)
     try:
-        with wave.race() as told:
+        with wave.race(tuning.name) as told:
             found |= {"against rs.optimize": tuning.against_optimize(study, wave.until, told)} if study else {}
     except RocsolidError as failed:
         found["failed"] = str(failed)
     found["rejected"] = {t.name: f"{t.kind}: {t.reason}"[:200] for t in tuning.trials() if not t.measured}
-    return {**found, "trials": len(tuning.trials()), "seconds": {k: round(v, 1) for k, v in tuning.seconds.items()}}
+    found["trials"] = {t.name: _costs(t) for t in tuning.trials()}
+    return {**found, "seconds": {k: round(v, 1) for k, v in tuning.seconds.items()}}
+
+
+def _costs(trial: TrialRecord) -> dict[str, Any]:
+    phases = {name: round(taken, 1) for name, taken in trial.phases.items()}
+    return {"seconds": phases, "host_mib": trial.host_bytes >> 20, "device_mib": trial.peak_bytes >> 20}
 
 
 def _left_out(tuning: Tuning, left_s: float) -> dict[str, Any]:

@@ -60,13 +60,16 @@ def test_those_that_wait_end_with_the_lane(tmp_path: Path) -> None:
 def test_what_fails_for_want_of_room_is_tried_alone(tmp_path: Path) -> None:
     variables = {"LONELY": str(tmp_path / "lock")}
     job = a_job(tmp_path, at_once=2, workload=f"{WORKLOADS}:lonely", variables=variables)
-    lane = Resident(job, {}, "lane", lambda _: None)
+    said: list[str] = []
+    lane = Resident(job, {}, "lane", said.append)
     for life in range(2):
         if life:
             lane.renew()
         assert lane.ready(), lane.out
         assert lane.sample() is not None, lane.out
     lane.finish()
+    lost = [line for line in said if line.startswith("lane could not be set up beside the others: ")]
+    assert len(lost) == 1, said
     assert (lane.out, lane.processes) == ("", 2)
     until(lambda: not running(str(tmp_path)))
 

@@ -1,6 +1,6 @@
 """A workload measured under a plan in a process of its own: right before fast."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +87,34 @@ def test_short_turns_of_two_processes_are_on_the_same_cores(monkeypatch: pytest.
     variant._block(Clock("device", lambda _call, _times: 1.0), lambda: None, turns=8)()
     variant._block(clock, lambda: None)()
     assert drawn == [None, None]  # a device has no cores of ours, and one long turn sees them all
+
+
+def test_the_size_of_a_turn_is_found_out_in_the_first_one() -> None:
+    """Before that, others are being set up beside it, and every call seems long."""
+    from rocsolid.measure.clock import Clock
+    from rocsolid.tune import variant
+
+    made: list[int] = []
+
+    def sample(call: Callable[[], None], _times: int) -> float:
+        call()
+        return 1.0
+
+    turn = variant._block(Clock("device", sample), lambda: made.append(1))
+    assert not made
+    turn()
+    assert made
+
+
+def test_equal_processes_take_samples_of_equally_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.measure import clock
+
+    def calls(spent_ms: float) -> int:
+        monkeypatch.setattr(clock, "_host_sample", lambda _call, _times: spent_ms)
+        return clock.calls_per_sample(lambda: None, 1)
+
+    assert {calls(0.32), calls(0.34)} == {4}
+    assert [calls(ms) for ms in (30.0, 1.0, 0.9, 1e-9)] == [1, 1, 2, 256]
 
 
 @pytest.mark.parametrize(("devices", "turns"), [(0, 8), (1, 1)])

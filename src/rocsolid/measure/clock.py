@@ -1,5 +1,6 @@
 """How long one sample takes: by the device's own clock where there is a device, else by the host's."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _LONG_MS: Final = 1.0  # a sample shorter than this is made of several calls
-_MOST_CALLS: Final = 200
+_MOST_CALLS: Final = 256
 _FLUSH_BYTES: Final = (
     256 << 20
 )  # more than any device's last-level cache; what a device reports as its L2 may be a fraction
@@ -30,11 +31,15 @@ def clock_here(*, cold: bool = False) -> Clock:
 
 
 def calls_per_sample(call: Callable[[], Any], warmups: int) -> int:
-    """How many calls make a sample long enough to be measured, after some that warm it up."""
+    """How many calls make a sample long enough to be measured, after some that warm it up.
+
+    A power of two: of two processes that run the same, one would otherwise take two calls and the other three, and what a sample
+    costs besides would be shared among more.
+    """
     for _ in range(max(1, warmups)):
         call()
     spent = min(_host_sample(call, 1) for _ in range(2))
-    return max(1, min(_MOST_CALLS, int(_LONG_MS / max(spent, 1e-6))))
+    return min(_MOST_CALLS, 1 << max(0, math.ceil(math.log2(_LONG_MS / max(spent, 1e-6)))))
 
 
 def cores_here() -> list[int]:

@@ -153,12 +153,19 @@ class Resident:
             if self._at_once == 1:
                 self._ended(self._trial)
             else:  # perhaps there was no room beside the others
+                self._lost(self._trial)
                 self.cancel()
                 self._at_once = 1
                 self._next()
                 return self.ready()
-        self._waiting = [trial for trial in self._waiting if trial.ready()]
+        for trial in [trial for trial in self._waiting if not trial.ready()]:
+            self._lost(trial)
+            self._waiting.remove(trial)
         return self._trial is not None
+
+    def _lost(self, trial: Trial) -> None:
+        ending = trial.wait()
+        self._told(f"{self._name} could not be set up beside the others: {ending.kind}, {ending.reason}")
 
     def sample(self) -> float | None:
         """Milliseconds of one sample; None when the process has ended."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any, Final
 
@@ -81,11 +82,12 @@ def _measured(reporter: Reporter, made: Made, others: Others, *, cold: bool, tur
         others.call()
         made.call()
 
-    block = _block(clock, call)
-    samples = [block() for _ in range(_SAMPLES)]
+    block = _block(clock, call, turns or 1)
+    samples = []
     if turns:
-        turn = _block(clock, call, turns)
-        reporter.serve(lambda _: turn())
+        reporter.serve(lambda _: block())
+    else:
+        samples = [block() for _ in range(_SAMPLES)]
     reporter.phase("verify")
     others.check()
     made.checker.check(made.function)  # what was right before the clock must be right after it
@@ -146,19 +148,25 @@ def _block(clock: Clock, call: Callable[[], None], turns: int = 1) -> Callable[[
     A host's neighbours only ever make a call slower, so there the least of them is nearest to the truth; a device's own clock
     errs both ways, so there it is the middle. Neighbours come and go within a second, and slow one core and not another: so of
     many short turns each is on one core, and as all processes draw alike, those that are held against each other on the same.
+
+    How many calls a turn has is found out in the first one: before a race, others may still be compiling beside this process.
     """
     figure: Callable[[Iterable[float]], float] = min if clock.name == "host" else median
-    calls = calls_per_sample(call, warmups=3)
-    sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _SHORTEST_MS)
-    few = max(1, int(_BLOCK_MS / turns / sample_ms))
+
+    @cache
+    def size() -> tuple[int, int]:
+        calls = calls_per_sample(call, warmups=3)
+        sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _SHORTEST_MS)
+        return calls, max(1, int(_BLOCK_MS / turns / sample_ms))
+
     cores: list[int | None] = [*cores_here()] if clock.name == "host" and turns > 1 else []
     order = random.Random(0)  # noqa: S311 - a pause and a core, no secret
 
     def block() -> float:
         time.sleep(order.uniform(0, _PAUSE_S / turns))
+        calls, few = size()
         with on_core(order.choice(cores or [None])):
-            if turns > 1:
-                call()  # others had the caches since
+            call()  # others had the caches since
             return figure(clock.sample(call, calls) for _ in range(few))
 
     return block
