@@ -68,6 +68,7 @@ _ON_DEVICE: Final = torch.cuda.is_available()
 _AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is called, and nothing is made of it
 _LATER_S: Final = 60.0  # what the races of a few models need at least
 _ONCE_MORE_S: Final = 35.0  # what it takes to go on with a race that is unsure
+_LEAST_S: Final = 90.0  # for a race and its set-up: cut short, it would have cost nearly as much and say nothing
 _LIFE: Final = 8  # rounds of one process
 _LIVES: Final = 3  # processes of each side in a race
 _FOR_TRIALS: Final = 0.3  # of the time
@@ -166,7 +167,7 @@ class Tuning:
     def race(self, until: float, told: Callable[[str], None]) -> Study:
         """The finals, of what was tried so far."""
         begun = time.monotonic()
-        effort = Effort(budget_s=until - begun, trials=1, finalists=2, rounds=_LIFE * _LIVES)
+        effort = Effort(budget_s=max(_LEAST_S, until - begun), trials=1, finalists=2, rounds=_LIFE * _LIVES)
         job = replace(self._job, variables=_IN_RACES)
         study = run_study(job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told))
         self.seconds["race"] = time.monotonic() - begun
@@ -180,7 +181,7 @@ class Tuning:
         job = self._whole()  # set-up is not what is compared here
         without = replace(job, folder=job.folder / "without")
         with_it = replace(job, folder=job.folder / "with", variables={**job.variables, PLAN: str(file)})
-        left_s = until - _ONCE_MORE_S - begun
+        left_s = max(_LEAST_S, until - _ONCE_MORE_S - begun)
         rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=left_s)
         duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, told)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
