@@ -8,6 +8,7 @@ also whole models, as graphs of eager: warmed up as torch's recipe does, on a st
 """
 
 import argparse
+import ctypes
 import json
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.measure.evidence import evidence, write
+from rocsolid.torchapi.driver import call_named
 
 _KERNELS: Final = 2000
 _REPLAYS: Final = 9
@@ -44,6 +46,15 @@ class Deeds:
         for _ in range(streams):
             with torch.cuda.stream(torch.cuda.Stream()):
                 self.launch(times)
+
+    def in_order(self, times: int) -> None:
+        """Kernels on a stream that waits for the default one, and that one for it."""
+        create, made = call_named("StreamCreate"), ctypes.c_void_p()
+        if create is None or create(ctypes.byref(made), 0):
+            msg = "the driver makes no such stream"
+            raise RuntimeError(msg)
+        with torch.cuda.stream(torch.cuda.ExternalStream(made.value)):
+            self.launch(times)
 
     def copy(self, times: int) -> None:
         """Copies within the device, on another stream."""
@@ -92,6 +103,7 @@ DEEDS: Final[dict[str, Callable[[Deeds], None]]] = {
     "5000 kernels on the default stream": lambda do: do.launch(5000),
     "4 kernels on another stream": lambda do: do.beside(4),
     "8 kernels on another stream": lambda do: do.beside(8),
+    "8 kernels on a stream in order with the default one": lambda do: do.in_order(8),
     "4 kernels on each of 30 streams": lambda do: do.beside(4, streams=30),
     "20 copies on another stream": lambda do: do.copy(20),
     "500 replays on another stream": lambda do: do.replay(500),
