@@ -155,7 +155,6 @@ class Resident:
             else:  # perhaps there was no room beside the others
                 self._lost(self._trial)
                 self.cancel()
-                self._at_once = 1
                 self._next()
                 return self.ready()
         for trial in [trial for trial in self._waiting if not trial.ready()]:
@@ -164,6 +163,8 @@ class Resident:
         return self._trial is not None
 
     def _lost(self, trial: Trial) -> None:
+        """From now on it is set up alone."""
+        self._at_once = 1
         ending = trial.wait()
         self._told(f"{self._name} could not be set up beside the others: {ending.kind}, {ending.reason}")
 
