@@ -6,6 +6,7 @@ import gc
 import inspect
 import itertools
 import os
+import re
 from typing import Any
 
 import pytest
@@ -87,11 +88,14 @@ def test_a_failed_key_is_not_tried_again(place: Any, caplog: pytest.LogCaptureFi
     assert sum("runs eagerly" in line for line in caplog.messages) == 1
 
 
-def test_raising_instead_of_running_eagerly(place: Any) -> None:
+def test_raising_instead_of_running_eagerly(place: Any, caplog: pytest.LogCaptureFixture) -> None:
     g, x = place.capture(reads_a_value, on_error="raise"), place.randn(3)
     with pytest.raises(CaptureError, match=r"at .*test_failures\.py:") as raised:
         g(x)
     assert raised.value.__cause__ is not None
+    with pytest.raises(CaptureError, match=re.escape(str(raised.value))):
+        g(x)  # whoever caught the first is not given eager's speed in silence
+    assert not [line for line in caplog.messages if "runs eagerly" in line], "it does not"
 
 
 def test_an_error_of_the_functions_own_is_its_own(place: Any) -> None:

@@ -132,9 +132,7 @@ class Answering:
         try:
             call = self._take(function, args, kwargs)
         except CannotCapture as why:
-            self._books.refuse(None, why)
-            if self._options.on_error == "raise" and why.reason is not Reason.BUCKET:
-                raise CaptureError(why.detail) from why
+            self._refuse(None, why)
             return self._eager(function, args, kwargs, why.reason)
         entry = self._store.find(call.key)
         if entry is None:
@@ -177,6 +175,8 @@ class Answering:
     def _without_graph(self, function: Function, call: Call) -> Any:
         refused = self._books.refusal(call)
         if refused is not None:
+            if self._options.on_error == "raise":
+                raise CaptureError(refused.detail)
             return self._eager(function, call.args, call.kwargs, refused.reason)
         if self._frozen:
             return self._eager(function, call.args, call.kwargs, Reason.FROZEN)
@@ -238,9 +238,11 @@ class Answering:
         whole = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
         entry.check_after(1 if verify.rounds and whole else verify.calls)
 
-    def _refuse(self, call: Call, why: CannotCapture) -> None:
-        self._books.refuse(call, why)
-        if self._options.on_error == "raise":
+    def _refuse(self, call: Call | None, why: CannotCapture) -> None:
+        """Without a call: it could not even be keyed, or is longer than the largest bucket, which is no error."""
+        raises = self._options.on_error == "raise" and not (call is None and why.reason is Reason.BUCKET)
+        self._books.refuse(call, why, runs_eagerly=not raises)
+        if raises:
             raise CaptureError(why.detail) from why
 
     def _owner(self, function: Function) -> dict[str, Any] | None:

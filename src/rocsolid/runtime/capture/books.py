@@ -39,14 +39,14 @@ class Books:
             self._alarm = f"most calls of {self._name} run eagerly: {why}"
             _log.warning("%s", self._alarm)
 
-    def refuse(self, call: Call | None, why: CannotCapture) -> None:
-        """Remember that a call cannot be captured, and say so once."""
+    def refuse(self, call: Call | None, why: CannotCapture, *, runs_eagerly: bool) -> None:
+        """Remember that a call cannot be captured; that it runs eagerly is said once."""
         if why.reason in (Reason.WRONG_ANSWER, Reason.PADDING):
             self.check_failures += 1
         key: Hashable = why.detail if call is None else call.key
         parts = {} if call is None else call.signature.parts
         self._refused[key] = Refusal(key=parts, reason=why.reason, detail=why.detail, place=why.place)
-        if why.detail not in self._said:
+        if runs_eagerly and why.detail not in self._said:
             self._said.add(why.detail)
             _log.warning("%s runs eagerly: %s", self._name, why.detail)
 
