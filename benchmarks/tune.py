@@ -288,14 +288,15 @@ def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> d
     def one(name: str, wave: Wave) -> dict[str, Any]:
         with closing(Tuning(name, Narrowing(vary=VARIED), folder)) as tuning:
             try:
-                tuning.screen(args.trials, screened_by)
+                try:
+                    tuning.screen(args.trials, screened_by)
+                finally:
+                    all_screened.wait()
+                wave.wait()
+                found = _raced(tuning, wave) if wave.left_s > _LATER_S else _left_out(tuning, wave.left_s)
             except BaseException:
                 wave.give_up()
                 raise
-            finally:
-                all_screened.wait()
-            wave.wait()
-            found = _raced(tuning, wave) if wave.left_s > _LATER_S else _left_out(tuning, wave.left_s)
             print(json.dumps(found), flush=True)
             return found
 
