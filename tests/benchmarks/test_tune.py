@@ -3,10 +3,18 @@
 import json
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support import ROOT, clean_environ
+from tests.support import ROOT, clean_environ, until
+from tests.tune.test_engine import FUSION, a_job
+
+from rocsolid.measure.knockout import Rules
+from rocsolid.model.study import TrialRecord
+from rocsolid.tune.duel import run_duel
+from rocsolid.tune.finals import run_finals
 
 
 @pytest.mark.torch
@@ -46,3 +54,51 @@ def test_a_bar_that_is_missed_is_said() -> None:
         "bert: the plan is slower than rs.optimize",
         "vit: left out: 3 s were left",
     ]
+
+
+@pytest.mark.torch
+def test_races_are_timed_alone_and_set_up_before(tmp_path: Path) -> None:
+    from benchmarks.tune import Wave
+
+    wave, job, rules = Wave(1), a_job(tmp_path), Rules(rounds=2, drop=False)
+    for race in ("finals", "duel"):
+        heard: list[tuple[bool, bool]] = []
+        with wave.race("quick") as told:
+
+            def tell(said: str) -> None:
+                told(said)
+                heard.append((said.startswith("starting"), wave._alone.locked()))  # noqa: B023
+
+            if race == "finals":
+                trials = [TrialRecord(number=n, name=str(n), choices={FUSION: str(n)}, kind="measured") for n in (1, 2)]
+                run_finals(job, trials, rules, tell)
+            else:
+                sides = (("a", job, {FUSION: "1"}), ("b", replace(job, folder=tmp_path / "b"), {FUSION: "3"}))
+                run_duel(sides, rules, 0.02, tell)
+        assert len(heard) > 3
+        assert all(starting != alone for starting, alone in heard), race
+        assert not wave._alone.locked()
+
+
+@pytest.mark.torch
+def test_nothing_is_timed_before_all_of_a_wave_are_set_up() -> None:
+    from benchmarks.tune import Wave
+
+    wave, timed, most = Wave(2), [], []
+
+    def race(name: str) -> None:
+        with wave.race(name) as told:
+            told("starting, process 1")
+            told("round 1")
+            timed.append(name)
+            most.append(len(timed))
+            told("round 2")
+            timed.remove(name)
+
+    first = threading.Thread(target=race, args=("first",))
+    first.start()
+    until(lambda: wave._met.n_waiting == 1)
+    assert not timed
+    race("second")
+    first.join()
+    assert most == [1, 1]

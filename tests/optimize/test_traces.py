@@ -1,5 +1,6 @@
 """What Dynamo traced is used by the next process, for the same model alone, and only while it means the same."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -252,13 +253,19 @@ def test_a_module_that_dynamo_names_by_its_address_is_named_by_its_import(tmp_pa
     assert dropped == ["G['__import_torch_dot_nn'].Linear", "G['_7_c0'].x", "L['self']"]
 
 
-def test_a_guard_on_a_default_is_pickled_as_it_is_made(tmp_path: Path) -> None:
+def test_a_guard_on_a_default_can_be_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.source import DefaultsSource, LocalSource
 
+    def as_in_2_11(source: Any) -> tuple[type, tuple[Any, ...]]:
+        return type(source), tuple(getattr(source, field.name) for field in dataclasses.fields(source))
+
+    monkeypatch.setattr(DefaultsSource, "__reduce__", as_in_2_11)
     source = DefaultsSource(LocalSource("f"), 0)
     with precompile.keeping_traces(plain, tmp_path, {}):
         pickled = pickle.dumps(source)
     assert pickle.loads(pickled) == source  # noqa: S301 - our own
+    with pytest.raises(TypeError):
+        pickle.loads(pickle.dumps(source))  # noqa: S301 - our own
 
 
 def test_what_torch_says_of_guards_is_heard_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
