@@ -1,4 +1,4 @@
-"""Where warm-ups run, and what a capture's stream is given before (stand-ins for streams and libraries)."""
+"""What a device is asked for before a capture: memory, a stream, workspaces (stand-ins for all of them)."""
 
 import contextlib
 from typing import Any
@@ -79,3 +79,26 @@ def test_memory_of_a_lane_outlives_the_program(monkeypatch: pytest.MonkeyPatch) 
     lanes.Lane(0)
     Memory()
     assert destroyed == [True], "the other one"
+
+
+@pytest.mark.parametrize(
+    ("free", "cached", "emptied", "says"),
+    [
+        (64 << 30, 1 << 30, False, ""),
+        (1 << 20, 1 << 30, True, ""),
+        (1 << 20, 2 << 20, True, "the device has 3 MiB left and the call's tensors alone take 16 MiB"),
+    ],
+)
+def test_cached_memory_is_given_back_when_the_device_is_nearly_full(
+    monkeypatch: pytest.MonkeyPatch, free: int, cached: int, says: str, *, emptied: bool
+) -> None:
+    memory = [free, cached]
+
+    def empty() -> None:
+        memory[:] = [sum(memory), 0]
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (memory[0], 80 << 30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
+    backend = device.DeviceBackend(torch.device("cuda", 0), shared=False)
+    assert backend.room_for(16 << 20) == says
+    assert (memory[1] == 0) is emptied
