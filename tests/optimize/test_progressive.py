@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import ROOT
+from tests.support import ROOT, clean_environ, run_python, running
 
 import rocsolid as rs
 from rocsolid.model.optimized import Outcome
@@ -119,3 +120,19 @@ def test_a_model_is_compiled_in_a_child_and_then_here(monkeypatch: pytest.Monkey
     assert compiled.outcome in (Outcome.CHOSEN, Outcome.SLOWER)
     assert any(tmp_path.rglob("*.py")), "the child has filled the cache"
     assert torch.allclose(fast(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("after_s", [0, 1])
+def test_a_program_that_ends_meanwhile_ends_well(after_s: float, tmp_path: Path) -> None:
+    """While the call is written for the child, and while the child is at work; nobody is left behind, and nothing is said."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        f"import time, torch, rocsolid as rs\n"
+        f"fast = rs.optimize(torch.nn.Linear(8, 8), torch.ones(4, 8), progressive=True)\n"
+        f"time.sleep({after_s})\n"
+        f"print(tuple(fast(torch.ones(4, 8)).shape))\n"
+    )
+    ran = run_python(str(script), env=clean_environ(TMPDIR=str(tmp_path)))
+    assert (ran.code, ran.out, ran.err) == (0, "(4, 8)\n", "")
+    assert not running(f"rocsolid.runtime.child {tmp_path}")
+    assert not list(tmp_path.glob("rocsolid-*")), "what was to be sent to the child is gone with the program"

@@ -17,6 +17,7 @@ from rocsolid.model.optimized import Candidate, OptimizeReport, Outcome
 from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, run_race, set_up
 from rocsolid.optimize.examples import Example
 from rocsolid.optimize.optimized import Capture, Optimized, closing_others, whereabouts
+from rocsolid.runtime.beside import beside
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
@@ -60,7 +61,7 @@ class Progressive(Optimized):
         self._worst_s = 0.0
         self._timed = True
         self._done = threading.Event()
-        threading.Thread(target=self._work, name="rocsolid-optimize", daemon=True).start()
+        beside(self._work, "optimize")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer with the best there is at this moment."""

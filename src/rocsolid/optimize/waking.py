@@ -7,11 +7,13 @@ of two answers a dozen kernels: a third of a second and more each, in which the 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from rocsolid.runtime.answers import error_against
+from rocsolid.runtime.beside import beside
 from rocsolid.runtime.capture.verify import Tolerance, compared, results_of
 
 _SMALL: Final = 8
@@ -27,9 +29,7 @@ def wake_libraries(model: Callable[..., Any]) -> threading.Thread | None:
     calls = list(first_calls(model))
     if not calls:
         return None
-    thread = threading.Thread(target=_make, args=(calls,), name="rocsolid-waking", daemon=True)
-    thread.start()
-    return thread
+    return beside(partial(_make, calls), "waking")
 
 
 def first_calls(model: Callable[..., Any], kind: str = "cuda") -> Iterator[Callable[[], Any]]:

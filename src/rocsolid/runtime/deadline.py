@@ -5,7 +5,6 @@ by a signal, which also interrupts a wait; in other threads by the interpreter, 
 is stuck in native code cannot be ended from inside its process: for that there is `in_child=True`.
 """
 
-import ctypes
 import logging
 import signal
 import threading
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from rocsolid.runtime.beside import raise_in
 from rocsolid.torchapi.compiling import Compile, CompileCalledOff
 from rocsolid.torchapi.phases import all_stacks, phase_of
 
@@ -41,7 +41,7 @@ class _Watcher:
             try:
                 with self._lock:
                     self._over.set()
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._compile.thread_id), None)
+                raise_in(self._compile.thread_id, None)
                 time.sleep(0)
             except CompileCalledOff:
                 continue
@@ -68,7 +68,7 @@ class _Watcher:
         while not self._over.is_set():
             with self._lock:
                 if not self._over.is_set():
-                    _raise_in(compile_.thread_id)
+                    _call_off(compile_.thread_id)
             self._over.wait(_AGAIN_S)
 
 
@@ -87,11 +87,11 @@ def _age(compile_: Compile) -> float:
     return time.monotonic() - compile_.started
 
 
-def _raise_in(thread_id: int) -> None:
+def _call_off(thread_id: int) -> None:
     if thread_id == threading.main_thread().ident:
         signal.pthread_kill(thread_id, _SIGNAL)
     else:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(CompileCalledOff))
+        raise_in(thread_id, CompileCalledOff)
 
 
 @contextmanager
