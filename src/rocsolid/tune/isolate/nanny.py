@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.tune.isolate.judging import judge
+from rocsolid.tune.isolate.log import Log
 from rocsolid.tune.isolate.tree import (
     POLITE,
     TOKEN,
@@ -33,7 +34,6 @@ _TICK_S: Final = 0.05
 _WEIGH_S: Final = 0.1
 _CALM_S: Final = 1.0
 _TIMED: Final = ("measure", "idle")  # phases in which whoever looks disturbs
-_TAIL_BYTES: Final = 64 * 1024
 _DUMP_S: Final = 2.0  # how long the stacks may take to be written
 _CHUNK: Final = 1 << 16
 START: Final = "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from rocsolid.tune.isolate.{module} import main; main()"
@@ -85,10 +85,10 @@ class Nanny:
         self._phases: dict[str, float] = {}
         self._answer: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
-        self._held_bytes, self._peak_bytes, self._members, self._most, self._dropped = 0, 0, 1, 1, 0
+        self._held_bytes, self._peak_bytes, self._members, self._most = 0, 0, 1, 1
         self._kills = kernel_kills()
         self._parent = os.getppid()
-        self._log = os.open(self._folder / "log.txt", os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
+        self._log = Log(self._folder / "log.txt", self._limits["log_bytes"])
         self._start()
         self._requests = Lines(sys.stdin.fileno())
         threading.Thread(target=self._weigh_on, daemon=True).start()
@@ -105,8 +105,8 @@ class Nanny:
         self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
             [self._spec["python"], "-c", source, str(self._folder / "spec.json"), str(reporting), str(hearing)],
             stdin=subprocess.DEVNULL,
-            stdout=self._log,  # a file, so that a flood blocks nobody and an orphan holds no pipe of ours
-            stderr=self._log,
+            stdout=self._log.fd,
+            stderr=self._log.fd,
             env=variables,
             start_new_session=True,
             pass_fds=(reporting, hearing),
@@ -185,7 +185,7 @@ class Nanny:
 
     def _overgrown(self) -> dict[str, Any] | None:
         """Memory, number of processes, length of the log."""
-        self._shorten_log()
+        self._log.shorten()
         held, members = self._held_bytes, self._members
         most_bytes, most = self._limits["memory_bytes"], self._limits["processes"]
         if most_bytes and held > most_bytes:
@@ -194,14 +194,6 @@ class Nanny:
         if members > most:
             return {"kind": "too many processes", "says": f"{members} processes, and {most} are allowed"}
         return None
-
-    def _shorten_log(self) -> None:
-        size = os.fstat(self._log).st_size
-        if size > self._limits["log_bytes"]:
-            tail = os.pread(self._log, _TAIL_BYTES, size - _TAIL_BYTES)
-            os.ftruncate(self._log, 0)
-            self._dropped += size - len(tail)
-            os.write(self._log, f"[{self._dropped} bytes dropped]\n".encode() + tail)
 
     def _dump_stacks(self) -> None:
         """Ask the child for the stacks of all its threads; its handler is in C and needs no interpreter lock."""
@@ -222,9 +214,7 @@ class Nanny:
         code = self._child.wait() if self._child.pid not in {p.pid for p in left} else None
         self._hear()
         self._enter(self._phase)
-        self._shorten_log()
-        size = os.fstat(self._log).st_size
-        tail = os.pread(self._log, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode("utf-8", "replace")
+        tail = self._log.end()
         ending = judge(
             cause=cause,
             code=code,
@@ -250,7 +240,7 @@ class Nanny:
             "log": str(self._folder / "log.txt"),
             "log_tail": tail[-4000:],
             "stacks": stacks.read_text(errors="replace")[-8000:] if stacks.exists() else "",
-            "dropped_bytes": self._dropped,
+            "dropped_bytes": self._log.dropped_bytes,
         }
 
 
