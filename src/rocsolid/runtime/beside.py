@@ -48,9 +48,8 @@ def _break_off() -> None:
     until = time.monotonic() + _GRACE_S
     for thread in tuple(_working):
         while thread.is_alive() and thread.ident is not None and time.monotonic() < until:
-            raise_in(
-                thread.ident, SystemExit
-            )  # no handler of errors takes it for one, and a thread dies of it in silence
+            # No handler of errors takes it for one, and a thread dies of it in silence.
+            raise_in(thread.ident, SystemExit)
             thread.join(_AGAIN_S)
 
 
