@@ -68,13 +68,13 @@ _ON_DEVICE: Final = torch.cuda.is_available()
 _AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # what is given is called, and nothing is made of it
 _LATER_S: Final = 60.0  # what the races of a few models need at least
 _ONCE_MORE_S: Final = 35.0  # what it takes to go on with a race that is unsure
-_LEAST_S: Final = 90.0  # for a race and its set-up: cut short, it would have cost nearly as much and say nothing
+_LEAST_S: Final = 60.0  # for a race and its set-up: cut short, it would have cost nearly as much and say nothing
 _LIFE: Final = 8  # rounds of one process
 _LIVES: Final = 3  # processes of each side in a race
 _FOR_TRIALS: Final = 0.3  # of the time
-# A process of many would otherwise begin by starting a compiler for every core; those in a race find all of it compiled.
-_THREADS: Final = "TORCHINDUCTOR_COMPILE_THREADS"
-_IN_TRIALS, _IN_RACES = {_THREADS: "2"}, {_THREADS: "1"}
+_SLOTS: Final = 2 if _ON_DEVICE else 1  # trials of one model at a time
+# There are as many processes as cores, so each compiles by itself: a compiler beside it would first have to import torch.
+_ALONE: Final = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _tiny() -> Built:
@@ -138,7 +138,7 @@ class Tuning:
         self.name = name
         self._job = _made(name, said, folder, limits)
         self._search = search_of("one-at-a-time", self._job.space)
-        self._engine = Local()
+        self._engine = Local([{}] * _SLOTS)
         self._store = FileStore(folder / f"{name}.db", "study", name)
         self.seconds = {"trials": 0.0, "race": 0.0, "against rs.optimize": 0.0}
 
@@ -149,16 +149,16 @@ class Tuning:
         """Try variants until the time is over."""
         begun = time.monotonic()
         effort = Effort(budget_s=max(20.0, until - begun), trials=trials)
-        self._screening(effort).run(Progress(trial=partial(_told, self.name)))
-        if self.name in MODELS:  # a first rs.optimize, whose compiled code those in the race will find
-            run(self._whole().errand({}), self._job.folder / "first")
+        with ThreadPoolExecutor(1) as beside:
+            if self.name in MODELS:  # a first rs.optimize, whose compiled code those in the race will find
+                beside.submit(run, self._whole().errand({}), self._job.folder / "first")
+            self._screening(effort).run(Progress(trial=partial(_told, self.name)))
         self.seconds["trials"] = time.monotonic() - begun
 
     def _whole(self) -> Job:
         """The model as `rs.optimize` makes it, in processes that find the compiled code of the trials."""
         job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
-        variables = {**self._job.errand({}).variables, **_IN_RACES}
-        return replace(job, variables=variables, at_once=_LIVES if _ON_DEVICE else 1)
+        return replace(job, variables=self._job.errand({}).variables, at_once=_LIVES if _ON_DEVICE else 1)
 
     def trials(self) -> list[TrialRecord]:
         """What was tried."""
@@ -168,8 +168,9 @@ class Tuning:
         """The finals, of what was tried so far."""
         begun = time.monotonic()
         effort = Effort(budget_s=max(_LEAST_S, until - begun), trials=1, finalists=2, rounds=_LIFE * _LIVES)
-        job = replace(self._job, variables=_IN_RACES)
-        study = run_study(job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told))
+        study = run_study(
+            self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told)
+        )
         self.seconds["race"] = time.monotonic() - begun
         return study
 
@@ -241,7 +242,7 @@ class Wave:
 def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
     env = surroundings()
     job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
-    return replace(job, folder=folder / name, variables=_IN_TRIALS)
+    return replace(job, folder=folder / name, variables=_ALONE)
 
 
 def _figures(said: Any) -> dict[str, Any]:

@@ -108,6 +108,9 @@ def test_a_tuned_plan_is_tied_to_its_chip_and_says_so(caplog: pytest.LogCaptureF
     assert elsewhere == resolve("safe", env)
     assert "the safe profile is used instead; tune again here" in caplog.text
 
+    beside = replace(env.devices[0], arch="sm_90", platform=Platform.CUDA)  # a chip that this torch cannot use
+    assert fitting(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, beside))) == resolve("safe", env)
+
     caplog.clear()
     older = replace(a_tuned_plan(), torch="2.9.0")
     assert fitting(older, env) is older

@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 from tests.support import make_env, running, until
+from tests.tune.test_engine import a_job as a_quick_job
 
 from rocsolid.api.tuning import _job
 from rocsolid.catalog.profiles import resolve
+from rocsolid.measure.knockout import Rules
+from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
+from rocsolid.tune.engine import VISIBLE
+from rocsolid.tune.finals import run_finals
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job, Resident, Room
 
@@ -95,6 +100,16 @@ def test_as_many_at_once_as_there_is_room_for(room: Room, trial: TrialRecord, at
     assert room.at_once([trial, trial]) == at_once
 
 
+def test_no_process_is_started_for_a_turn_that_never_comes(tmp_path: Path) -> None:
+    trials = [TrialRecord(number=n, name=str(n), choices={FUSION: str(n)}, kind="measured") for n in (1, 2)]
+    said: list[str] = []
+    run_finals(
+        replace(a_quick_job(tmp_path), at_once=4), trials, Rules(rounds=2, renew_every=1, drop=False), said.append
+    )
+
+    assert sum(word.startswith("starting") for word in said) == 3 * 2  # lanes, the control among them, and lives
+
+
 def test_on_rocm_few_processes_share_a_device(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text("def build(): ...\n")
     rooms = []
@@ -104,3 +119,22 @@ def test_on_rocm_few_processes_share_a_device(tmp_path: Path) -> None:
         job, _ = _job(said, resolve("safe", env), env, Narrowing(), tmp_path / "tune.db", None)
         rooms.append(job.room.processes)
     assert rooms == [8, 64]
+
+
+@pytest.mark.parametrize(("platform", "hides"), [(Platform.ROCM, "-1"), (Platform.CUDA, "")])
+def test_a_race_on_a_device_is_set_up_at_once_and_timed_by_its_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: Platform, hides: str
+) -> None:
+    (tmp_path / "work.py").write_text("def build(): ...\n")
+    monkeypatch.delenv(VISIBLE[platform], raising=False)
+    device = Device(index=0, name="a chip", arch="sm_90", memory_bytes=100 * GB, platform=platform)
+    other = replace(device, platform=Platform.CUDA if platform is Platform.ROCM else Platform.ROCM, memory_bytes=GB)
+    env = make_env(platform, devices=(other, device))
+
+    def asked() -> tuple[int, int]:
+        job, _ = _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
+        return job.turns, job.room.device_bytes
+
+    assert asked() == (1, 100 * GB)
+    monkeypatch.setenv(VISIBLE[platform], hides)
+    assert asked() == (8, 0)  # on the host, whose neighbours come and go

@@ -24,7 +24,7 @@ def start() -> Protection:
         StandIn(given).keep()
     env = surroundings()
     plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
-    plan = with_results(plan, len(env.devices))
+    plan = with_results(plan, len(env.usable))
     guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
     variables = tuple(set_variables(plan, os.environ))
     protection = Protection(plan=plan, guard=guard, variables=variables, pretended=env.pretended)

@@ -158,7 +158,7 @@ def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
 
 def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
     """A tuned plan says what was measured on one chip: on another the safe profile is used in its place."""
-    chips = {device.arch for device in env.devices}
+    chips = {device.arch for device in env.usable}
     if chips and tuned.arch not in chips:
         _log.warning(
             "the plan was tuned on %s (%s), and this is %s: the safe profile is used instead; tune again here",

@@ -15,7 +15,7 @@ from rocsolid.catalog.profiles import PROFILES
 from rocsolid.errors import CannotRunError, InputError, UnknownNameError, UsageError
 from rocsolid.measure.knockout import Rules
 from rocsolid.model.codec import encode
-from rocsolid.model.environment import Environment
+from rocsolid.model.environment import Device, Environment
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import Duel, Study
@@ -25,7 +25,7 @@ from rocsolid.probe.surroundings import surroundings
 from rocsolid.tune.commits import checked_out, variables_in
 from rocsolid.tune.duel import run_duel
 from rocsolid.tune.effort import Effort, Progress
-from rocsolid.tune.engine import Engine, Local, slots_of
+from rocsolid.tune.engine import VISIBLE, Engine, Local, slots_of
 from rocsolid.tune.isolate.trial import Limits
 from rocsolid.tune.screening import Screening
 from rocsolid.tune.search import has_optuna, search_of
@@ -39,6 +39,7 @@ _COMMIT: Final = "git:"
 _TURNS: Final = 8  # a host has neighbours that come and go within a second; a device has its own clock
 # AMD's kernel driver has eight address spaces for the processes on a device (VMID 8 to 15); beyond that they take turns.
 _ON_ROCM: Final = 8
+_NONE: Final = ("", "-1")  # what hides every device
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -128,7 +129,7 @@ def _engine(name: str, env: Environment, slots: int, ranks: int) -> Engine:
 
         return OnRay(name if address else "", ranks=ranks, wanted=slots)
     if name == "local" or (slots and not name):
-        return Local(slots_of(env.platform, len(env.devices), ranks, slots))
+        return Local(slots_of(env.platform, len(_seen(env)), ranks, slots))
     if name:
         raise UnknownNameError(kind="engine", name=name, known=["local", "ray", "ray://HOST:PORT"])
     return Local()
@@ -248,7 +249,7 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     where = f"{name.file.resolve()}:{name.function}"
     space = space_of(start, env, said)
     asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
-    asked += [encode(space.start), [device.arch for device in env.devices]]
+    asked += [encode(space.start), [device.arch for device in env.usable]]
     asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
     asked += [ranks] if ranks > 1 else []
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
@@ -260,15 +261,21 @@ def _job(  # noqa: PLR0913 - all that a question consists of
         limits=limits or Limits(),
         grad=grad,
         cold=cold,
-        turns=1 if env.devices else _TURNS,
+        turns=1 if _seen(env) else _TURNS,
         ranks=ranks,
         room=_room(env) if ranks == 1 else Room(),
     )
     return job, key
 
 
+def _seen(env: Environment) -> tuple[Device, ...]:
+    """The chips that trials will find, unless the user has hidden them all."""
+    said = os.environ.get(VISIBLE.get(env.platform, ""))
+    return () if said is not None and said.strip() in _NONE else env.usable
+
+
 def _room(env: Environment) -> Room:
-    device = min((device.memory_bytes for device in env.devices), default=0)
+    device = min((device.memory_bytes for device in _seen(env)), default=0)
     host = read_host(os.environ)
     processes = _ON_ROCM if env.platform is Platform.ROCM else Room.processes
     return Room(cores=host.cores, host_bytes=host.memory_bytes, device_bytes=device, processes=processes)

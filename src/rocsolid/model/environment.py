@@ -195,6 +195,11 @@ class Environment:
         return self.torch.version if self.torch else ""
 
     @property
+    def usable(self) -> tuple[Device, ...]:
+        """The accelerators that this torch was built for."""
+        return tuple(device for device in self.devices if device.platform is self.platform)
+
+    @property
     def values(self) -> Mapping[str, object]:
         """Effective value by setting id."""
         return {name: observed.value for name, observed in self.settings.items()}

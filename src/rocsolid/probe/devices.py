@@ -43,6 +43,11 @@ def gfx_name(target: int) -> str:
     return f"gfx{major}{minor:x}{step:x}"
 
 
+def has_nvidia_driver(root: Path = Path("/")) -> bool:
+    """Whether it is worth asking for NVIDIA's chips."""
+    return (root / "proc/driver/nvidia").exists() or (root / "dev/nvidiactl").exists()
+
+
 def nvidia_devices(reply: Reply) -> Iterator[Device]:
     """Devices from what nvidia-smi printed."""
     if reply.answer.ending is not Ending.ANSWERED:

@@ -90,7 +90,7 @@ def _devices(look: Look) -> tuple[list[Device], list[Answer]]:
     questions: list[Question] = []
     if amd:
         questions.append(devices_.ROCMINFO)
-    if (look.root / "proc/driver/nvidia").exists() or (look.root / "dev/nvidiactl").exists():
+    if devices_.has_nvidia_driver(look.root):
         questions.append(devices_.NVIDIA_SMI)
     replies: dict[str, Reply] = {reply.answer.name: reply for reply in ask_all(questions)}
     tools = []

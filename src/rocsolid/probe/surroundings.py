@@ -7,15 +7,18 @@ from pathlib import Path
 
 from rocsolid.model.environment import Environment, Route, TorchBuild
 from rocsolid.model.platform import Platform
-from rocsolid.probe.devices import amd_devices
+from rocsolid.probe.devices import amd_devices, has_nvidia_driver
+from rocsolid.probe.nvml import nvidia_chips
 from rocsolid.probe.packages import rocm_release, torch_folder, version_file
 from rocsolid.probe.pretending import build_for, device_of, pretended
 
 
 def surroundings(root: Path = Path("/")) -> Environment:
-    """What torch is or would be here, asked of the running module when there is one, and the AMD chips the kernel shows."""
+    """What torch is or would be here, asked of the running module when there is one, and the chips that drivers show."""
     build, named = _running() or _installed()
     devices = tuple(amd_devices(root))
+    if (build is None or build.cuda) and has_nvidia_driver(root):
+        devices += nvidia_chips()
     given = pretended()
     if given:
         devices, named = (device_of(given),), given.rocm

@@ -20,7 +20,7 @@ from rocsolid.tune.trials import Job
 
 Told = Callable[[str], None]
 Slot = Mapping[str, str]  # variables that every process of a trial in it has
-_VISIBLE: Final = {Platform.ROCM: "HIP_VISIBLE_DEVICES", Platform.CUDA: "CUDA_VISIBLE_DEVICES"}
+VISIBLE: Final = {Platform.ROCM: "HIP_VISIBLE_DEVICES", Platform.CUDA: "CUDA_VISIBLE_DEVICES"}
 
 
 class Engine(Protocol):
@@ -102,7 +102,7 @@ def slots_of(platform: Platform, devices: int, ranks: int = 1, wanted: int = 0) 
     if wanted < 0:
         msg = f"{wanted} trials at once are none; give at least 1"
         raise UsageError(msg)
-    name = _VISIBLE.get(platform)
+    name = VISIBLE.get(platform)
     if name is None or not devices:
         return [{}] * (wanted or 1)
     seen = [device.strip() for device in os.environ.get(name, "").split(",") if device.strip()]

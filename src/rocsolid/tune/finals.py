@@ -42,7 +42,8 @@ def run_finals(
     """Race them; every process has ended when this returns, however it returns."""
     lanes: dict[str, Resident] = {}
     control: Resident | None = None
-    job = replace(job, at_once=max(job.at_once, job.room.at_once(entrants)))
+    lives = math.ceil(rules.rounds / rules.renew_every)  # more would wait for a turn that never comes
+    job = replace(job, at_once=min(lives, max(job.at_once, job.room.at_once(entrants))))
     try:
         for number, trial in enumerate(entrants):
             lanes[trial.name] = Resident(job, trial.choices, f"finalist-{number}", told)
