@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
-_OURS, _EAGER, _REDUCED = "rs.optimize", "eager", "reduce-overhead"
+_OURS, _EAGER, _REDUCED, _AUTOTUNED = "rs.optimize", "eager", "reduce-overhead", "max-autotune"
+_BESIDE: Final = (_REDUCED, _AUTOTUNED, _EAGER)  # what ours is held against
 _PART: Final = "rs.capture"  # of a program, where only its step is made fast
 _COLOURS: Final = {
     "compile": "#8da0b8",
@@ -22,13 +23,14 @@ def table(record: Mapping[str, Any]) -> str:
     models = record["models"]
     methods = list(dict.fromkeys(method for found in models.values() for method in found))
     said = ["chosen"] if any(_OURS in found for found in models.values()) else []
-    heads = [*(f"{method}, ms" for method in methods), *said, "over reduce-overhead", "over eager"]
-    lines = [_row("model", *heads), f"|---|{'--:|' * len(methods)}{'---|' * len(said)}--:|--:|"]
+    others = [method for method in _BESIDE if method in methods]
+    heads = [*(f"{method}, ms" for method in methods), *said, *(f"over {other}" for other in others)]
+    lines = [_row("model", *heads), f"|---|{'--:|' * len(methods)}{'---|' * len(said)}{'--:|' * len(others)}"]
     for name, found in models.items():
         cells = [_ms(found.get(method, {})) for method in methods]
         chosen = [found.get(_OURS, {}).get("chosen", "") for _ in said]
-        lines.append(_row(name, *cells, *chosen, *(_times(gain(found, method)) for method in (_REDUCED, _EAGER))))
-    means = [_times(mean_gain(record, method)) for method in (_REDUCED, _EAGER)]
+        lines.append(_row(name, *cells, *chosen, *(_times(gain(found, other)) for other in others)))
+    means = [_times(mean_gain(record, other)) for other in others]
     return "\n".join([*lines, _row("geometric mean", *[""] * (len(methods) + len(said)), *means)])
 
 
@@ -36,8 +38,8 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(record: Mapping[str, Any], picture: str, programs: Mapping[str, Any]) -> str:
-    """What was measured, for the documentation: models, and programs that call a step many times."""
+def page(record: Mapping[str, Any], picture: str, autotuned: Mapping[str, Any], programs: Mapping[str, Any]) -> str:
+    """What was measured, for the documentation: models, some of them autotuned, and programs that call a step many times."""
     apart = [name for name, found in record["models"].items() if thrown_out(found)]
     rest = {**record, "models": {name: found for name, found in record["models"].items() if name not in apart}}
     means = [_times(mean_gain(rest, method)) for method in (_REDUCED, _EAGER)]
@@ -60,13 +62,28 @@ In the geometric mean `rs.optimize` is {means[0]} times as fast as `reduce-overh
 
 Good to know:
 
-{"".join(f"- {note[0].upper()}{note[1:]}.{chr(10)}" for note in record["notes"])}\
+{_notes(record)}\
 - Set-up is longer than it would be alone, since so many processes compiled beside each other.
 
-```console
-{"".join(f"$ {command}{chr(10)}" for command in record["command"].split(" && "))}```
+{_commands(record)}
 
 The record, with every round, error, set-up time and candidate: `evidence/models-on-h200.json`.
+
+## Beside max-autotune
+
+`mode="max-autotune"` tries kernels for every matrix product and convolution, and needs minutes for it; so it was measured in runs \
+of its own, beside `rs.optimize` alone ({autotuned["device"]}, torch {autotuned["torch"]}, {autotuned["date"]}).
+In the geometric mean `rs.optimize` is {_times(mean_gain(autotuned, _AUTOTUNED))} times as fast over the \
+{sum(bool(gain(found, _AUTOTUNED)) for found in autotuned["models"].values())} models that have both.
+
+{table(autotuned)}
+
+Good to know:
+
+{_notes(autotuned)}
+{_commands(autotuned)}
+
+The record: `evidence/max-autotune-on-h200.json`.
 
 ## Programs that call a step many times
 
@@ -78,11 +95,19 @@ backward as they are.
 
 {table(programs)}
 
-```console
-{"".join(f"$ {command}{chr(10)}" for command in programs["command"].split(" && "))}```
+{_commands(programs)}
 
 The record: `evidence/programs-on-h200.json`.
 """
+
+
+def _notes(record: Mapping[str, Any]) -> str:
+    return "".join(f"- {note[0].upper()}{note[1:]}.\n" for note in record["notes"])
+
+
+def _commands(record: Mapping[str, Any]) -> str:
+    lines = "".join(f"$ {command}\n" for command in record["command"].split(" && "))
+    return f"```console\n{lines}```"
 
 
 def thrown_out(found: Mapping[str, Any]) -> bool:

@@ -4,8 +4,8 @@
     python -m benchmarks.run --device cpu --models bert gpt2 --methods eager compile rs.optimize
     python -m benchmarks.run --draw evidence/models-on-h200.json docs/generated/models.svg
 
-Processes of a group are set up beside each other, which makes set-up times longer than they would be alone; they are measured one
-at a time while the others wait. Results are written after every group, so that a run that is stopped has lost little.
+Processes of a group are set up beside each other, all or so many at once, which makes set-up times longer than they would be alone;
+they are measured one at a time while the others wait. Results are written after every group, so that a run that is stopped has lost little.
 """
 
 import argparse
@@ -34,8 +34,16 @@ class Running:
 
     def __init__(self, model: str, method: str, device: str, kind: str) -> None:
         self.model, self.method = model, method
+        self._device, self._kind = device, kind
+        self._process: subprocess.Popen[str] | None = None
+        self.about: dict[str, Any] = {"failed": "not begun in time"}
+        self.rounds: list[float] = []
+
+    def begin(self) -> None:
+        """Start it."""
+        device = self._device
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cell", model, method, device, kind],
+            [sys.executable, "-m", "benchmarks.cell", self.model, self.method, device, self._kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -45,17 +53,19 @@ class Running:
             if device == "cuda"
             else {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
         )
-        self.about: dict[str, Any] = {}
-        self.rounds: list[float] = []
 
     def wait(self, deadline: float) -> None:
         """Until it is set up, or the deadline."""
         line = self._line(deadline)
-        self.about = (
-            json.loads(line) if line else {"failed": "not set up in time" if self._process.poll() is None else "died"}
-        )
+        self.about = json.loads(line) if line else {"failed": "not set up in time" if line is None else "died"}
         if "failed" in self.about:
             self.stop()
+
+    def fileno(self) -> int:
+        """By which to hear from it."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
 
     @property
     def stands(self) -> bool:
@@ -64,6 +74,7 @@ class Running:
 
     def measure(self, deadline: float) -> None:
         """One round."""
+        assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             print(_CALLS, file=self._process.stdin, flush=True)
@@ -74,13 +85,17 @@ class Running:
             self.about = {**self.about, "failed": "died or hung while it was measured"}
             self.stop()
 
-    def _line(self, deadline: float) -> str:
+    def _line(self, deadline: float) -> str | None:
+        """What it says next; nothing when it has ended, None when it is late."""
+        assert self._process is not None
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-        return self._process.stdout.readline() if ready else ""
+        ready, _, _ = select.select([self], [], [], max(0.0, deadline - time.monotonic()))
+        return self._process.stdout.readline() if ready else None
 
     def stop(self) -> None:
         """End it and whatever it started."""
+        if self._process is None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
@@ -106,9 +121,7 @@ def measured(
     cells = {name: [Running(name, method, args.device, args.dtype) for method in methods] for name in models}
     every = [cell for group in cells.values() for cell in group]
     try:
-        until = time.monotonic() + args.deadline
-        for cell in every:
-            cell.wait(until)
+        _set_up(every, args.at_once or len(every), time.monotonic() + args.deadline)
         for name, group in cells.items():
             order = random.Random(0)  # noqa: S311 - an order, not a secret
             for _ in range(args.rounds):
@@ -122,6 +135,21 @@ def measured(
     finally:
         for cell in every:
             cell.stop()
+
+
+def _set_up(cells: Sequence[Running], at_once: int, deadline: float) -> None:
+    """So many at a time, until all are or the deadline comes."""
+    to_come, busy = list(cells), list[Running]()
+    while to_come or busy:
+        while to_come and len(busy) < at_once:
+            busy.append(to_come.pop(0))
+            busy[-1].begin()
+        heard, _, _ = select.select(busy, [], [], max(0.0, deadline - time.monotonic()))
+        for cell in heard or tuple(busy):
+            cell.wait(deadline)
+            busy.remove(cell)
+        if not heard:
+            return
 
 
 def versions(args: argparse.Namespace) -> dict[str, str]:
@@ -144,6 +172,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--together", type=int, default=1, help="models that are set up beside each other")
+    parser.add_argument("--at-once", type=int, default=0, help="processes of them at a time; all unless given")
     parser.add_argument("--deadline", type=float, default=600, help="seconds for a group to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
     parser.add_argument(
@@ -160,7 +189,7 @@ def main() -> None:
         command=" ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         **versions(args),
         dtype=args.dtype,
-        set_up_together=args.together * len(args.methods),
+        set_up_together=args.at_once or args.together * len(args.methods),
         models={},
     )
     for at in range(0, len(args.models), args.together):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.draw import drawn, mean_gain, page, table
@@ -70,24 +71,43 @@ def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
     looped = {
         "loop": {"eager": {"median_ms": 6.0}, "reduce-overhead": {"median_ms": 3.0}, "rs.capture": {"median_ms": 2.0}}
     }
-    text = page({**RECORD, **about, "models": models}, "plot.svg", {**RECORD, **about, "models": looped})
+    tuned = {
+        "one": {"max-autotune": {"median_ms": 3.0}, "rs.optimize": {"median_ms": 2.0, "chosen": "compiled, graph"}},
+        "endless": {"max-autotune": {"failed": "not set up in time"}, "rs.optimize": {"median_ms": 2.0}},
+    }
+    records = ({**RECORD, **about, "models": found} for found in (models, tuned, looped))
+    text = page(next(records), "plot.svg", *records)
+    assert "| one | 3.000 | 2.000 | compiled, graph | 1.50 |" in text
+    assert "| endless | failed | 2.000 |  |  |" in text
+    assert "`rs.optimize` is 1.50 times as fast over the 1 models that have both" in text
     assert "| loop | 6.000 | 3.000 | 2.000 | 1.50 | 3.00 |" in text
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
     assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
     assert "$ one\n$ two\n" in text
 
 
-@pytest.mark.torch
-def test_a_run_on_the_cpu_measures_every_cell_and_keeps_what_failed(tmp_path: Path) -> None:
-    out = tmp_path / "record.json"
+def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
+    """What a run on the CPU found of one model, and what it printed."""
     command = [sys.executable, "-m", "benchmarks.run", "--device", "cpu", "--dtype", "float32", "--rounds", "2"]
-    command += ["--models", "int8_linears", "--methods", "eager", "make_graphed_callables", "--out", str(out)]
+    command += ["--models", "int8_linears", "--out", str(out), *args]
     done = subprocess.run(
         command, cwd=ROOT, env=clean_environ(), capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())["models"]["int8_linears"]
+    return json.loads(out.read_text())["models"]["int8_linears"], done.stdout
+
+
+@pytest.mark.torch
+def test_who_is_late_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    found, _ = ran(tmp_path / "record.json", "--methods", "eager", "compile", "--at-once", "1", "--deadline", "0.2")
+    assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not begun in time"}}
+
+
+@pytest.mark.torch
+def test_a_run_on_the_cpu_measures_every_cell_and_keeps_what_failed(tmp_path: Path) -> None:
+    methods = ("--methods", "eager", "make_graphed_callables", "--at-once", "1")
+    found, said = ran(tmp_path / "record.json", *methods)
     assert len(found["eager"]["rounds_ms"]) == 2
     assert found["eager"]["error"] == 0
     assert found["make_graphed_callables"]["failed"]
-    assert "| int8_linears |" in done.stdout
+    assert "| int8_linears |" in said
