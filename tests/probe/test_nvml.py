@@ -37,6 +37,7 @@ int nvmlDeviceGetCudaComputeCapability(void *chip, int *major, int *minor) {
 }
 #ifndef OLD
 int nvmlDeviceGetMemoryInfo(void *chip, unsigned long long *amounts) {
+    if (SHARED) return 3;
     amounts[0] = (unsigned long)chip == 0x7fff00000002ul ? 150754820096ull : 85899345920ull;
     amounts[1] = amounts[2] = 1;
     return 0;
@@ -63,8 +64,9 @@ def built(folder: Path, *flags: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source, file = folder / "nvml.c", folder / "libnvidia-ml.so.1"
     source.write_text(LIBRARY)
-    flags = flags or ("-DINIT=0",)
-    subprocess.run([compiler, *flags, "-shared", "-fPIC", str(source), "-o", str(file)], check=True)
+    subprocess.run(
+        [compiler, "-DINIT=0", "-DSHARED=0", *flags, "-shared", "-fPIC", str(source), "-o", str(file)], check=True
+    )
     return file
 
 
@@ -84,7 +86,11 @@ def test_chips_are_named_with_their_memory_and_one_that_is_lost_is_left_out(tmp_
     assert (second.index, second.name, second.arch, second.memory_bytes) == (2, "NVIDIA H200", "sm_90", 150754820096)
 
 
-@pytest.mark.parametrize("flags", [("-DINIT=9",), ("-DINIT=0", "-DOLD")], ids=["no driver", "an old library"])
+def test_a_chip_that_shares_the_hosts_memory_is_one_all_the_same(tmp_path: Path) -> None:
+    assert [chip.memory_bytes for chip in nvidia_chips(str(built(tmp_path, "-USHARED", "-DSHARED=1")))] == [0, 0]
+
+
+@pytest.mark.parametrize("flags", [("-UINIT", "-DINIT=9"), ("-DOLD",)], ids=["no driver", "an old library"])
 def test_where_it_cannot_answer_there_are_none(tmp_path: Path, flags: tuple[str, ...]) -> None:
     assert nvidia_chips(str(built(tmp_path, *flags))) == ()
     assert nvidia_chips(str(tmp_path / "missing.so")) == ()

@@ -41,12 +41,11 @@ def _chips(asked: ctypes.CDLL) -> Iterator[Device]:
     for index in range(count.value):
         chip, memory = ctypes.c_void_p(), _Memory()
         major, minor = ctypes.c_int(), ctypes.c_int()
-        if (
-            asked.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(chip))
-            or asked.nvmlDeviceGetCudaComputeCapability(chip, ctypes.byref(major), ctypes.byref(minor))
-            or asked.nvmlDeviceGetMemoryInfo(chip, ctypes.byref(memory))
-        ):
-            continue  # it has fallen off the bus, or is not ours to look at
+        lost = asked.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(chip))
+        if lost or asked.nvmlDeviceGetCudaComputeCapability(chip, ctypes.byref(major), ctypes.byref(minor)):
+            continue
+        # Refused by chips that share the host's memory: then it is 0.
+        asked.nvmlDeviceGetMemoryInfo(chip, ctypes.byref(memory))
         yield Device(
             index=index,
             name=_text(asked.nvmlDeviceGetName, chip),
