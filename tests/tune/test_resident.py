@@ -13,7 +13,8 @@ from rocsolid.measure.knockout import Rules
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.engine import VISIBLE
+from rocsolid.probe.surroundings import surroundings
+from rocsolid.tune.engine import VISIBLE, slots_of
 from rocsolid.tune.finals import run_finals
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job, Resident, Room
@@ -138,3 +139,16 @@ def test_a_race_on_a_device_is_set_up_at_once_and_timed_by_its_clock(
     assert asked() == (1, 100 * GB)
     monkeypatch.setenv(VISIBLE[platform], hides)
     assert asked() == (8, 0)  # on the host, whose neighbours come and go
+
+
+@pytest.mark.gpu
+def test_the_device_that_is_here_is_reckoned_with(tmp_path: Path) -> None:
+    import torch
+
+    (tmp_path / "work.py").write_text("def build(): ...\n")
+    env = surroundings()
+    job, _ = _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
+
+    assert job.turns == 1
+    assert job.room.device_bytes == pytest.approx(torch.cuda.get_device_properties(0).total_memory, rel=0.05)
+    assert len(slots_of(env.platform, len(env.usable))) == torch.cuda.device_count()
