@@ -132,13 +132,15 @@ def test_a_race_on_a_device_is_set_up_at_once_and_timed_by_its_clock(
     other = replace(device, platform=Platform.CUDA if platform is Platform.ROCM else Platform.ROCM, memory_bytes=GB)
     env = make_env(platform, devices=(other, device))
 
-    def asked() -> tuple[int, int]:
-        job, _ = _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
-        return job.turns, job.room.device_bytes
+    def asked() -> tuple[Job, str]:
+        return _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
 
-    assert asked() == (1, 100 * GB)
+    on_device, study = asked()
+    assert (on_device.turns, on_device.room.device_bytes) == (1, 100 * GB)
     monkeypatch.setenv(VISIBLE[platform], hides)
-    assert asked() == (8, 0)  # on the host, whose neighbours come and go
+    on_host, another = asked()
+    assert (on_host.turns, on_host.room.device_bytes) == (8, 0)  # whose neighbours come and go
+    assert study != another  # what was measured on the one says nothing of the other
 
 
 @pytest.mark.gpu

@@ -249,7 +249,7 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     where = f"{name.file.resolve()}:{name.function}"
     space = space_of(start, env, said)
     asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
-    asked += [encode(space.start), [device.arch for device in env.usable]]
+    asked += [encode(space.start), [device.arch for device in _seen(env)]]
     asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
     asked += [ranks] if ranks > 1 else []
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
