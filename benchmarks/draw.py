@@ -71,8 +71,8 @@ The record, with every round, error, set-up time and candidate: `evidence/models
 
 ## Beside max-autotune
 
-`mode="max-autotune"` tries kernels for every matrix product and convolution, and needs minutes for it; so it was measured in runs \
-of its own, beside `rs.optimize` alone ({autotuned["device"]}, torch {autotuned["torch"]}, {autotuned["date"]}).
+`mode="max-autotune"` tries kernels for every matrix product and convolution, which takes its time; so it was measured apart, beside \
+`rs.optimize` alone ({autotuned["device"]}, torch {autotuned["torch"]}, {autotuned["date"]}).
 In the geometric mean `rs.optimize` is {_times(mean_gain(autotuned, _AUTOTUNED))} times as fast over the \
 {sum(bool(gain(found, _AUTOTUNED)) for found in autotuned["models"].values())} models that have both.
 

@@ -39,8 +39,8 @@ from rocsolid.api.tuning import _job  # noqa: E402
 from rocsolid.catalog.profiles import resolve  # noqa: E402
 from rocsolid.errors import RocsolidError  # noqa: E402
 from rocsolid.measure.knockout import Rules  # noqa: E402
-from rocsolid.model.study import Study, TrialRecord  # noqa: E402
-from rocsolid.model.timing import Verdict  # noqa: E402
+from rocsolid.model.study import Duel, Finalist, Study, TrialRecord  # noqa: E402
+from rocsolid.model.timing import Comparison, Verdict  # noqa: E402
 from rocsolid.probe.surroundings import surroundings  # noqa: E402
 from rocsolid.tune.duel import run_duel  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress  # noqa: E402
@@ -186,7 +186,7 @@ class Tuning:
         rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=left_s)
         duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, told)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
-        return {**_figures(duel.b_against_a), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
+        return {**_figures(duel.b_against_a, duel), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
 
     def close(self) -> None:
         """Nothing is left running."""
@@ -245,8 +245,10 @@ def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Jo
     return replace(job, folder=folder / name, variables=_ALONE)
 
 
-def _figures(said: Any) -> dict[str, Any]:
+def _figures(said: Comparison, of: Finalist | Duel) -> dict[str, Any]:
     return {
+        "rounds": of.rounds,
+        "processes": of.processes,
         "verdict": said.verdict.value,
         "speedup": round(said.speedup, 4),
         "low": round(said.low, 4),
@@ -333,7 +335,7 @@ def _raced(tuning: Tuning, wave: Wave) -> dict[str, Any]:
         with wave.race(tuning.name) as told:
             study = tuning.race(wave.until, told)
             found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.why, "noise": study.noise}
-            found["finalists"] = {f.name: _figures(f.against_start) for f in study.finalists if f.against_start}
+            found["finalists"] = {f.name: _figures(f.against_start, f) for f in study.finalists if f.against_start}
     except RocsolidError as failed:
         found["failed"] = str(failed)
     try:

@@ -98,7 +98,7 @@ def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.torch
-def test_who_is_late_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+def test_what_is_late_and_what_was_never_begun_are_told_apart(tmp_path: Path) -> None:
     found, _ = ran(tmp_path / "record.json", "--methods", "eager", "compile", "--at-once", "1", "--deadline", "0.2")
     assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not begun in time"}}
 

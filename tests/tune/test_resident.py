@@ -7,7 +7,7 @@ import pytest
 from tests.support import make_env, running, until
 from tests.tune.test_engine import a_job as a_quick_job
 
-from rocsolid.api.tuning import _job
+from rocsolid.api.tuning import _engine, _job
 from rocsolid.catalog.profiles import resolve
 from rocsolid.measure.knockout import Rules
 from rocsolid.model.environment import Device
@@ -136,9 +136,11 @@ def test_a_race_on_a_device_is_set_up_at_once_and_timed_by_its_clock(
         return _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
 
     on_device, study = asked()
+    assert _engine("local", replace(env, devices=(other, device, device)), 0, 1).slots == 2
     assert (on_device.turns, on_device.room.device_bytes) == (1, 100 * GB)
     monkeypatch.setenv(VISIBLE[platform], hides)
     on_host, another = asked()
+    assert _engine("local", env, 0, 1).slots == 1
     assert (on_host.turns, on_host.room.device_bytes) == (8, 0)  # whose neighbours come and go
     assert study != another  # what was measured on the one says nothing of the other
 
