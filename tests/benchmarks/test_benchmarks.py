@@ -74,12 +74,15 @@ def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
     tuned = {
         "one": {"max-autotune": {"median_ms": 3.0}, "rs.optimize": {"median_ms": 2.0, "chosen": "compiled, graph"}},
         "endless": {"max-autotune": {"failed": "not set up in time"}, "rs.optimize": {"median_ms": 2.0}},
+        "drifts": {"max-autotune": {"median_ms": 1.0}, "rs.optimize": drifts["rs.optimize"]},
     }
     records = ({**RECORD, **about, "models": found} for found in (models, tuned, looped))
     text = page(next(records), "plot.svg", *records)
     assert "| one | 3.000 | 2.000 | compiled, graph | 1.50 |" in text
     assert "| endless | failed | 2.000 |  |  |" in text
-    assert "`rs.optimize` is 1.50 times as fast over the 1 models that have both" in text
+    assert "In the geometric mean over 1 models `rs.optimize` is 1.50 times as fast, and at least 1.50 times" in text
+    assert "| geometric mean without drifts |  |  |  | 1.50 |" in text
+    assert "| geometric mean without drifts |  |  |  |  | 2.00 | 4.00 |" in text
     assert "| loop | 6.000 | 3.000 | 2.000 | 1.50 | 3.00 |" in text
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
     assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
