@@ -1,7 +1,6 @@
 """Ranks, Python lines, Perfetto, Parquet, and workloads that are profiled."""
 
 import gzip
-import importlib.util
 import json
 import os
 import sys
@@ -136,10 +135,16 @@ def test_ray_gives_the_same_answers(tmp_path: Path) -> None:
     assert (same, files, len(refused), running) == (True, 4, 1, True)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
+def environ_without(folder: Path, package: str) -> dict[str, str]:
+    """Variables of a process that does not find a package, whether it is installed or not."""
+    (folder / "hidden").mkdir()
+    (folder / f"hidden/{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    return clean_environ(PYTHONPATH=f"{folder / 'hidden'}{os.pathsep}{ROOT / 'src'}")
+
+
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
     a_rank(tmp_path, 0, "1.000")
-    ran = run_cli("trace", str(tmp_path), "--ranks", "--engine", "ray")
+    ran = run_cli("trace", str(tmp_path), "--ranks", "--engine", "ray", env=environ_without(tmp_path, "ray"))
 
     assert (ran.code, ran.err) == (
         3,
@@ -268,10 +273,10 @@ def test_parquet_for_other_tools(tmp_path: Path) -> None:
     assert [(r["name"], r["start"], r["end"]) for r in rows] == [("attn_fwd", 10_000, 20_000)]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"]([kernel("10.000", "10.000", 1)]))
-    ran = run_cli("trace", str(tmp_path / "t.json"), "--parquet", str(tmp_path / "out"))
+    env = environ_without(tmp_path, "pyarrow")
+    ran = run_cli("trace", str(tmp_path / "t.json"), "--parquet", str(tmp_path / "out"), env=env)
 
     assert (ran.code, ran.err) == (
         3,
