@@ -11,6 +11,7 @@ from tests.support import clean_environ, run_python
 
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
+from rocsolid.probe.devices import has_driver
 from rocsolid.probe.nvml import nvidia_chips
 
 # Two chips as a driver would show them, and between them one that has fallen off the bus.
@@ -123,3 +124,11 @@ def test_it_is_what_torch_sees() -> None:
     assert chip.name == here.name
     assert chip.arch == f"sm_{here.major}{here.minor}"
     assert chip.memory_bytes == pytest.approx(here.total_memory, rel=0.05)
+
+
+@pytest.mark.parametrize("node", ["nvidiactl", "kfd", "dxg", "nvhost-ctrl"])
+def test_a_driver_is_found_also_where_nobody_lists_its_chips(tmp_path: Path, node: str) -> None:
+    assert not has_driver(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / node).touch()
+    assert has_driver(tmp_path)

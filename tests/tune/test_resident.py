@@ -145,6 +145,29 @@ def test_a_race_on_a_device_is_set_up_at_once_and_timed_by_its_clock(
     assert study != another  # what was measured on the one says nothing of the other
 
 
+def test_a_torch_built_for_a_device_that_is_not_here_is_tuned_as_on_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work.py").write_text("def build(): ...\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    env = make_env(Platform.CUDA, devices=())
+
+    def varied(*, driven: bool, elsewhere: bool = False) -> dict[str, tuple[object, ...]]:
+        monkeypatch.setattr("rocsolid.api.tuning.has_driver", lambda: driven)
+        said = f"{tmp_path / 'work.py'}:build"
+        job, _ = _job(said, resolve("fast", env), env, Narrowing(), tmp_path / "tune.db", None, elsewhere=elsewhere)
+        return {knob.id: knob.values for knob in job.space.knobs}
+
+    here = varied(driven=False)
+    assert here["graph"] == (False,)
+    assert not any(name.startswith(("process.", "inductor.triton.")) for name in here)
+    unlisted = varied(driven=True)  # as on a Jetson
+    assert unlisted["graph"] == (True, False)
+    assert varied(driven=False, elsewhere=True) == unlisted
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert varied(driven=True) == here
+
+
 @pytest.mark.gpu
 def test_the_device_that_is_here_is_reckoned_with(tmp_path: Path) -> None:
     import torch

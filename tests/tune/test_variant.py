@@ -41,6 +41,13 @@ def test_a_compiled_model_is_checked_and_timed(tmp_path: Path) -> None:
     assert set(ending.account.phases) == {"import", "build", "compile", "verify", "measure"}
 
 
+def test_what_has_nothing_on_a_device_is_measured_without_a_graph(tmp_path: Path) -> None:
+    ending = ended(tmp_path, "layers", graph=True)
+
+    assert isinstance(ending, Answered), ending.reason
+    assert "capture" not in ending.account.phases
+
+
 def test_a_variant_that_answers_wrongly_is_out_with_its_error(tmp_path: Path) -> None:
     ending = ended(tmp_path, "wrong_when_compiled", form="compiled")
 

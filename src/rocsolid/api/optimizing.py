@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from rocsolid.api.capturing import capture
 from rocsolid.api.safety import chosen_plan, tried_elsewhere
 from rocsolid.errors import UsageError
@@ -68,8 +66,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     def captured(function: Callable[..., Any]) -> Any:
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
-    leaves = [leaf for example in examples for leaf in take_apart((example.args, dict(example.kwargs)), "").leaves]
-    on_device = any(isinstance(leaf.value, torch.Tensor) and leaf.value.device.type == "cuda" for leaf in leaves)
+    on_device = any(take_apart((example.args, dict(example.kwargs)), "").on_device for example in examples)
     chosen = chosen_plan(profile, plan, surroundings())
     capturing = captured if on_device else None
     if not progressive:

@@ -20,6 +20,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
+from rocsolid.probe.devices import has_driver
 from rocsolid.probe.host import read_host
 from rocsolid.probe.surroundings import surroundings
 from rocsolid.tune.commits import checked_out, variables_in
@@ -103,7 +104,8 @@ def tune(  # noqa: PLR0913 - all of them keywords
     start = chosen_plan(profile, plan, env)
     said = _narrowing(settings, vary, without, space)
     home = DEFAULT_FILE if shared(file) else Path(file)
-    job, key = _job(workload, start, env, said, home, limits, grad=grad, cold=cold, ranks=ranks)
+    elsewhere = engine.startswith("ray")
+    job, key = _job(workload, start, env, said, home, limits, grad=grad, cold=cold, ranks=ranks, elsewhere=elsewhere)
     method = search or ("tpe" if has_optuna() else "one-at-a-time")
     following = search_of(method, job.space, second=spending.second)
     keep_out_of_git(home.parent)
@@ -240,6 +242,7 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     grad: bool = False,
     cold: bool = False,
     ranks: int = 1,
+    elsewhere: bool = False,
 ) -> tuple[Job, str]:
     """What the trials have in common, and the key by which a study is found again: the same question about the same code."""
     name = WorkloadName.parse(workload)
@@ -247,7 +250,7 @@ def _job(  # noqa: PLR0913 - all that a question consists of
         msg = f"the workload's file {name.file} does not exist"
         raise InputError(msg)
     where = f"{name.file.resolve()}:{name.function}"
-    space = space_of(start, env, said)
+    space = space_of(start, env, said, on_device=_on_device(env, elsewhere=elsewhere))
     asked = [where, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
     asked += [encode(space.start), [device.arch for device in _seen(env)]]
     asked += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # what `start` means
@@ -268,10 +271,21 @@ def _job(  # noqa: PLR0913 - all that a question consists of
     return job, key
 
 
+def _on_device(env: Environment, *, elsewhere: bool) -> bool:
+    """Whether trials may find a device; a torch that was built for one says nothing of that."""
+    if env.platform is Platform.CPU:
+        return False
+    return elsewhere or bool(_seen(env)) or (has_driver() and not _hidden(env))
+
+
 def _seen(env: Environment) -> tuple[Device, ...]:
     """The chips that trials will find, unless the user has hidden them all."""
+    return () if _hidden(env) else env.usable
+
+
+def _hidden(env: Environment) -> bool:
     said = os.environ.get(VISIBLE.get(env.platform, ""))
-    return () if said is not None and said.strip() in _NONE else env.usable
+    return said is not None and said.strip() in _NONE
 
 
 def _room(env: Environment) -> Room:

@@ -48,6 +48,11 @@ def has_nvidia_driver(root: Path = Path("/")) -> bool:
     return (root / "proc/driver/nvidia").exists() or (root / "dev/nvidiactl").exists()
 
 
+def has_driver(root: Path = Path("/")) -> bool:
+    """Whether an accelerator is driven here, also one whose chips nobody lists, as on a Jetson or under WSL."""
+    return has_nvidia_driver(root) or any((root / "dev" / name).exists() for name in ("kfd", "dxg", "nvhost-ctrl"))
+
+
 def nvidia_devices(reply: Reply) -> Iterator[Device]:
     """Devices from what nvidia-smi printed."""
     if reply.answer.ending is not Ending.ANSWERED:

@@ -28,6 +28,11 @@ class Inputs:
             torch.manual_seed(seed)
         return function(*self.args, **self.kwargs)
 
+    @property
+    def on_device(self) -> bool:
+        """Whether there is anything that can be captured."""
+        return take_apart((self.args, dict(self.kwargs)), "call").on_device
+
     def changed(self, change: Callable[[Any], Any]) -> "Inputs":
         """The same call with its tensors changed."""
         tree = take_apart((self.args, dict(self.kwargs)), "call")

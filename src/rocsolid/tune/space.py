@@ -119,7 +119,9 @@ def name_of(choices: Choices) -> str:
     return " ".join(f"{name}={value}" for name, value in choices.items()) or "start"
 
 
-def space_of(plan: Plan, env: Environment, narrowing: Narrowing | None = None) -> Space:
+def space_of(
+    plan: Plan, env: Environment, narrowing: Narrowing | None = None, *, on_device: bool | None = None
+) -> Space:
     """The space of this machine; raises UsageError for a name or a value that is none."""
     said = narrowing or Narrowing()
     for name in (*said.fixed, *said.vary, *said.without):
@@ -134,14 +136,14 @@ def space_of(plan: Plan, env: Environment, narrowing: Narrowing | None = None) -
     only = {_id(name): values for name, values in said.vary.items()}
     left_out = {_id(name) for name in (*said.without, *said.fixed)}
     knobs = []
-    for knob in (*_forms(env, said), *_settings(start, env, only)):
+    found = env.platform is not Platform.CPU if on_device is None else on_device
+    for knob in (*_forms(said, on_device=found), *_settings(start, env, only, on_device=found)):
         chosen = (not only or knob.id in only) and knob.id not in left_out
         knobs.append(knob if chosen else replace(knob, values=knob.values[:1]))
     return Space(start=start, knobs=tuple(k for k in knobs if len(k.values) > 1 or k.id in (FORM, GRAPH)))
 
 
-def _forms(env: Environment, said: Narrowing) -> Iterator[Knob]:
-    on_device = env.platform is not Platform.CPU
+def _forms(said: Narrowing, *, on_device: bool) -> Iterator[Knob]:
     known: dict[str, tuple[Value, ...]] = {FORM: FORMS, GRAPH: (True, False) if on_device else (False,)}
     for name, values in known.items():
         wanted = said.vary.get(name) or ()
@@ -156,7 +158,7 @@ def _forms(env: Environment, said: Narrowing) -> Iterator[Knob]:
         yield Knob(id=name, values=tuple(kept))
 
 
-def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]]) -> Iterator[Knob]:
+def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]], *, on_device: bool) -> Iterator[Knob]:
     for known in all_settings():
         named = known.id in only
         if not known.valid.holds(env) or known.inert or not (known.candidates or named):
@@ -165,7 +167,7 @@ def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]]) -
         if named and not (asked or known.candidates):
             msg = f"{known.id} has no candidates of its own: say which values to try, as in --vary {known.id}=…"
             raise UsageError(msg)
-        if not named and not _worth_trying(known, env):
+        if not named and not _worth_trying(known, on_device=on_device):
             continue
         first = _start(known, plan, env)
         values = [v for v in asked or known.candidates if named or not _hurts(known, v, env)]
@@ -174,10 +176,10 @@ def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]]) -
         )
 
 
-def _worth_trying(known: Setting, env: Environment) -> bool:
+def _worth_trying(known: Setting, *, on_device: bool) -> bool:
     if known.id in _FOR_CHANGING_SHAPES:
         return False
-    return env.platform is not Platform.CPU or not (known.owner is Owner.PROCESS or known.name.startswith("triton."))
+    return on_device or not (known.owner is Owner.PROCESS or known.name.startswith("triton."))
 
 
 def _hurts(known: Setting, value: Value, env: Environment) -> bool:

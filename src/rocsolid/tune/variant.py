@@ -121,7 +121,7 @@ def _set_up(phase: Callable[[str], None], *, workload: str, plan: Mapping[str, A
     phase("compile")
     function = _made(decode(Plan, dict(plan), "plan"), work, form)
     checker.first.call(function)
-    if graph:
+    if graph and checker.first.on_device:
         phase("capture")
         function = _captured(function, checker.first)
     setup_s = time.perf_counter() - begun

@@ -111,6 +111,13 @@ class Tree:
         """The same structure around other values."""
         return self.rebuild(iter(values))
 
+    @property
+    def on_device(self) -> bool:
+        """Whether a tensor of it is on a device that captures."""
+        import torch
+
+        return any(isinstance(leaf.value, torch.Tensor) and leaf.value.device.type == "cuda" for leaf in self.leaves)
+
 
 def take_apart(value: Any, path: str) -> Tree:
     """The leaves of a value with their paths, its form, and how to put it together."""
