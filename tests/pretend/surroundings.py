@@ -12,7 +12,7 @@ from rocsolid.model.release import EVERY_RELEASE
 from rocsolid.model.setting import EVERYWHERE, Choice, Condition, Hazard, Setting
 from rocsolid.rules.engine import rule
 
-# Nothing is this machine as it is. Each condition must hold on one of these and fail on another, with one of the releases of torch.
+# Nothing is a machine without an accelerator. Each condition must hold on one of these and fail on another, with one of the releases of torch.
 PRETENCES = (
     "",
     "sm_90@13.0",
@@ -52,6 +52,9 @@ class Conditioned:
 def machines(look: Callable[[str], Environment]) -> Iterator[Environment]:
     """Every pretence with every release of torch."""
     seen = {text: look(text) for text in PRETENCES}
+    here = seen[""]
+    assert here.torch is not None
+    seen[""] = replace(here, platform=Platform.CPU, cuda_version="", devices=(), torch=replace(here.torch, cuda=""))
     for text, like in OTHER_CHIPS.items():
         arch = text.partition("@")[0]
         seen[text] = replace(seen[like], devices=tuple(replace(d, arch=arch) for d in seen[like].devices))

@@ -151,6 +151,7 @@ def repository(tmp_path: Path) -> Path:
     root = tmp_path / "theirs"
     (root / "src").mkdir(parents=True)
     git(tmp_path, "init", "-q", str(root))
+    (root / ".gitignore").write_text("__pycache__/\n")
     for number in (1, 2):
         (root / "src" / "speed.py").write_text(f"SPEED = {number}\n")
         (root / "bench.py").write_text(
