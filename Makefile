@@ -41,9 +41,9 @@ $(VENV)/.demo: $(VENV)/.torch
 
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
-	$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune]"
-	@for extra in dashboard parquet postgres ray; do $(BIN)/python -m pip install --quiet --editable ".[$$extra]" \
-		|| echo "$$extra could not be installed: its tests will be skipped"; done
+	$(BIN)/python -m pip install --quiet --editable ".[all]" || { \
+		echo "not every extra could be installed: tests of the others will be skipped"; \
+		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune]"; }
 	@touch $@
 
 lint: $(VENV)/.test
