@@ -51,6 +51,7 @@ METHODS: Final[Mapping[str, Callable[[Call, tuple[Any, ...], Step | None], Call]
     "compile": lambda model, *_: torch.compile(model),
     "reduce-overhead": lambda model, *_: torch.compile(model, mode="reduce-overhead"),
     "max-autotune": lambda model, *_: torch.compile(model, mode="max-autotune"),
+    "max-autotune-no-cudagraphs": lambda model, *_: torch.compile(model, mode="max-autotune-no-cudagraphs"),
     "make_graphed_callables": _graphed,
     "rs.capture": _captured,
     "rs.optimize": _optimized,

@@ -12,9 +12,10 @@ _COLOURS: Final = {
     "compile": "#8da0b8",
     "reduce-overhead": "#d99a4e",
     "max-autotune": "#b27fb5",
+    "max-autotune-no-cudagraphs": "#d3b8d5",
     "make_graphed_callables": "#7fae9a",
 }
-_COMPILES: Final = ("compile", "reduce-overhead", "max-autotune")
+_COMPILES: Final = ("compile", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _OUR_COLOUR: Final = "#c8372d"
 
 

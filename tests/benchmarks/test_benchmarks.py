@@ -11,6 +11,8 @@ import pytest
 from benchmarks.draw import drawn, mean_gain, page, table
 from tests.support import ROOT, clean_environ
 
+from rocsolid.api.dryrunning import MODES
+
 RECORD = {
     "device": "A <chip>",
     "torch": "2.13",
@@ -87,6 +89,16 @@ def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
     assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
     assert "$ one\n$ two\n" in text
+
+
+@pytest.mark.torch
+def test_every_mode_of_torch_can_be_measured_and_drawn() -> None:
+    from benchmarks.cell import METHODS
+
+    modes = {"compile" if mode == "default" else mode for mode in MODES}
+    assert modes <= set(METHODS)
+    models = {"one": {method: {"median_ms": 1.0} for method in ("eager", *modes)}}
+    assert all(f"one, {mode}: 1.00 times eager" in drawn({**RECORD, "models": models}) for mode in modes)
 
 
 def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:

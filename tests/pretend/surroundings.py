@@ -12,7 +12,8 @@ from rocsolid.model.release import EVERY_RELEASE
 from rocsolid.model.setting import EVERYWHERE, Choice, Condition, Hazard, Setting
 from rocsolid.rules.engine import rule
 
-# Nothing is a machine without an accelerator. Each condition must hold on one of these and fail on another, with one of the releases of torch.
+# Nothing stands for a machine without an accelerator. Each condition must hold on one of these and fail on another, with one of
+# the releases of torch.
 PRETENCES = (
     "",
     "sm_90@13.0",

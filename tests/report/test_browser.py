@@ -21,8 +21,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of this machine with two settings moved, as a user would write it."""
     file = tmp_path_factory.mktemp("report") / "probe.html"
     env = clean_environ(TORCHINDUCTOR_MAX_AUTOTUNE="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0")
-    ours = ("--allow", "KNO001")  # what is known of a build for CUDA or ROCm comes with the machine
-    assert run_cli("probe", *ours, "--output", "html", "--out", str(file), env=env).code == 0
+    known = ("--allow", "KNO001")  # problems of a build for CUDA or ROCm
+    assert run_cli("probe", *known, "--output", "html", "--out", str(file), env=env).code == 0
     return file
 
 
