@@ -35,21 +35,21 @@ from torch import nn  # noqa: E402
 
 import rocsolid as rs  # noqa: E402
 from benchmarks.models import MODELS, Built, built_on  # noqa: E402
-from rocsolid.api.tuning import _job  # noqa: E402
+from rocsolid.api.tune import _job  # noqa: E402
 from rocsolid.catalog.profiles import resolve  # noqa: E402
 from rocsolid.errors import RocsolidError  # noqa: E402
-from rocsolid.measure.knockout import Rules  # noqa: E402
+from rocsolid.measure.process_race import Rules  # noqa: E402
 from rocsolid.model.study import Duel, Finalist, Study, TrialRecord  # noqa: E402
 from rocsolid.model.timing import Comparison, Verdict  # noqa: E402
-from rocsolid.probe.surroundings import surroundings  # noqa: E402
-from rocsolid.tune.duel import run_duel  # noqa: E402
+from rocsolid.probe.quick_facts import surroundings  # noqa: E402
+from rocsolid.tune.ab_test import run_duel  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress  # noqa: E402
 from rocsolid.tune.engine import Local  # noqa: E402
-from rocsolid.tune.file_store import FileStore  # noqa: E402
 from rocsolid.tune.isolate.trial import Limits, run  # noqa: E402
 from rocsolid.tune.screening import Screening  # noqa: E402
 from rocsolid.tune.search import search_of  # noqa: E402
 from rocsolid.tune.space import Narrowing  # noqa: E402
+from rocsolid.tune.sqlite_store import FileStore  # noqa: E402
 from rocsolid.tune.study import run_study  # noqa: E402
 from rocsolid.tune.trials import Job  # noqa: E402
 
@@ -358,7 +358,7 @@ def _left_out(tuning: Tuning, left_s: float) -> dict[str, Any]:
 
 
 def _missed(record: dict[str, Any]) -> Any:
-    if record["planted"] != {"start": "measured", "hang": "timed out", "wrong": "wrong answer"}:
+    if record["planted"] != {"start": "measured", "hang": "timed out", "wrong": "wrong result"}:
         yield f"planted settings came to {record['planted']}"
     for model in record["models"]:
         beside = model.get("against rs.optimize", {})

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.measure.evidence import evidence, write
-from rocsolid.torchapi.driver import call_named
+from rocsolid.torchapi.graphs.driver_api import call_named
 
 _KERNELS: Final = 2000
 _REPLAYS: Final = 9

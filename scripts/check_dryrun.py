@@ -154,7 +154,7 @@ def differences(kernel: Any, config: Any, kept: Path) -> Iterator[str]:
     """Figures of ours that the object file, or Triton's metadata, does not bear out."""
     from benchmarks.object_files import code_bytes, metadata
 
-    from rocsolid.dryrun.compiling import saved_stem
+    from rocsolid.dryrun.compile_kernels import saved_stem
 
     file = kept / f"{saved_stem(f'{kernel.graph} {kernel.name} {config.label}')}.hsaco"
     if not file.exists():

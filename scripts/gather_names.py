@@ -1,4 +1,4 @@
-"""Write src/rocsolid/torchapi/names.json: every name that any release's config modules have had.
+"""Write src/rocsolid/torchapi/config/names.json: every name that any release's config modules have had.
 
     python scripts/gather_names.py torch-2.9.0-*.whl torch-2.13.0-*.whl …
 
@@ -11,9 +11,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from rocsolid.torchapi.source import CONFIG_FILES, Build, read_configs
+from rocsolid.torchapi.config.source import CONFIG_FILES, Build, read_configs
 
-TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/names.json"
+TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/config/names.json"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Write src/rocsolid/torchapi/upstream.json from official torch wheels.
+"""Write src/rocsolid/torchapi/config/upstream.json from official torch wheels.
 
     python scripts/gather_upstream.py torch-2.9.0-*.whl torch-2.13.0-*.whl …
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from unittest import mock
 
 from rocsolid.model.release import parts
-from rocsolid.torchapi.source import CONFIG_FILES, UNREADABLE, Build, SourceEntry, read_configs
-from rocsolid.torchapi.upstream import plain
+from rocsolid.torchapi.config.source import CONFIG_FILES, UNREADABLE, Build, SourceEntry, read_configs
+from rocsolid.torchapi.config.upstream import plain
 
-TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/upstream.json"
+TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/config/upstream.json"
 JSON_TYPES = (bool, int, float, str, type(None), list, dict)
 
 

@@ -19,20 +19,20 @@ from benchmarks.draw import drawn, page
 
 import rocsolid
 from rocsolid.catalog.breaks import BREAKS
-from rocsolid.catalog.cards import CARDS
 from rocsolid.catalog.counters import METERS
+from rocsolid.catalog.device_peaks import CARDS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
 from rocsolid.catalog.recompiles import RECOMPILES
 from rocsolid.catalog.registry import all_settings
 from rocsolid.cli.app import COMMANDS
-from rocsolid.model.cure import Cure
 from rocsolid.model.evidence import Evidence, Rank
+from rocsolid.model.known_cause import KnownCause
 from rocsolid.model.setting import Owner, Setting
 from rocsolid.report.capture_rules import table_page
-from rocsolid.report.pages import evidence_list, problem_page, profile_page, rule_page, setting_page
+from rocsolid.report.reference_pages import evidence_list, problem_page, profile_page, rule_page, setting_page
 from rocsolid.rules.engine import all_rules
-from rocsolid.torchapi.upstream import known_releases, upstream
+from rocsolid.torchapi.config.upstream import known_releases, upstream
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("rules", "settings", "problems", "profiles", "generated")
@@ -218,16 +218,16 @@ def graph_breaks() -> str:
         "# Graph breaks and recompiles",
         "",
         (
-            "What `rocsolid breaks` and `rocsolid compiles` say about each cause, and the cure. "
+            "What `rocsolid breaks` and `rocsolid compiles` say about each cause, and the fix. "
             "A graph break is recognised by torch's own name for it, a recompile by the guard that failed."
         ),
         "",
         "## Why graphs break",
         "",
     ]
-    lines += [line for cure in BREAKS for line in cure_lines(cure)]
+    lines += [line for fix in BREAKS for line in cure_lines(fix)]
     lines += ["## Why functions are compiled again", ""]
-    lines += [line for cure in RECOMPILES for line in cure_lines(cure)]
+    lines += [line for fix in RECOMPILES for line in cure_lines(fix)]
     return "\n".join(lines)
 
 
@@ -257,17 +257,17 @@ def chips() -> str:
     return "\n".join(lines) + "\n"
 
 
-def cure_lines(cure: Cure) -> Iterator[str]:
+def cure_lines(fix: KnownCause) -> Iterator[str]:
     """One cause: what it is, what to do, and the code before and after."""
-    yield f"### {cure.cause[0].upper()}{cure.cause[1:]}"
+    yield f"### {fix.cause[0].upper()}{fix.cause[1:]}"
     yield ""
-    yield f"{cure.cure[0].upper()}{cure.cure[1:]}."
+    yield f"{fix.fix[0].upper()}{fix.fix[1:]}."
     yield ""
-    if cure.before and cure.after:
-        changed = [f"- {line}" for line in cure.before.splitlines()] + [f"+ {line}" for line in cure.after.splitlines()]
+    if fix.before and fix.after:
+        changed = [f"- {line}" for line in fix.before.splitlines()] + [f"+ {line}" for line in fix.after.splitlines()]
         yield from ("```diff", *changed, "```", "")
-    if cure.kinds:
-        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in cure.kinds)}."
+    if fix.kinds:
+        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in fix.kinds)}."
         yield ""
 
 

@@ -24,8 +24,8 @@ from typing import Any
 import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
 from rocsolid.measure.evidence import evidence, write
-from rocsolid.model.ending import Answered
-from rocsolid.probe.surroundings import surroundings
+from rocsolid.model.trial_result import Answered
+from rocsolid.probe.quick_facts import surroundings
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job

@@ -40,7 +40,7 @@ def shadow_torch(tmp_path: Path) -> Callable[..., Path]:
         *, hip: str = "", cuda: str = "", edits: Mapping[str, tuple[str, str]] | None = None, record: str = "none"
     ) -> Path:
         from rocsolid.probe.packages import torch_folder
-        from rocsolid.torchapi.source import CONFIG_FILES
+        from rocsolid.torchapi.config.source import CONFIG_FILES
 
         real = torch_folder()
         assert real is not None

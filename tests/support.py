@@ -147,7 +147,7 @@ def make_env(
 def installed_torch() -> str:
     """The release of the torch that is here, such as 2.13.0."""
     from rocsolid.probe.packages import installed
-    from rocsolid.torchapi.upstream import release_of
+    from rocsolid.torchapi.config.upstream import release_of
 
     return release_of(installed()["torch"][0])
 

@@ -10,20 +10,8 @@ import pytest
 from tests.support import ROOT, clean_environ, has_gpu, run_python
 
 import rocsolid as rs
-from rocsolid.api import (
-    capturing,
-    dryrunning,
-    explaining,
-    linting,
-    observing,
-    optimizing,
-    pretending,
-    probing,
-    safety,
-    tracing,
-    tuning,
-)
-from rocsolid.ops import audit, patching, vendor
+from rocsolid.api import capture, dryrun, explain, lint, observe, optimize, pretend, probe, safety, trace, tune
+from rocsolid.ops import audit_op, patch_calls, vendor_op
 
 NAMES = [
     "Bucket",
@@ -68,7 +56,7 @@ def test_a_folder_does_not_hide_the_function_of_its_name() -> None:
     import rocsolid.probe.snapshot
 
     assert callable(rs.probe)
-    assert rocsolid.probe is probing.probe
+    assert rocsolid.probe is probe.probe
 
 
 def test_an_unknown_name_is_said_as_python_says_it() -> None:
@@ -92,21 +80,21 @@ def test_importing_changes_nothing() -> None:
 @pytest.mark.torch
 def test_docstring_examples_run() -> None:
     for module in (
-        observing,
-        vendor,
-        audit,
-        patching,
-        probing,
-        explaining,
+        observe,
+        vendor_op,
+        audit_op,
+        patch_calls,
+        probe,
+        explain,
         safety,
-        capturing,
-        optimizing,
-        tracing,
-        linting,
-        tuning,
-        dryrunning,
-        *([] if has_gpu() else [pretending]),
-    ):  # observing forgets what was compiled before
+        capture,
+        optimize,
+        trace,
+        lint,
+        tune,
+        dryrun,
+        *([] if has_gpu() else [pretend]),
+    ):  # observe forgets what was compiled before
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

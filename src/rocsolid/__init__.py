@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 from rocsolid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from rocsolid.api.capturing import capture as capture
-    from rocsolid.api.dryrunning import dryrun as dryrun
-    from rocsolid.api.explaining import explain as explain
-    from rocsolid.api.linting import lint as lint
-    from rocsolid.api.observing import breaks as breaks
-    from rocsolid.api.observing import record_compiles as record_compiles
-    from rocsolid.api.optimizing import optimize as optimize
-    from rocsolid.api.pretending import pretend as pretend
-    from rocsolid.api.probing import check as check
-    from rocsolid.api.probing import probe as probe
-    from rocsolid.api.probing import resolve as resolve
+    from rocsolid.api.capture import capture as capture
+    from rocsolid.api.dryrun import dryrun as dryrun
+    from rocsolid.api.explain import explain as explain
+    from rocsolid.api.lint import lint as lint
+    from rocsolid.api.observe import breaks as breaks
+    from rocsolid.api.observe import record_compiles as record_compiles
+    from rocsolid.api.optimize import optimize as optimize
+    from rocsolid.api.pretend import pretend as pretend
+    from rocsolid.api.probe import check as check
+    from rocsolid.api.probe import probe as probe
+    from rocsolid.api.probe import resolve as resolve
     from rocsolid.api.safety import apply as apply
     from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
     from rocsolid.api.safety import guard as guard
-    from rocsolid.api.tracing import compare as compare
-    from rocsolid.api.tracing import trace as trace
-    from rocsolid.api.tuning import ab as ab
-    from rocsolid.api.tuning import tune as tune
+    from rocsolid.api.trace import compare as compare
+    from rocsolid.api.trace import trace as trace
+    from rocsolid.api.tune import ab as ab
+    from rocsolid.api.tune import tune as tune
     from rocsolid.errors import RocsolidError as RocsolidError
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
     from rocsolid.model.plan import Plan as Plan
-    from rocsolid.ops.audit import audit_op as audit_op
-    from rocsolid.ops.patching import patch_calls as patch_calls
-    from rocsolid.ops.vendor import vendor_op as vendor_op
+    from rocsolid.ops.audit_op import audit_op as audit_op
+    from rocsolid.ops.patch_calls import patch_calls as patch_calls
+    from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.runtime.capture.backend import hold_off_captures as hold_off_captures
     from rocsolid.runtime.capture.options import every as every
 
@@ -47,29 +47,29 @@ _HOMES = {
     "Finding": "rocsolid.model.finding",
     "Plan": "rocsolid.model.plan",
     "RocsolidError": "rocsolid.errors",
-    "ab": "rocsolid.api.tuning",
+    "ab": "rocsolid.api.tune",
     "apply": "rocsolid.api.safety",
-    "audit_op": "rocsolid.ops.audit",
-    "breaks": "rocsolid.api.observing",
-    "capture": "rocsolid.api.capturing",
-    "check": "rocsolid.api.probing",
-    "compare": "rocsolid.api.tracing",
+    "audit_op": "rocsolid.ops.audit_op",
+    "breaks": "rocsolid.api.observe",
+    "capture": "rocsolid.api.capture",
+    "check": "rocsolid.api.probe",
+    "compare": "rocsolid.api.trace",
     "compile": "rocsolid.api.safety",
-    "dryrun": "rocsolid.api.dryrunning",
+    "dryrun": "rocsolid.api.dryrun",
     "every": "rocsolid.runtime.capture.options",
-    "explain": "rocsolid.api.explaining",
+    "explain": "rocsolid.api.explain",
     "guard": "rocsolid.api.safety",
     "hold_off_captures": "rocsolid.runtime.capture.backend",
-    "lint": "rocsolid.api.linting",
-    "optimize": "rocsolid.api.optimizing",
-    "patch_calls": "rocsolid.ops.patching",
-    "pretend": "rocsolid.api.pretending",
-    "probe": "rocsolid.api.probing",
-    "record_compiles": "rocsolid.api.observing",
-    "resolve": "rocsolid.api.probing",
-    "trace": "rocsolid.api.tracing",
-    "tune": "rocsolid.api.tuning",
-    "vendor_op": "rocsolid.ops.vendor",
+    "lint": "rocsolid.api.lint",
+    "optimize": "rocsolid.api.optimize",
+    "patch_calls": "rocsolid.ops.patch_calls",
+    "pretend": "rocsolid.api.pretend",
+    "probe": "rocsolid.api.probe",
+    "record_compiles": "rocsolid.api.observe",
+    "resolve": "rocsolid.api.probe",
+    "trace": "rocsolid.api.trace",
+    "tune": "rocsolid.api.tune",
+    "vendor_op": "rocsolid.ops.vendor_op",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from rocsolid.api.pretending import pretend
-from rocsolid.model.pretence import Pretence
+from rocsolid.api.pretend import pretend
+from rocsolid.model.pretended_chip import Pretence
 
 
 @pytest.fixture

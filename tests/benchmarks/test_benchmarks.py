@@ -11,7 +11,7 @@ import pytest
 from benchmarks.draw import drawn, mean_gain, page, table
 from tests.support import ROOT, clean_environ
 
-from rocsolid.api.dryrunning import MODES
+from rocsolid.api.dryrun import MODES
 
 RECORD = {
     "device": "A <chip>",

@@ -11,10 +11,10 @@ import pytest
 from tests.support import ROOT, clean_environ, until
 from tests.tune.test_engine import FUSION, a_job
 
-from rocsolid.measure.knockout import Rules
+from rocsolid.measure.process_race import Rules
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.duel import run_duel
-from rocsolid.tune.finals import run_finals
+from rocsolid.tune.ab_test import run_duel
+from rocsolid.tune.final_race import run_finals
 
 
 @pytest.mark.torch
@@ -36,7 +36,7 @@ def test_planted_settings_are_named(tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr + ran.stdout
     record = json.loads(out.read_text())
-    assert record["planted"] == {"start": "measured", "hang": "timed out", "wrong": "wrong answer"}
+    assert record["planted"] == {"start": "measured", "hang": "timed out", "wrong": "wrong result"}
     assert {"schema", "what", "command", "date", "device", "torch", "python"} <= record.keys()
 
 

@@ -1,11 +1,11 @@
-"""A raw error of HIP or CUDA in a capture becomes a cause and a cure, however it is spelt."""
+"""A raw error of HIP or CUDA in a capture becomes a cause and a fix, however it is spelt."""
 
 import pytest
 
-from rocsolid.api.explaining import explain
+from rocsolid.api.explain import explain
 from rocsolid.catalog.capture_errors import MEANINGS, error_in, meaning_of, meaning_of_code
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.model.runtime_error import RuntimeErrorCode
 
 
@@ -14,7 +14,7 @@ def test_every_code_has_one_meaning() -> None:
 
     assert sorted(known) == [error.number for error in RUNTIME_ERRORS]
     assert {*range(900, 911)} <= {*known}
-    assert all(meaning.says and meaning.cure and meaning.evidence for meaning in MEANINGS)
+    assert all(meaning.says and meaning.fix and meaning.evidence for meaning in MEANINGS)
 
 
 @pytest.mark.parametrize("error", RUNTIME_ERRORS, ids=lambda error: str(error.number))
@@ -77,5 +77,5 @@ def test_an_error_is_explained_by_each_of_its_names(name: str) -> None:
 
     assert page.startswith("# Error 906 in a capture\n")
     assert "- where they differ: CUDA documents it for blocking streams; HIP" in page
-    assert "- the cure: give the library the current stream" in page
+    assert "- the fix: give the library the current stream" in page
     assert "## What HIP 7.2.4 answers with it\n- `hipMemcpy` to the host, on the default stream" in page

@@ -14,7 +14,7 @@ from tests.hip.reading import word
 from tests.support import ROOT, make_env
 
 import rocsolid as rs
-from rocsolid.api.explaining import explain
+from rocsolid.api.explain import explain
 from rocsolid.catalog.capture_rules import (
     BACKING,
     CAPTURE_RULES,
@@ -204,7 +204,7 @@ def test_the_table_is_large_enough_and_has_no_hole_but_those_it_names() -> None:
     assert len(CAPTURE_RULES) >= 35
     assert len({rule.case for rule in CAPTURE_RULES}) == len(CAPTURE_RULES)
     for rule in CAPTURE_RULES:
-        assert rule.cure, rule.case
+        assert rule.fix, rule.case
         for runtime in Runtime:
             for mode in CaptureMode:
                 answer = rule.answer(runtime, mode)

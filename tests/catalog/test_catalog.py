@@ -21,7 +21,7 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Owner
 from rocsolid.probe.packages import torch_folder
 from rocsolid.rules.engine import all_rules, find_rule
-from rocsolid.torchapi.upstream import known_releases, upstream
+from rocsolid.torchapi.config.upstream import known_releases, upstream
 
 # Every setting, variable and mode that the five guides name, and those they should have named.
 NAMED = [
@@ -102,7 +102,7 @@ def test_compiler_settings_exist_in_the_releases_they_claim() -> None:
 
 def test_variables_of_settings_act_as_declared() -> None:
     """Held against torch's own source: the variable is asked for, and forces exactly where we say so."""
-    from rocsolid.torchapi.source import Build, read_configs
+    from rocsolid.torchapi.config.source import Build, read_configs
 
     folder = torch_folder()
     assert folder
@@ -192,7 +192,7 @@ def test_at_least_25_problems_are_known_each_with_a_public_thread_or_source() ->
     assert len(problems) >= 25
     for problem in problems:
         assert any(e.rank >= Rank.ISSUE for e in problem.evidence), problem.id
-        assert all((problem.symptom, problem.cure, problem.verify, problem.status)), problem.id
+        assert all((problem.symptom, problem.fix, problem.verify, problem.status)), problem.id
         assert not problem.covered_by or find_rule(problem.covered_by), problem.id
 
 

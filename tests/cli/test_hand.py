@@ -144,7 +144,7 @@ def test_a_command_that_needs_torch_says_so_without_it(command: list[str], tmp_p
     assert "Traceback" not in done.stderr
 
 
-BREAK = "import rocsolid.report.listing as l\nl.listing = lambda name: {}['token=hf_abcdefghijklmnop']\n"
+BREAK = "import rocsolid.report.page_index as l\nl.listing = lambda name: {}['token=hf_abcdefghijklmnop']\n"
 
 
 def test_a_mistake_of_ours_is_a_report_and_one_line(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.support import clean_environ, in_ci, run_cli, running, until
 
-from rocsolid.api.dryrunning import _chips, dryrun_kernels
+from rocsolid.api.dryrun import _chips, dryrun_kernels
+from rocsolid.dryrun.kernel_signature import parse_signature
 from rocsolid.dryrun.request import KernelSignature
-from rocsolid.dryrun.signatures import parse_signature
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.dryrun import DryRunRecord
 from rocsolid.model.finding import Finding, Severity

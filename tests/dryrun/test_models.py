@@ -192,7 +192,7 @@ def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
     assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
     (unfit,) = [f for f in record.findings if f.code == "DRY011"]
     assert unfit.place.endswith("w.py:46")
-    assert "is on the CPU" in unfit.seen
+    assert "is on the CPU" in unfit.message
     (note,) = run.notes
     assert note.endswith("needs values; what comes after was not seen")
     assert "w.py:47" in note

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from rocsolid.catalog.chips import CHIPS, chip, triton_for
-from rocsolid.catalog.extern import library_of
+from rocsolid.catalog.extern_kernels import library_of
 from rocsolid.catalog.problems import all_problems
-from rocsolid.dryrun import runs
-from rocsolid.dryrun.reading import amd_resources, foreign_code, fp8_formats, nvidia_resources, widest_block
+from rocsolid.dryrun import runner
+from rocsolid.dryrun.resource_usage import amd_resources, foreign_code, fp8_formats, nvidia_resources, widest_block
 from rocsolid.errors import CannotRunError
 from rocsolid.model.platform import Platform
 
@@ -126,28 +126,28 @@ def test_chips_hold_together() -> None:
 def test_a_pair_that_does_not_fit_says_which_does(
     monkeypatch: pytest.MonkeyPatch, torch: str, triton: str, says: str
 ) -> None:
-    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": torch, "triton": triton}[package])
+    monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": torch, "triton": triton}[package])
 
     with pytest.raises(CannotRunError, match=says):
-        runs.pair_note()
+        runner.pair_note()
 
 
 def test_a_pair_that_is_untried_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
-    assert runs.pair_note() == "the dry run was not tried with torch 2.15 and Triton 3.9"
-    monkeypatch.setattr(runs, "_version", lambda package, _: {"torch": "2.99.0", "triton": "9.0.0"}[package])
-    assert "is no pair we know (torch 2.10 with Triton 3.6" in runs.pair_note()
+    monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
+    assert runner.pair_note() == "the dry run was not tried with torch 2.15 and Triton 3.9"
+    monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.99.0", "triton": "9.0.0"}[package])
+    assert "is no pair we know (torch 2.10 with Triton 3.6" in runner.pair_note()
 
 
 def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from rocsolid.torchapi import pretend
+    from rocsolid.torchapi.pretend import device
 
     torch = tmp_path / "torch"
     torch.mkdir()
     (torch / "version.py").write_text("")
     (torch / "__init__.py").write_text("")
-    monkeypatch.setattr(pretend, "find_spec", lambda _: type("Spec", (), {"origin": str(torch / "__init__.py")}))
+    monkeypatch.setattr(device, "find_spec", lambda _: type("Spec", (), {"origin": str(torch / "__init__.py")}))
     monkeypatch.setattr("shutil.which", lambda _: None)
 
     with pytest.raises(CannotRunError, match=r"needs a C\+\+ compiler, and there is none: install g\+\+"):
-        pretend.build_guard(tmp_path)
+        device.build_guard(tmp_path)

@@ -104,7 +104,7 @@ def test_a_rule_trips_where_it_should(code: str) -> None:
     for run, severity in CASES[code][0]:
         (finding,) = CHECKS[code](run)
         assert (finding.code, finding.severity) == (code, severity)
-        for text in (finding.seen, finding.why, finding.cure, finding.check):
+        for text in (finding.message, finding.why, finding.fix, finding.check):
             assert text
             assert "{" not in text
 
@@ -116,9 +116,9 @@ def test_a_rule_stays_silent_where_it_should(code: str) -> None:
 
 
 def test_the_cure_for_a_wrong_fp8_type_names_the_right_one() -> None:
-    cures = [list(CHECKS["DRY006"](run))[0].cure for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
+    fixes = [list(CHECKS["DRY006"](run))[0].fix for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
 
-    assert cures == [
+    assert fixes == [
         "convert to float8_e4m3fnuz there",
         "convert to float8_e5m2 there",
         "compute in bfloat16 there",

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.support import clean_environ, running, until
 
-from rocsolid.api import dryrunning
+from rocsolid.api import dryrun
 from rocsolid.catalog.chips import chip
-from rocsolid.dryrun.compiling import Compiling, saved_stem
+from rocsolid.dryrun.compile_kernels import Compiling, saved_stem
+from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.dryrun.request import Request
-from rocsolid.dryrun.workers import Task, compile_all
 from rocsolid.errors import CannotRunError, InputError, RocsolidError, TimedOutError
 from rocsolid.model.dryrun import DryRun, DryRunRecord, KernelConfig
 
@@ -23,8 +23,8 @@ SLOW = """
 import time
 from pathlib import Path
 from rocsolid.catalog.chips import chip
-from rocsolid.dryrun.compiling import Compiling
-from rocsolid.dryrun.workers import Task, compile_all
+from rocsolid.dryrun.compile_kernels import Compiling
+from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.model.dryrun import KernelConfig
 folder = Path(__file__).parent
 def slow(number):
@@ -49,12 +49,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
             raise errors[request.target]
         return DryRun(target=request.target, product="")
 
-    monkeypatch.setattr(dryrunning, "run_request", run_request)
-    monkeypatch.setattr(dryrunning, "pair_note", lambda: "")
+    monkeypatch.setattr(dryrun, "run_request", run_request)
+    monkeypatch.setattr(dryrun, "pair_note", lambda: "")
 
 
 def dry(workload: str, *targets: str) -> DryRunRecord:
-    return dryrunning.dryrun(workload, targets, against="cuda", cache=Path(workload).parent / "cache")
+    return dryrun.dryrun(workload, targets, against="cuda", cache=Path(workload).parent / "cache")
 
 
 def test_what_one_chip_costs_is_kept_when_another_fails(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:

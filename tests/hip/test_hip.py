@@ -15,7 +15,7 @@ from tests.support import make_env
 from rocsolid.catalog.capture_errors import meaning_of, meaning_of_code
 from rocsolid.catalog.capture_rules import CAPTURE_RULES
 from rocsolid.catalog.problems import problem
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.model.capture_rule import CaptureMode, Runtime
 
 pytestmark = pytest.mark.skipif(os.environ.get("ROCSOLID_HIP") != "1", reason="the HIP rig is opt-in: make test-hip")
@@ -123,12 +123,12 @@ def test_a_handle_of_the_matrix_library_made_in_a_capture_ends_the_process(
 def test_a_long_chain_overflows_the_stack_of_the_newer_runtime(
     rig: Rig, runtime: str, nodes: int, stack_kb: int, *, lives: bool
 ) -> None:
-    """Users saw this as pytorch#155720; a larger stack is the cure that the known problem names."""
+    """Users saw this as pytorch#155720; a larger stack is the fix that the known problem names."""
     seen = walked(rig, runtime, "replay", str(nodes), stack_kb=stack_kb)
 
     assert seen == ({"nodes": nodes, "kernels": nodes} if lives else signal.SIGSEGV)
     known = problem("big-graph-instantiate-segfault")
     assert known.strikes(make_env(rocm="7.2.4"))
     assert not known.strikes(make_env(rocm="6.4.3"))
-    assert "20,000" in known.cure
-    assert "ulimit -s 65536" in known.cure
+    assert "20,000" in known.fix
+    assert "ulimit -s 65536" in known.fix

@@ -14,8 +14,8 @@ from rocsolid.catalog.capture_rules import CAPTURE_RULES
 from rocsolid.catalog.chips import chip
 from rocsolid.model.capture_rule import CaptureMode, CaptureRule, Runtime
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretence import Pretence
-from rocsolid.torchapi.standin import properties
+from rocsolid.model.pretended_chip import Pretence
+from rocsolid.torchapi.pretend.fake_device_info import properties
 
 # Launches that torch, Triton and hipBLASLt make by other names than the table has.
 SPELLINGS = {"hipLaunchKernel": "hipModuleLaunchKernel", "hipExtModuleLaunchKernel": "hipModuleLaunchKernel"}
@@ -74,7 +74,7 @@ def test_as_many_kernels_are_replayed_on_the_chip_as_were_captured() -> None:
 def test_our_reading_of_the_capture_and_of_its_replay_agree() -> None:
     pytest.importorskip("msgspec")
     pytest.importorskip("numpy")
-    from rocsolid.trace.answers import answer
+    from rocsolid.trace.analysis import answer
     from rocsolid.trace.read import read_trace
 
     files = [real(name) for name in (CAPTURE, *REPLAYS)]

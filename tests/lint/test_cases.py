@@ -27,7 +27,7 @@ def found_in(*paths: Path, confidence: str = "anywhere") -> list[Finding]:
 
 def line_of(finding: Finding) -> str:
     place = finding.place.rpartition(":")[2]
-    return f"{place}: {finding.severity.name} {finding.code} [{finding.facts['confidence']}] {finding.seen}"
+    return f"{place}: {finding.severity.name} {finding.code} [{finding.facts['confidence']}] {finding.message}"
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
@@ -42,8 +42,8 @@ def test_a_rule_trips_on_its_bad_file_as_expected(file: RuleFile, monkeypatch: p
     assert file.rule.code in {f.code for f in found}
     assert text == (folder / "expected.txt").read_text(encoding="utf-8")
     for finding in found:
-        assert "{" not in finding.seen + finding.why + finding.check
-        assert finding.cure
+        assert "{" not in finding.message + finding.why + finding.check
+        assert finding.fix
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)

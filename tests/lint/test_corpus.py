@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocsolid.lint.checking import check_text
+from rocsolid.lint.check_file import check_text
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocsolid.errors import InputError
-from rocsolid.lint import pool
+from rocsolid.lint import worker_pool
 from rocsolid.lint.files import Found, find_files
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
@@ -28,7 +28,7 @@ def reasons(record: LintRecord) -> dict[str, str]:
 def test_what_cannot_be_read_is_reported_and_passed_over(
     tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     (tmp_path / "syntax.py").write_text("def f(:\n")
     (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
     (tmp_path / "encoding.py").write_bytes(b"x = '\xe9'\n")
@@ -97,9 +97,9 @@ def test_a_process_that_dies_loses_one_file_only(tmp_path: Path, monkeypatch: py
         "pathlib.Path.read_bytes = read_bytes\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
-    monkeypatch.setattr(pool, "_SOURCE", f"{pool._SOURCE}{os.pathsep}{tmp_path}")
-    answers = {c.shown: c.head for c in pool.check_files(files, jobs=2)}
+    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
+    answers = {c.shown: c.head for c in worker_pool.check_files(files, jobs=2)}
 
     assert set(answers) == {"one.py", "two.py", "three.py"}
     assert "the parser died on it" in answers["two.py"]
@@ -113,12 +113,12 @@ def test_a_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, time\npathlib.Path.read_bytes = lambda self: time.sleep(60)\n"
     )
-    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
-    monkeypatch.setattr(pool, "_SILENT_S", 0.5)
-    monkeypatch.setattr(pool, "_SOURCE", f"{pool._SOURCE}{os.pathsep}{tmp_path}")
+    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_SILENT_S", 0.5)
+    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
     file = Found(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
     began = time.monotonic()
-    (answer,) = pool.check_files([file], jobs=2)
+    (answer,) = worker_pool.check_files([file], jobs=2)
 
     assert "did not come to an end" in answer.head
     assert time.monotonic() - began < 20

@@ -1,11 +1,11 @@
-"""Cures that are safe: carried out exactly, and leaving the rest of the file alone."""
+"""Fixes that are safe: carried out exactly, and leaving the rest of the file alone."""
 
 from pathlib import Path
 
 import pytest
 
 from rocsolid.errors import MissingExtraError
-from rocsolid.lint.fixing import fixes
+from rocsolid.lint.autofix import fixes
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 

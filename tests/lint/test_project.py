@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rocsolid.errors import InputError, UnknownNameError
-from rocsolid.lint import baseline, pool, store
-from rocsolid.lint.checking import check_text
+from rocsolid.lint import baseline, fact_cache, worker_pool
+from rocsolid.lint.check_file import check_text
 from rocsolid.lint.facts import Facts
 from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
@@ -150,7 +150,7 @@ def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: 
         read.append(file)
         return check_text(data, file=file, module=module, package=package)
 
-    monkeypatch.setattr(pool, "check_text", watched)
+    monkeypatch.setattr(worker_pool, "check_text", watched)
     second = run(project, cache=db)
     (project / "n.py").write_text(f"import torch\n{DEAD}\n")
     third = run(project, cache=db)
@@ -178,14 +178,14 @@ def test_a_store_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
 
 
 def test_a_file_is_another_when_its_rules_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = store.key_of(b"x", "m")
-    monkeypatch.setattr(store, "_rules_digest", lambda: b"other")
+    before = fact_cache.key_of(b"x", "m")
+    monkeypatch.setattr(fact_cache, "_rules_digest", lambda: b"other")
 
-    assert store.key_of(b"x", "m") != before
+    assert fact_cache.key_of(b"x", "m") != before
 
 
 def test_many_processes_give_the_answer_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     (tmp_path / "deep.py").write_text("def g(x): return x.item()\n")
     for number in range(12):
         text = f"import torch\nfrom deep import g\n{DEAD}\n@torch.compile\ndef f(x): return g(x)\n"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rocsolid.measure.garbage import garbage_left_alone
+from rocsolid.measure.gc_pause import garbage_left_alone
 
 
 def fails() -> None:

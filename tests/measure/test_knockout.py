@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from rocsolid.measure.knockout import Knockout, Rules, knockout
+from rocsolid.measure.process_race import Knockout, Rules, knockout
 from rocsolid.model.timing import Verdict
 
 DRIFT, SLOWLY, WHITE, TAIL, OFFSET = 0.025, 400, 0.01, 0.03, 0.007

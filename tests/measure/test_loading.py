@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocsolid.errors import InputError, RocsolidError, UnknownNameError, UsageError
-from rocsolid.measure.loading import load_workload
+from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.workload import WorkloadName
 
 

@@ -9,8 +9,8 @@ from rocsolid.errors import InputError
 from rocsolid.model.codec import decode, dumps, encode, loads
 from rocsolid.model.environment import Container, Environment, Hook, Origin
 from rocsolid.model.evidence import issue
-from rocsolid.model.finding import Finding, Remedy, Severity
-from rocsolid.model.record import ProbeRecord
+from rocsolid.model.finding import Finding, FixCommands, Severity
+from rocsolid.model.saved_probe import ProbeRecord
 
 
 def a_record() -> ProbeRecord:
@@ -24,12 +24,12 @@ def a_record() -> ProbeRecord:
         name="n",
         severity=Severity.CRITICAL,
         subject="s",
-        seen="a",
+        message="a",
         why="b",
-        cure="c",
+        fix="c",
         check="d",
         evidence=(issue("a/b#1", "says"),),
-        remedy=Remedy(unset=("X",), export={"Y": "1"}),
+        fix_commands=FixCommands(unset=("X",), export={"Y": "1"}),
         facts={"value": "True"},
     )
     return ProbeRecord(environment=env, findings=(finding,), profile="safe")

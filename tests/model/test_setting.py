@@ -26,14 +26,14 @@ def test_a_claim_alone_never_becomes_a_default() -> None:
 
 
 def test_a_claim_alone_never_raises_more_than_a_note() -> None:
-    rule = Rule(code="XXX001", name="x", severity=Severity.CRITICAL, seen="", why="", cure="", check="", since="0")
+    rule = Rule(code="XXX001", name="x", severity=Severity.CRITICAL, message="", why="", fix="", check="", since="0")
 
     assert rule.found("s", evidence=(claim("a", "b"),)).severity is Severity.INFO
     assert rule.found("s", evidence=(claim("a", "b"), issue("a/b#1", "c"))).severity is Severity.CRITICAL
 
 
 def test_a_message_with_a_missing_fact_is_a_mistake() -> None:
-    rule = Rule(code="XXX001", name="x", severity=Severity.INFO, seen="{value}", why="", cure="", check="", since="0")
+    rule = Rule(code="XXX001", name="x", severity=Severity.INFO, message="{value}", why="", fix="", check="", since="0")
 
     with pytest.raises(KeyError, match="value"):
         rule.found("s")
@@ -74,7 +74,7 @@ def test_the_channel_follows_the_owner_unless_said_otherwise() -> None:
 
 
 def test_findings_are_sorted_worst_first_and_causes_before_effects() -> None:
-    rule = Rule(code="XXX001", name="x", severity=Severity.INFO, seen="", why="", cure="", check="", since="0")
+    rule = Rule(code="XXX001", name="x", severity=Severity.INFO, message="", why="", fix="", check="", since="0")
     effect = rule.found("a", severity=Severity.WARNING, evidence=(SOURCE,), cause="XXX001:b")
     cause = rule.found("b", severity=Severity.WARNING, evidence=(SOURCE,))
     worst = rule.found("c", severity=Severity.CRITICAL, evidence=(SOURCE,))

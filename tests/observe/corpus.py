@@ -1,4 +1,4 @@
-"""Functions that break a graph, one for each of many ids of torch's own register, and each as it reads when cured.
+"""Functions that break a graph, one for each of many ids of torch's own register, and each as it reads when fixed.
 
 The line that breaks carries the comment `breaks here`.
 """
@@ -38,8 +38,8 @@ class Case:
     id: str
     cause: str  # a few words that the cause must hold
     broken: Callable[..., Any]
-    cured: Callable[..., Any]
-    more: tuple[Any, ...] = ()  # what the cured function takes besides
+    fixed: Callable[..., Any]
+    more: tuple[Any, ...] = ()  # what the fixed function takes besides
     same: bool = True  # both give the same answer
 
     @property
@@ -54,7 +54,7 @@ def branch(x: Any) -> Any:
     return x - 1
 
 
-def branch_cured(x: Any) -> Any:
+def branch_fixed(x: Any) -> Any:
     return torch.where(x.sum() > 0, x * 2, x - 1)
 
 
@@ -63,7 +63,7 @@ def item(x: Any) -> Any:
     return x / scale
 
 
-def item_cured(x: Any) -> Any:
+def item_fixed(x: Any) -> Any:
     scale = x.max()
     return x / scale
 
@@ -74,7 +74,7 @@ def asked_for(x: Any) -> Any:
     return x * 2
 
 
-def asked_for_cured(x: Any) -> Any:
+def asked_for_fixed(x: Any) -> Any:
     x = x + 1
     return x * 2
 
@@ -92,7 +92,7 @@ def disabled(x: Any) -> Any:
     return vendor(x + 1) + 1  # breaks here
 
 
-def disabled_cured(x: Any) -> Any:
+def disabled_fixed(x: Any) -> Any:
     return vendor_plain(x + 1) + 1
 
 
@@ -102,7 +102,7 @@ def printing(x: Any) -> Any:
     return y * 2
 
 
-def printing_cured(x: Any) -> Any:
+def printing_fixed(x: Any) -> Any:
     y = x + 1
     return y * 2
 
@@ -135,7 +135,7 @@ def masked(x: Any) -> Any:
     return x[x > 0].sum()  # breaks here
 
 
-def masked_cured(x: Any) -> Any:
+def masked_fixed(x: Any) -> Any:
     return torch.where(x > 0, x, 0).sum()
 
 
@@ -143,7 +143,7 @@ def equal(x: Any) -> Any:
     return x * 2 if torch.equal(x, x + 1) else x * 3  # breaks here
 
 
-def equal_cured(x: Any) -> Any:
+def equal_fixed(x: Any) -> Any:
     return torch.where((x == x + 1).all(), x * 2, x * 3)
 
 
@@ -153,7 +153,7 @@ def resized(x: Any) -> Any:
     return y * 2
 
 
-def resized_cured(x: Any) -> Any:
+def resized_fixed(x: Any) -> Any:
     y = x.clone()
     y = y.reshape(3, 2)
     return y * 2
@@ -163,7 +163,7 @@ def random_in_place(x: Any) -> Any:
     return x + torch.empty(3).random_(0, 5)  # breaks here
 
 
-def random_in_place_cured(x: Any) -> Any:
+def random_in_place_fixed(x: Any) -> Any:
     return x + torch.randint(0, 5, (3,))
 
 
@@ -171,7 +171,7 @@ def uniform(x: Any) -> Any:
     return x + torch.empty(3).uniform_(**{"from": 0.0, "to": 1.0})  # breaks here
 
 
-def uniform_cured(x: Any) -> Any:
+def uniform_fixed(x: Any) -> Any:
     return x + torch.empty(3).uniform_(0.0, 1.0)
 
 
@@ -179,7 +179,7 @@ def listed(x: Any) -> Any:
     return x * sum((x + 1).flatten().tolist())  # breaks here
 
 
-def listed_cured(x: Any) -> Any:
+def listed_fixed(x: Any) -> Any:
     return x * (x + 1).sum()
 
 
@@ -187,7 +187,7 @@ def deep_copy(x: Any) -> Any:
     return copy.deepcopy(x + 1) * 2  # breaks here
 
 
-def deep_copy_cured(x: Any) -> Any:
+def deep_copy_fixed(x: Any) -> Any:
     return (x + 1).clone() * 2
 
 
@@ -195,7 +195,7 @@ def recurrent(x: Any) -> Any:
     return LSTM(x)[0]  # breaks here
 
 
-def recurrent_cured(x: Any) -> Any:
+def recurrent_fixed(x: Any) -> Any:
     h = c = torch.zeros(3)
     rows = []
     for row in x:
@@ -217,7 +217,7 @@ class Box:
     scale = 2
 
 
-def class_inside_cured(x: Any) -> Any:
+def class_inside_fixed(x: Any) -> Any:
     return x * Box.scale
 
 
@@ -225,7 +225,7 @@ def permuted(x: Any) -> Any:
     return x + torch.from_numpy(np.random.permutation(3))  # noqa: NPY002 # breaks here
 
 
-def permuted_cured(x: Any) -> Any:
+def permuted_fixed(x: Any) -> Any:
     return x + torch.randperm(3)
 
 
@@ -233,7 +233,7 @@ def sorted_(x: Any) -> Any:
     return torch.stack(sorted([x[1] + 1, x[0] + 1], key=lambda row: row.sum()))  # breaks here
 
 
-def sorted_cured(x: Any) -> Any:
+def sorted_fixed(x: Any) -> Any:
     rows = torch.stack([x[1] + 1, x[0] + 1])
     return rows[rows.sum(1).argsort()]
 
@@ -242,7 +242,7 @@ def classes(x: Any) -> Any:
     return F.one_hot(x.abs().long()) + 1  # breaks here
 
 
-def classes_cured(x: Any) -> Any:
+def classes_fixed(x: Any) -> Any:
     return F.one_hot(x.abs().long(), num_classes=4) + 1
 
 
@@ -250,7 +250,7 @@ def sparse(x: Any) -> Any:
     return (x + 1).to_sparse().to_dense() * 2  # breaks here
 
 
-def sparse_cured(x: Any) -> Any:
+def sparse_fixed(x: Any) -> Any:
     return torch.where(x + 1 != 0, x + 1, 0) * 2
 
 
@@ -259,7 +259,7 @@ def leaf(x: Any) -> Any:
     return (x * w).detach()
 
 
-def leaf_cured(x: Any, w: Any) -> Any:
+def leaf_fixed(x: Any, w: Any) -> Any:
     return (x * w).detach()
 
 
@@ -268,7 +268,7 @@ def parameter(x: Any) -> Any:
     return (x * w).detach()
 
 
-def parameter_cured(x: Any) -> Any:
+def parameter_fixed(x: Any) -> Any:
     w = x.sum(0)
     return (x * w).detach()
 
@@ -277,7 +277,7 @@ def is_inference(x: Any) -> Any:
     return x * 2 if x.is_inference() else x * 3  # breaks here
 
 
-def is_inference_cured(x: Any) -> Any:
+def is_inference_fixed(x: Any) -> Any:
     return x * 2 if not torch.is_grad_enabled() else x * 3
 
 
@@ -291,7 +291,7 @@ def wants_grad(x: Any) -> Any:
     return (y * 2).detach()
 
 
-def wants_grad_cured(x: Any) -> Any:
+def wants_grad_fixed(x: Any) -> Any:
     y = x + 1
     return (y * 2).detach()
 
@@ -300,7 +300,7 @@ def as_text(x: Any) -> Any:
     return x * len(repr(x + 1))  # breaks here
 
 
-def as_text_cured(x: Any) -> Any:
+def as_text_fixed(x: Any) -> Any:
     return x * len(repr(tuple(x.shape)))
 
 
@@ -309,7 +309,7 @@ def formatted(x: Any) -> Any:
     return x * len(name)  # breaks here
 
 
-def formatted_cured(x: Any) -> Any:
+def formatted_fixed(x: Any) -> Any:
     name = f"{tuple(x.shape)}"
     return x * len(name)
 
@@ -318,7 +318,7 @@ def generator(x: Any) -> Iterator[Any]:  # breaks here
     yield x + 1
 
 
-def generator_cured(x: Any) -> Any:
+def generator_fixed(x: Any) -> Any:
     return x + 1
 
 
@@ -327,7 +327,7 @@ def address(x: Any) -> Any:
     return y * 2 if y.data_ptr() == x.data_ptr() else y * 3  # breaks here
 
 
-def address_cured(x: Any) -> Any:
+def address_fixed(x: Any) -> Any:
     y = x + 1
     return y * 2 if y is x else y * 3
 
@@ -338,7 +338,7 @@ def data(x: Any) -> Any:
     return y * 2
 
 
-def data_cured(x: Any) -> Any:
+def data_fixed(x: Any) -> Any:
     y = x.clone()
     y = torch.ones(2, 3, dtype=torch.float64)
     return y * 2
@@ -349,7 +349,7 @@ def seeded(x: Any) -> Any:
     return x + torch.rand(2, 3, generator=g)
 
 
-def seeded_cured(x: Any, noise: Any) -> Any:
+def seeded_fixed(x: Any, noise: Any) -> Any:
     return x + noise
 
 
@@ -360,7 +360,7 @@ def in_loop(x: Any) -> Any:
     return x
 
 
-def in_loop_cured(x: Any) -> Any:
+def in_loop_fixed(x: Any) -> Any:
     for _ in range(3):
         x = x + 1
     return x
@@ -371,7 +371,7 @@ def inner_grad(x: Any) -> Any:
     return torch.autograd.grad((y * y).sum(), y)[0]  # breaks here
 
 
-def inner_grad_cured(x: Any) -> Any:
+def inner_grad_fixed(x: Any) -> Any:
     return torch.func.grad(lambda y: (y * y).sum())(x)
 
 
@@ -379,7 +379,7 @@ def parsed(x: Any) -> Any:
     return x * json.loads("2")  # breaks here
 
 
-def parsed_cured(x: Any, scale: Any) -> Any:
+def parsed_fixed(x: Any, scale: Any) -> Any:
     return x * scale
 
 
@@ -389,7 +389,7 @@ def new_global(x: Any) -> Any:
     return LAST * 2  # type: ignore[name-defined] # breaks here
 
 
-def new_global_cured(x: Any) -> Any:
+def new_global_fixed(x: Any) -> Any:
     last = x + 1
     return last * 2
 
@@ -400,7 +400,7 @@ def out_across(x: Any) -> Any:
     return out * 2
 
 
-def out_across_cured(x: Any) -> Any:
+def out_across_fixed(x: Any) -> Any:
     return (x + x) * 2
 
 
@@ -415,7 +415,7 @@ def identity(x: Any) -> Any:
     return y * 2 if id(y) == 3 else y * 3  # breaks here
 
 
-def identity_cured(x: Any) -> Any:
+def identity_fixed(x: Any) -> Any:
     y = x + 1
     return y * 3
 
@@ -424,7 +424,7 @@ def shared(x: Any) -> Any:
     return (x + 1).share_memory_() * 2  # breaks here
 
 
-def shared_cured(x: Any) -> Any:
+def shared_fixed(x: Any) -> Any:
     return (x + 1) * 2
 
 
@@ -452,7 +452,7 @@ def unfaked(x: Any) -> Any:
     return torch.ops.corpus.nofake(x + 1) + 1  # breaks here
 
 
-def unfaked_cured(x: Any) -> Any:
+def unfaked_fixed(x: Any) -> Any:
     return torch.ops.corpus.fake(x + 1) + 1
 
 
@@ -462,50 +462,50 @@ def doubled(x: Any) -> Any:
 
 
 CASES = [
-    Case("GB0170", "branch depends on a value", branch, branch_cured),
-    Case("GB0124", "fetched into Python", item, item_cured),
-    Case("GB0025", "asks for a graph break", asked_for, asked_for_cured),
-    Case("GB0098", "torch.compiler.disable", disabled, disabled_cured),
-    Case("GB0059", "print needs the values", printing, printing_cured),
+    Case("GB0170", "branch depends on a value", branch, branch_fixed),
+    Case("GB0124", "fetched into Python", item, item_fixed),
+    Case("GB0025", "asks for a graph break", asked_for, asked_for_fixed),
+    Case("GB0098", "torch.compiler.disable", disabled, disabled_fixed),
+    Case("GB0059", "print needs the values", printing, printing_fixed),
     Case("GB0291", "logger", logging_, doubled),
     Case("GB0007", "clock", clock, doubled),
     Case("GB0142", "context manager", locked, doubled),
-    Case("GB0036", "decides the result's shape", masked, masked_cured),
-    Case("GB0033", "answers with a Python value", equal, equal_cured),
-    Case("GB0126", "memory is changed", resized, resized_cured),
-    Case("GB0107", "random_", random_in_place, random_in_place_cured, same=False),
-    Case("GB0110", "uniform_", uniform, uniform_cured, same=False),
-    Case("GB0109", "Python list", listed, listed_cured),
-    Case("GB4198", "deepcopy", deep_copy, deep_copy_cured),
-    Case("GB0014", "recurrent", recurrent, recurrent_cured),
-    Case("GB8977", "class is made", class_inside, class_inside_cured),
-    Case("GB0294", "numpy", permuted, permuted_cured, same=False),
-    Case("GB0207", "sort compares tensors", sorted_, sorted_cured),
-    Case("GB0246", "num_classes", classes, classes_cured),
-    Case("GB0277", "sparse", sparse, sparse_cured),
-    Case("GB0225", "leaf that wants gradients", leaf, leaf_cured, (torch.ones(3, requires_grad=True),)),
-    Case("GB0264", "parameter is made", parameter, parameter_cured),
-    Case("GB0045", "inference mode", is_inference, is_inference_cured),
-    Case("GB0046", "inference mode", inference_mode, is_inference_cured),
-    Case("GB0206", "requires_grad is switched on", wants_grad, wants_grad_cured),
-    Case("GB0569", "turned into text", as_text, as_text_cured, same=False),
-    Case("GB0003", "generator", generator, generator_cured, same=False),
-    Case("GB5976", "address", address, address_cured),
-    Case("GB0056", "`.data`", data, data_cured),
-    Case("GB0363", "torch.Generator", seeded, seeded_cured, (torch.rand(2, 3),), same=False),
-    Case("GB7000", "inside a loop", in_loop, in_loop_cured),
-    Case("GB9186", "torch.autograd.grad", inner_grad, inner_grad_cured),
-    Case("GB0156", "text is parsed", parsed, parsed_cured, (2,)),
-    Case("GB0354", "global is read", new_global, new_global_cured),
-    Case("GB0242", "not contiguous", out_across, out_across_cured),
-    Case("GB0247", "another shape", out_empty, out_across_cured),
-    Case("GB9316", "identity of an object", identity, identity_cured),
-    Case("GB0117", "shared memory", shared, shared_cured),
-    Case("GB4315", "says nothing about the shape", unfaked, unfaked_cured),
+    Case("GB0036", "decides the result's shape", masked, masked_fixed),
+    Case("GB0033", "answers with a Python value", equal, equal_fixed),
+    Case("GB0126", "memory is changed", resized, resized_fixed),
+    Case("GB0107", "random_", random_in_place, random_in_place_fixed, same=False),
+    Case("GB0110", "uniform_", uniform, uniform_fixed, same=False),
+    Case("GB0109", "Python list", listed, listed_fixed),
+    Case("GB4198", "deepcopy", deep_copy, deep_copy_fixed),
+    Case("GB0014", "recurrent", recurrent, recurrent_fixed),
+    Case("GB8977", "class is made", class_inside, class_inside_fixed),
+    Case("GB0294", "numpy", permuted, permuted_fixed, same=False),
+    Case("GB0207", "sort compares tensors", sorted_, sorted_fixed),
+    Case("GB0246", "num_classes", classes, classes_fixed),
+    Case("GB0277", "sparse", sparse, sparse_fixed),
+    Case("GB0225", "leaf that wants gradients", leaf, leaf_fixed, (torch.ones(3, requires_grad=True),)),
+    Case("GB0264", "parameter is made", parameter, parameter_fixed),
+    Case("GB0045", "inference mode", is_inference, is_inference_fixed),
+    Case("GB0046", "inference mode", inference_mode, is_inference_fixed),
+    Case("GB0206", "requires_grad is switched on", wants_grad, wants_grad_fixed),
+    Case("GB0569", "turned into text", as_text, as_text_fixed, same=False),
+    Case("GB0003", "generator", generator, generator_fixed, same=False),
+    Case("GB5976", "address", address, address_fixed),
+    Case("GB0056", "`.data`", data, data_fixed),
+    Case("GB0363", "torch.Generator", seeded, seeded_fixed, (torch.rand(2, 3),), same=False),
+    Case("GB7000", "inside a loop", in_loop, in_loop_fixed),
+    Case("GB9186", "torch.autograd.grad", inner_grad, inner_grad_fixed),
+    Case("GB0156", "text is parsed", parsed, parsed_fixed, (2,)),
+    Case("GB0354", "global is read", new_global, new_global_fixed),
+    Case("GB0242", "not contiguous", out_across, out_across_fixed),
+    Case("GB0247", "another shape", out_empty, out_across_fixed),
+    Case("GB9316", "identity of an object", identity, identity_fixed),
+    Case("GB0117", "shared memory", shared, shared_fixed),
+    Case("GB4315", "says nothing about the shape", unfaked, unfaked_fixed),
 ]
 # Other things behind an id that stands above: the words must tell them apart.
 MORE = [
     Case("GB0007", "warning is raised", warned, doubled),
     Case("GB0059", "file is opened", opened, doubled),
-    Case("GB0088", "turned into text", formatted, formatted_cured, same=False),
+    Case("GB0088", "turned into text", formatted, formatted_fixed, same=False),
 ]

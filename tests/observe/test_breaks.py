@@ -1,4 +1,4 @@
-"""Graph breaks: the right id, the right line, the right words; and the cure removes them."""
+"""Graph breaks: the right id, the right line, the right words; and the fix removes them."""
 
 import io
 import warnings
@@ -14,8 +14,8 @@ pytest.importorskip("torch")
 from tests.observe.corpus import CASES, MORE, Case, an_input  # noqa: E402
 
 from rocsolid.model.compile_log import BreakReport  # noqa: E402
+from rocsolid.observe.break_message import _ids, break_id, parts_of  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
-from rocsolid.observe.said import _ids, break_id, parts_of  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -48,20 +48,20 @@ def test_a_break_has_its_id_its_line_and_its_cause(case: Case) -> None:
     assert found.id == case.id
     assert found.place == f"{__file__.replace('test_breaks', 'corpus')}:{case.line}"
     assert case.cause in found.cause
-    assert found.cure
+    assert found.fix
     assert "breaks here" in found.line
 
 
-@pytest.mark.parametrize("case", [*CASES, *MORE], ids=lambda case: f"{case.id}-{case.cured.__name__}")
+@pytest.mark.parametrize("case", [*CASES, *MORE], ids=lambda case: f"{case.id}-{case.fixed.__name__}")
 def test_the_cure_removes_the_break(case: Case) -> None:
     import torch
 
-    cured = breaks(case.cured, an_input(), *case.more)
+    fixed = breaks(case.fixed, an_input(), *case.more)
 
-    assert cured.breaks == ()
-    assert len(cured.graphs) == 1
+    assert fixed.breaks == ()
+    assert len(fixed.graphs) == 1
     if case.same:
-        torch.testing.assert_close(case.cured(an_input(), *case.more), case.broken(an_input()))
+        torch.testing.assert_close(case.fixed(an_input(), *case.more), case.broken(an_input()))
 
 
 def test_a_report_tells_graphs_and_breaks_in_a_few_lines() -> None:
@@ -69,8 +69,8 @@ def test_a_report_tells_graphs_and_breaks_in_a_few_lines() -> None:
 
     assert len(report.graphs) == 2
     assert str(report).splitlines()[0] == "branch: 1 graph break, 2 graphs"
-    assert "cure: compute both and choose with torch.where" in str(report)
-    assert str(breaks(CASES[0].cured, an_input())) == "branch_cured: no graph break, 1 graph"
+    assert "fix: compute both and choose with torch.where" in str(report)
+    assert str(breaks(CASES[0].fixed, an_input())) == "branch_fixed: no graph break, 1 graph"
 
 
 def test_a_compiled_function_is_taken_out_of_its_wrapping() -> None:

@@ -11,13 +11,13 @@ import pytest
 pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
-from rocsolid.api.observing import record_compiles  # noqa: E402
+from rocsolid.api.observe import record_compiles  # noqa: E402
 from rocsolid.errors import UsageError  # noqa: E402
 from rocsolid.model.compile_log import Cache, CompiledGraph, CompileLog, GraphKind  # noqa: E402
-from rocsolid.observe.assemble import phase_word  # noqa: E402
+from rocsolid.observe.build_log import phase_word  # noqa: E402
 from rocsolid.observe.kernels import kernels_of, kind_of  # noqa: E402
 from rocsolid.observe.recorder import CompileRecorder  # noqa: E402
-from rocsolid.torchapi import compile_events  # noqa: E402
+from rocsolid.torchapi.dynamo import compile_events  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

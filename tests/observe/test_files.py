@@ -9,7 +9,7 @@ from rocsolid.errors import InputError
 from rocsolid.model.compile_log import Cache, CompileLog, GraphKind
 from rocsolid.observe.debug_files import read_debug
 from rocsolid.observe.graph_text import read_graph
-from rocsolid.observe.trace_files import read_trace
+from rocsolid.observe.torch_trace_files import read_trace
 
 SCRIPT = """\
 import random

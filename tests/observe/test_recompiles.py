@@ -1,4 +1,4 @@
-"""Recompiles: the guard that failed, in plain words; and the cure makes one compile of two."""
+"""Recompiles: the guard that failed, in plain words; and the fix makes one compile of two."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import pytest
 pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
-from rocsolid.api.observing import record_compiles  # noqa: E402
+from rocsolid.api.observe import record_compiles  # noqa: E402
 from rocsolid.catalog.recompiles import RECOMPILES, recompile_cure  # noqa: E402
 from rocsolid.model.compile_log import Recompile  # noqa: E402
-from rocsolid.observe.assemble import recompile_of  # noqa: E402
+from rocsolid.observe.build_log import recompile_of  # noqa: E402
 from rocsolid.observe.findings import recompile_findings  # noqa: E402
 
 SCALE = 2
@@ -89,9 +89,9 @@ class Case:
 
     cause: str
     again: Callable[[Any], object]
-    cured: Callable[[Any], object]
+    fixed: Callable[[Any], object]
     function: Callable[..., Any] = added
-    cured_function: Callable[..., Any] | None = None
+    fixed_function: Callable[..., Any] | None = None
 
 
 def dynamic(f: Any, *sizes: int) -> None:
@@ -209,7 +209,7 @@ def test_the_cause_is_told_and_the_cure_makes_one_compile_of_two(name: str) -> N
     assert found[0].against.endswith("/0")
     assert found[0].place.startswith(__file__)
     torch._dynamo.reset()
-    assert recompiles(case.cured, case.cured_function or case.function)[1] == 1
+    assert recompiles(case.fixed, case.fixed_function or case.function)[1] == 1
 
 
 def test_a_guard_nobody_knows_is_answered_all_the_same() -> None:
@@ -227,5 +227,5 @@ def test_a_recompile_is_a_finding_with_its_guard() -> None:
     assert "graph 2 inference added: " in str(recorder.log)
     assert "again because a tensor came in another dtype" in str(recorder.log)
     assert finding.code == "BRK002"
-    assert "dtype mismatch. expected Float, actual Double" in finding.seen
+    assert "dtype mismatch. expected Float, actual Double" in finding.message
     assert finding.place.startswith(__file__)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
 from rocsolid.ops import shipped  # noqa: E402
-from rocsolid.ops.audit import audit_op  # noqa: E402
+from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.ops.shipped import amd, references  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]

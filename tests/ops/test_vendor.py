@@ -14,9 +14,9 @@ from tests.ops.vendor_library import norm_reference, scale_in_place  # noqa: E40
 
 from rocsolid.errors import UnknownNameError, UsageError, VendorOpError  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
-from rocsolid.ops.audit import audit_op  # noqa: E402
-from rocsolid.ops.patching import patch_calls  # noqa: E402
-from rocsolid.ops.vendor import VendorOp, vendor_op  # noqa: E402
+from rocsolid.ops.audit_op import audit_op  # noqa: E402
+from rocsolid.ops.patch_calls import patch_calls  # noqa: E402
+from rocsolid.ops.vendor_op import VendorOp, vendor_op  # noqa: E402
 
 _numbers = itertools.count()
 ONE: Any = [1]
@@ -246,10 +246,10 @@ def test_an_audit_tells_what_is_missing() -> None:
 
     assert [f.code for f in bare.findings] == ["OPR001", "OPR002", "OPR004"]
     assert (bare.fit, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
-    assert "to every tensor it takes" in bare.findings[1].seen
-    assert "q, k, and did not when it was run" in run.findings[1].seen
+    assert "to every tensor it takes" in bare.findings[1].message
+    assert "q, k, and did not when it was run" in run.findings[1].message
     assert [f.code for f in counting.findings] == ["OPR001", "OPR003", "OPR004"]
-    assert "it returns int to the host" in counting.findings[1].seen
+    assert "it returns int to the host" in counting.findings[1].message
     assert str(bare).startswith("testvendor::mha: not fit for compile and capture\n")
     del library
 

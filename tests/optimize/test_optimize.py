@@ -10,17 +10,17 @@ import pytest
 import rocsolid as rs
 from rocsolid.errors import UsageError
 from rocsolid.measure.race import Race
-from rocsolid.model.optimized import Outcome
+from rocsolid.model.optimize_report import Outcome
 from rocsolid.model.plan import Tuned
 
 pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
-from rocsolid.optimize.contest import judge, named
-from rocsolid.optimize.examples import Example, examples_of
-from rocsolid.runtime.answers import error_against
-from rocsolid.runtime.regions import Regional, repeated_regions
+from rocsolid.optimize.example_inputs import Example, examples_of
+from rocsolid.optimize.race import judge, named
+from rocsolid.runtime.output_error import error_against
+from rocsolid.runtime.regional_compile import Regional, repeated_regions
 
 pytestmark = pytest.mark.torch
 
@@ -87,7 +87,7 @@ def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> No
     import json
 
     from rocsolid.model.codec import decode
-    from rocsolid.model.optimized import OptimizeReport
+    from rocsolid.model.optimize_report import OptimizeReport
 
     report = contest(monkeypatch, slow, {"quick": lambda x: x + x}, torch.ones(4)).report()
     assert decode(OptimizeReport, json.loads(report.json())) == report

@@ -9,12 +9,12 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python, running
 
 import rocsolid as rs
-from rocsolid.model.optimized import Outcome
+from rocsolid.model.optimize_report import Outcome
 
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize.examples import Example
+from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.progressive import Progressive
 
 pytestmark = pytest.mark.torch
@@ -138,5 +138,5 @@ def test_a_program_that_ends_while_the_child_compiles_ends_well(tmp_path: Path) 
     )
     ran = run_python(str(script), str(tmp_path), env=clean_environ(TMPDIR=str(tmp_path)))
     assert (ran.code, ran.out, ran.err) == (0, "(4, 8)\n", "")
-    assert not running(f"rocsolid.runtime.child {tmp_path}")
+    assert not running(f"rocsolid.runtime.compile_in_child {tmp_path}")
     assert not list(tmp_path.glob("rocsolid-*")), "what was sent to the child is gone with the program"

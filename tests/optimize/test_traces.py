@@ -16,11 +16,11 @@ pytest.importorskip("torch")
 import torch
 
 import rocsolid as rs
-from rocsolid.measure import kept_file
-from rocsolid.optimize.shell import Shell
-from rocsolid.optimize.traces import GRAPH, WHOLE, Traces
-from rocsolid.torchapi import precompile
-from rocsolid.torchapi.precompile import can_keep_traces, meaning, meanings
+from rocsolid.measure import user_cache
+from rocsolid.optimize.dynamo_traces import GRAPH, WHOLE, Traces
+from rocsolid.optimize.unique_code_wrapper import Shell
+from rocsolid.torchapi.dynamo import precompile
+from rocsolid.torchapi.dynamo.precompile import can_keep_traces, meaning, meanings
 
 pytestmark = [
     pytest.mark.torch,
@@ -49,7 +49,7 @@ import mine
 from functools import partial
 import rocsolid as rs
 from rocsolid.optimize import optimized as module
-from rocsolid.optimize.examples import Example
+from rocsolid.optimize.example_inputs import Example
 
 def choose(entrants, raced):
     winner = next(e for e in entrants if e.name == sys.argv[4] and e.function is not None)
@@ -220,7 +220,7 @@ def test_what_cannot_be_used_is_left(tmp_path: Path, caplog: pytest.LogCaptureFi
     file, model = tmp_path / "key.bin", torch.nn.Linear(2, 2)
     tmp_path.chmod(0o700)
     for payload in (b"", b"[]", b'{"traces": {"a": 3}, "guards": {}}', b'{"guards": {}}'):
-        kept_file.write(file.with_suffix(".traces"), payload)
+        user_cache.write(file.with_suffix(".traces"), payload)
         traces = Traces(model, file)
         traces.load()
         assert traces._kept == {}

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize import waking
-from rocsolid.optimize.waking import first_calls, wake_libraries
+from rocsolid.optimize import prewarm
+from rocsolid.optimize.prewarm import first_calls, wake_libraries
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,7 @@ def test_a_call_that_fails_is_no_harm() -> None:
         msg = "CUBLAS_STATUS_NOT_INITIALIZED"
         raise RuntimeError(msg)
 
-    waking._make([fails, lambda: made.append(torch.is_grad_enabled())])
+    prewarm._make([fails, lambda: made.append(torch.is_grad_enabled())])
     assert made == [False]
 
 

@@ -14,9 +14,9 @@ import rocsolid as rs
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.measure import kept_file
+from rocsolid.measure import user_cache
 from rocsolid.optimize import optimized, warm_start
-from rocsolid.optimize.contest import Heat, run_race
+from rocsolid.optimize.race import Heat, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 
 pytestmark = pytest.mark.torch
@@ -54,13 +54,13 @@ def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: 
     file = folder / "key.bin"
     assert not _load(file)
     assert not caplog.messages
-    kept_file.write(file, b"payload")
+    user_cache.write(file, b"payload")
     file.write_bytes(file.read_bytes()[:-1])
     assert not _load(file)
     assert "it is damaged, or none of ours" in caplog.messages[-1]
     file.write_bytes(b"<html>")
     assert not _load(file)
-    kept_file.write(file, b"no artefact of torch's")
+    user_cache.write(file, b"no artefact of torch's")
     assert not _load(file)
     assert "are not used" in caplog.messages[-1]
     for path, mode in ((file, 0o622), (folder, 0o777)):

@@ -17,8 +17,8 @@ from rocsolid.catalog.profiles import resolve
 from rocsolid.model.environment import Environment, Host, Observed, Origin
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretence import Pretence
-from rocsolid.probe.surroundings import surroundings
+from rocsolid.model.pretended_chip import Pretence
+from rocsolid.probe.quick_facts import surroundings
 from rocsolid.rules.engine import rule
 
 pytestmark = [

@@ -13,13 +13,13 @@ import rocsolid as rs
 from rocsolid.api.images import keep
 from rocsolid.catalog.chips import CHIPS, pretence
 from rocsolid.errors import CannotRunError, UsageError
-from rocsolid.model.capture import Reason
-from rocsolid.model.pretence import Pretence
-from rocsolid.model.record import ProbeRecord
-from rocsolid.probe import pretending
-from rocsolid.probe.pretending import refuse_beside_a_device
+from rocsolid.model.capture_report import Reason
+from rocsolid.model.pretended_chip import Pretence
+from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.probe import pretended
+from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.report.probe_text import headline
 from rocsolid.report.terminal import Terminal
-from rocsolid.report.text import headline
 from rocsolid.runtime.launch.protect import set_variables
 
 pytestmark = [
@@ -110,7 +110,7 @@ def test_what_nobody_can_pretend_is_refused_before_the_program_starts(asked: str
 def test_without_being_asked_no_process_pretends() -> None:
     """Not even one in which all of it was imported."""
     script = (
-        "import rocsolid.testing, rocsolid.torchapi.standin as s, rocsolid as rs, torch\n"
+        "import rocsolid.testing, rocsolid.torchapi.pretend.fake_device_info as s, rocsolid as rs, torch\n"
         "print(s.standing_in(), torch.version.hip, rs.probe(live=False).pretended == '', rs.pretend is not None)"
     )
     ran = run_python("-c", script, env=clean_environ())
@@ -230,15 +230,15 @@ def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, m
 
 def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel of our own is for CUDA's driver alone."""
-    from rocsolid.torchapi import driver
+    from rocsolid.torchapi.graphs import driver_api
 
     both = types.SimpleNamespace(hipModuleLoadData="HIP's", cuModuleLoadData="CUDA's")
-    monkeypatch.setattr(driver, "library", lambda: both)
+    monkeypatch.setattr(driver_api, "library", lambda: both)
     for text, asked in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
         pretend_chip(text)
-        assert driver.call_named("ModuleLoadData") == asked
+        assert driver_api.call_named("ModuleLoadData") == asked
     pretend_chip("gfx942")
-    assert driver.copy_kernel.__wrapped__(0, 8) is None
+    assert driver_api.copy_kernel.__wrapped__(0, 8) is None
 
 
 def test_replays_are_compared_twice_where_they_were_seen_to_be_corrupt(pretend_chip: Pretend) -> None:
@@ -270,7 +270,7 @@ def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypat
     import torch
 
     from rocsolid.model.environment import Answer, Ending
-    from rocsolid.runtime.child import main, try_in_child
+    from rocsolid.runtime.compile_in_child import main, try_in_child
 
     script = types.ModuleType("script")
     vars(script)["double"] = types.FunctionType((lambda x: x * 2).__code__, vars(script), "double")
@@ -289,9 +289,9 @@ def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypat
 
 
 def test_a_variable_left_in_a_shell_is_refused_beside_a_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(pretending.VARIABLE, "gfx942")
-    assert pretending.pretended() == pretence("gfx942")
+    monkeypatch.setenv(pretended.VARIABLE, "gfx942")
+    assert pretended.pretended() == pretence("gfx942")
 
-    monkeypatch.setattr(pretending, "_DEVICES", ("dev/zero",))
+    monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):
-        pretending.pretended()
+        pretended.pretended()

@@ -7,9 +7,9 @@ from tests.support import clean_environ, make_env, run_cli, run_python, with_pat
 
 from rocsolid.model.environment import Ending
 from rocsolid.model.platform import Platform
-from rocsolid.probe import active
-from rocsolid.probe.active import run_checks
-from rocsolid.probe.computations import GROUPS
+from rocsolid.probe import active_checks
+from rocsolid.probe.active_checks import run_checks
+from rocsolid.probe.active_programs import GROUPS
 
 pytestmark = pytest.mark.torch
 
@@ -59,8 +59,8 @@ def test_a_vendor_attention_that_misbehaves_is_told_by_how(
     """A planted AITER that is right, wrong, dies, raises or hangs; the probe lives on."""
     (tmp_path / "aiter.py").write_text(AITER[how])
     monkeypatch.setenv("PYTHONPATH", with_path(tmp_path)["PYTHONPATH"])
-    monkeypatch.setitem(active._DEADLINES_S, "fp8", 12.0)
-    (answer,) = active._run_group("fp8", GROUPS["fp8"])
+    monkeypatch.setitem(active_checks._DEADLINES_S, "fp8", 12.0)
+    (answer,) = active_checks._run_group("fp8", GROUPS["fp8"])
 
     assert answer.ending.value == ("answered" if how == "right" else how)
     if how == "failed":
@@ -81,7 +81,7 @@ def test_a_computation_that_takes_the_process_down_leaves_the_others(
     )
     (tmp_path / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", with_path(tmp_path)["PYTHONPATH"])
-    endings = {a.name: a.ending for a in active._run_group("gemm", GROUPS["gemm"])}
+    endings = {a.name: a.ending for a in active_checks._run_group("gemm", GROUPS["gemm"])}
 
     assert endings == {
         "gemm float64": Ending.ANSWERED,
@@ -100,7 +100,7 @@ def test_where_replays_are_known_to_corrupt_more_processes_are_tried(monkeypatch
         tried.append(name)
         return [Answer(name=n, ending=Ending.ANSWERED) for n in names]
 
-    monkeypatch.setattr(active, "_run_group", group)
+    monkeypatch.setattr(active_checks, "_run_group", group)
     list(run_checks(make_env(rocm="7.2.1")))
     assert tried.count("capture") == 14
     tried.clear()
@@ -109,7 +109,7 @@ def test_where_replays_are_known_to_corrupt_more_processes_are_tried(monkeypatch
 
 
 def test_the_computations_print_nothing_but_results() -> None:
-    ran = run_python("-m", "rocsolid.probe.computations", "gemm float32")
+    ran = run_python("-m", "rocsolid.probe.active_programs", "gemm float32")
 
     assert ran.out.count("\n") == 1
     assert '"ending": "answered"' in ran.out

@@ -9,7 +9,7 @@ import pytest
 from tests.support import run_python
 
 from rocsolid.model.environment import Ending
-from rocsolid.probe.ask import Question, ask, ask_all
+from rocsolid.process.run_command import Question, ask, ask_all
 
 
 def python(code: str, deadline_s: float = 10) -> Question:
@@ -100,7 +100,7 @@ def test_a_flood_of_output_is_cut(flood: int) -> None:
 def test_a_program_that_ends_leaves_no_child_behind(tmp_path: Path) -> None:
     script = (
         "import threading, time\n"
-        "from rocsolid.probe.ask import Question, ask\n"
+        "from rocsolid.process.run_command import Question, ask\n"
         f"wait = Question(name='q', command=['sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60'], deadline_s=60)\n"
         "threading.Thread(target=ask, args=(wait,), daemon=True).start()\n"
         f"import pathlib\nwhile not pathlib.Path('{tmp_path}/pid').exists(): time.sleep(0.02)\n"

@@ -10,7 +10,7 @@ from tests.support import Ran, clean_environ, make_env, run_cli
 from rocsolid.api.images import keep
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.environment import Container
-from rocsolid.model.record import ImageEntry, ProbeRecord
+from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
 from rocsolid.probe.ledger import Ledger, default_file
 
 

@@ -8,14 +8,14 @@ from tests.support import make_env
 from rocsolid.model.environment import Answer, Container, Device, Ending
 from rocsolid.model.platform import Platform
 from rocsolid.probe import devices, packages
-from rocsolid.probe.ask import Question, Reply
 from rocsolid.probe.container import content_id, find_container
 from rocsolid.probe.devices import agreement, amd_devices, gfx_name, nvidia_devices
 from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.packages import installed, library_copies, rocm_release, triton_copies, watched
 from rocsolid.probe.snapshot import Look, take
-from rocsolid.probe.startup import startup_hooks
+from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import HIDDEN, concerning
+from rocsolid.process.run_command import Question, Reply
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:

@@ -52,7 +52,7 @@ from pathlib import Path
 torch = types.ModuleType("torch")
 torch.version = types.SimpleNamespace(__version__="2.11.0", cuda=sys.argv[2] or None, hip=None)
 sys.modules["torch"] = torch
-from rocsolid.probe.surroundings import surroundings
+from rocsolid.probe.quick_facts import surroundings
 
 env = surroundings(Path(sys.argv[1]))
 print(json.dumps([device.arch for device in env.devices]))

@@ -10,11 +10,11 @@ from tests.support import until, with_path
 
 pytestmark = pytest.mark.torch
 HANGS = "import os, pathlib, time\ndef hang(*_):\n    pathlib.Path(os.environ['NOTE']).write_text(str(os.getpid()))\n    time.sleep(1000)\n"
-ASKS = "import sys\nfrom rocsolid.probe.ask import Question, ask\nask(Question(name='x', command=sys.argv[1:], deadline_s=1000))\n"
+ASKS = "import sys\nfrom rocsolid.process.run_command import Question, ask\nask(Question(name='x', command=sys.argv[1:], deadline_s=1000))\n"
 PACKED = "import sys, torch, planted\nclass Call:\n    def __reduce__(self): return planted.hang, ()\ntorch.save({'model': Call()}, sys.argv[1])\n"
 
 
-@pytest.mark.parametrize("child", ["rocsolid.probe.computations", "rocsolid.runtime.child"])
+@pytest.mark.parametrize("child", ["rocsolid.probe.active_programs", "rocsolid.runtime.compile_in_child"])
 def test_a_child_that_hangs_ends_with_its_parent(child: str, tmp_path: Path) -> None:
     note, call = tmp_path / "note", tmp_path / "call.pt"
     env = {**with_path(tmp_path), "NOTE": str(note)}

@@ -247,7 +247,7 @@ def test_another_threads_value_is_seen_from_this_one() -> None:
 
 @pytest.mark.skipif(compare(installed_torch(), "2.12") < 0, reason="assignments hold for the whole process before 2.12")
 def test_what_a_guide_cures_here_and_not_in_a_worker_thread() -> None:
-    """The container sets the variable, the program assigns False: this thread is cured, every new one is not."""
+    """The container sets the variable, the program assigns False: this thread is fixed, every new one is not."""
     data = in_process(
         """
         import rocsolid as rs
@@ -274,7 +274,9 @@ def test_an_untouched_torch_raises_no_alarm_about_settings(shadow_torch: Callabl
     """The doctor that cries wolf is not read."""
     folder = shadow_torch(hip="7.1.0" if platform == "rocm" else "", cuda="13.0" if platform == "cuda" else "")
     data = probed(env=with_path(folder))
-    alarms = [f["seen"] for f in data["findings"] if f["code"].startswith(("CFG", "ENV")) and f["severity"] != "info"]
+    alarms = [
+        f["message"] for f in data["findings"] if f["code"].startswith(("CFG", "ENV")) and f["severity"] != "info"
+    ]
 
     assert data["environment"]["platform"] == platform
     assert alarms == []
@@ -283,7 +285,7 @@ def test_an_untouched_torch_raises_no_alarm_about_settings(shadow_torch: Callabl
 
 @pytest.mark.parametrize(("hip", "severity"), [("7.2.53211", "critical"), ("", "warning")], ids=["ROCm", "elsewhere"])
 def test_the_environment_of_the_public_rocm_images(shadow_torch: Callable[..., Path], hip: str, severity: str) -> None:
-    """Both variables of the public Dockerfiles are found, named, graded by platform, and cured."""
+    """Both variables of the public Dockerfiles are found, named, graded by platform, and fixed."""
     variables = {"TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "1"}
     data = probed(env=with_path(shadow_torch(hip=hip), **variables))
 
@@ -293,6 +295,6 @@ def test_the_environment_of_the_public_rocm_images(shadow_torch: Callable[..., P
     ):
         found = finding(data, setting)
         assert found["severity"] == severity
-        assert found["seen"].startswith(f"the environment variable {variable} makes {setting} True")
-        assert found["cure"].startswith(f"unset {variable}")
-        assert found["remedy"]["unset"] == [variable]
+        assert found["message"].startswith(f"the environment variable {variable} makes {setting} True")
+        assert found["fix"].startswith(f"unset {variable}")
+        assert found["fix_commands"]["unset"] == [variable]

@@ -91,7 +91,7 @@ def test_what_was_seen_cannot_become_markup() -> None:
     from dataclasses import replace
 
     record = a_record()
-    finding = replace(record.findings[0], seen="<script>alert(1)</script>")
+    finding = replace(record.findings[0], message="<script>alert(1)</script>")
     html = probe_html(replace(record, findings=(finding,)))
 
     assert "<script>alert" not in html

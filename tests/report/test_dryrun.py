@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.support import run_cli
 
-from rocsolid.api.dryrunning import judged
+from rocsolid.api.dryrun import judged
 from rocsolid.model.dryrun import (
     DryGraph,
     DryRun,

@@ -10,7 +10,7 @@ from rocsolid.lint.project import lint
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.lint import LintRecord
 from rocsolid.report.lint_page import lint_html
-from rocsolid.report.machine import lint_json
+from rocsolid.report.machine_readable import lint_json
 
 TEXT = "import torch\nWARP_SIZE = 32\ndef g(x): return x.item()  # <b>\n@torch.compile\ndef f(x): return g(x)\n"
 

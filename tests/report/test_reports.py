@@ -12,13 +12,13 @@ from rocsolid.cli.records import read_probe
 from rocsolid.errors import InputError
 from rocsolid.model.environment import Container, Environment, Origin
 from rocsolid.model.finding import Finding, Severity
-from rocsolid.model.record import ProbeRecord
-from rocsolid.probe.difference import difference
-from rocsolid.report.machine import github, probe_json, sarif
-from rocsolid.report.pages import problem_page, rule_page, setting_page
-from rocsolid.report.remedies import env_file, fix_text
+from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.probe.diff import difference
+from rocsolid.report.fix_commands import env_file, fix_text
+from rocsolid.report.machine_readable import github, probe_json, sarif
+from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
+from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
 from rocsolid.report.terminal import Terminal, page_text, terminal_of
-from rocsolid.report.text import difference_text, images_markdown, probe_text
 from rocsolid.rules.engine import all_rules, judge
 
 VARIABLE = "TORCHINDUCTOR_MAX_AUTOTUNE"

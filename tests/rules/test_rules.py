@@ -194,7 +194,7 @@ def test_a_rule_trips_where_it_should(code: str) -> None:
         assert found, env
         for finding in found:
             assert finding.code == code
-            for text in (finding.seen, finding.why, finding.cure, finding.check):
+            for text in (finding.message, finding.why, finding.fix, finding.check):
                 assert text
                 assert "{" not in text.replace("{...}", "")
                 assert "  " not in text.replace("   (", " (")
@@ -233,7 +233,7 @@ def test_a_rules_code_has_the_form_of_a_code(file: RuleFile) -> None:
     assert code[:3].isupper()
     assert code[3:].isdigit()
     assert len(code) == 6
-    for text in (file.rule.seen, file.rule.why, file.rule.cure, file.rule.check):
+    for text in (file.rule.message, file.rule.why, file.rule.fix, file.rule.check):
         list(Formatter().parse(text))  # raises on a broken template
 
 
@@ -249,7 +249,7 @@ def test_severity_of_the_search_depends_on_the_platform() -> None:
         (found,) = trips(rule("CFG001"), env)
 
         assert found.severity is severity
-        assert found.remedy.unset == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+        assert found.fix_commands.unset == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
 
 
 def test_a_moved_setting_without_a_known_hazard_is_a_note() -> None:
@@ -268,7 +268,7 @@ def test_a_check_that_crashes_becomes_a_finding_with_its_trace() -> None:
     (found,) = judge(QUIET, resolve("safe", QUIET), [broken])
 
     assert (found.code, found.subject) == ("INT001", "CFG001")
-    assert "RuntimeError: boom" in found.seen
+    assert "RuntimeError: boom" in found.message
     assert "Traceback" in str(found.facts["trace"])
 
 
@@ -283,7 +283,7 @@ def test_the_misspelled_name_of_the_guide_is_answered_with_the_right_one() -> No
     (found,) = trips(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
 
     assert found.why == "It has no effect. The name that is read: TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
-    assert found.remedy.unset == ("INDUCTOR_COORD_DESCENT",)
+    assert found.fix_commands.unset == ("INDUCTOR_COORD_DESCENT",)
 
 
 def test_a_route_is_part_of_a_snapshot() -> None:

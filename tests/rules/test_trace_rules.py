@@ -122,7 +122,7 @@ def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
     for trace in CASES[code][0]:
         (finding,) = found(trace, code)
         assert finding.place == "t.json"
-        for text in (finding.seen, finding.why, finding.cure, finding.check):
+        for text in (finding.message, finding.why, finding.fix, finding.check):
             assert text
             assert "{" not in text
     for trace in CASES[code][1]:
@@ -135,8 +135,8 @@ def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
     (before,) = found(trace, "TRC001")
     (after,) = found(replace(trace, devices=(replayed,)), "TRC001")
 
-    assert before.cure.startswith("Capture the call")
-    assert after.cure.startswith("The kernels are replayed already")
+    assert before.fix.startswith("Capture the call")
+    assert after.fix.startswith("The kernels are replayed already")
 
 
 def test_the_straggler_is_named() -> None:

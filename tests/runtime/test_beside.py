@@ -10,7 +10,7 @@ def at_the_end_of(work: str, then: str = "") -> Ran:
     """A program that ends while a thread of ours is at this work."""
     begin = textwrap.dedent("""
         import threading, time
-        from rocsolid.runtime.beside import beside
+        from rocsolid.runtime.background_thread import beside
         started = threading.Event()
         def work():
             {work}
@@ -72,5 +72,7 @@ def test_nothing_is_said_where_the_end_comes_in_a_finalizer() -> None:
 
 def test_work_that_is_stuck_does_not_keep_the_program() -> None:
     """In native code that does not come back the thread cannot be ended; the program goes after a while."""
-    ran = at_the_end_of("started.set(); time.sleep(600)", "import rocsolid.runtime.beside as b; b._GRACE_S = 0.5")
+    ran = at_the_end_of(
+        "started.set(); time.sleep(600)", "import rocsolid.runtime.background_thread as b; b._GRACE_S = 0.5"
+    )
     assert (ran.code, ran.err) == (0, "")

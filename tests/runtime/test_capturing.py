@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocsolid.errors import CompileInCaptureError
-from rocsolid.torchapi import capturing
+from rocsolid.torchapi.graphs import capture_state
 
 pytestmark = pytest.mark.torch
 
@@ -27,18 +27,18 @@ def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
     x = torch.ones(2, device=device)
     with (
         pytest.raises(CompileInCaptureError, match="Call the function once before the capture") as error,
-        capturing.compiles_refused(),
+        capture_state.compiles_refused(),
     ):
         fn(x)
     assert error.value.__cause__ is not None
     assert fn(x).tolist() == [3.0, 3.0]  # outside it compiles
-    with capturing.compiles_refused():
+    with capture_state.compiles_refused():
         assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside
 
 
 def test_other_errors_pass_unchanged(device: str) -> None:
     del device
-    with pytest.raises(RuntimeError, match="mine"), capturing.compiles_refused():
+    with pytest.raises(RuntimeError, match="mine"), capture_state.compiles_refused():
         raise RuntimeError("mine")  # noqa: EM101 - a test
 
 
@@ -46,7 +46,7 @@ def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
     from torch.cuda import graphs
 
     plain = graphs.graph.__enter__, graphs.graph.__exit__
-    undo = capturing.refuse_compiles_in_captures()
+    undo = capture_state.refuse_compiles_in_captures()
     assert graphs.graph.__enter__ is not plain[0]
     undo()
     assert (graphs.graph.__enter__, graphs.graph.__exit__) == plain
@@ -71,8 +71,8 @@ def test_saved_state_answers_reads_where_reading_raises(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(capturing, "_reading_raises", lambda _torch: True)
-    with capturing.rng_state_frozen():
+    monkeypatch.setattr(capture_state, "_reading_raises", lambda _torch: True)
+    with capture_state.rng_state_frozen():
         state["raises"] = True
         read = torch.cuda.get_rng_state()
         assert torch.equal(read, torch.arange(16, dtype=torch.uint8))
@@ -86,7 +86,7 @@ def test_from_2_10_on_nothing_is_changed() -> None:
     import torch
 
     before = torch.cuda.get_rng_state
-    with capturing.rng_state_frozen():
+    with capture_state.rng_state_frozen():
         assert torch.cuda.get_rng_state is before
 
 

@@ -261,7 +261,7 @@ def test_a_compile_in_time_is_left_alone_and_so_are_signals() -> None:
 
     import torch
 
-    from rocsolid.runtime.deadline import _SIGNAL
+    from rocsolid.runtime.compile_deadline import _SIGNAL
 
     before = signal.getsignal(_SIGNAL)
     compiled = compiled_with(plan(), lambda x: x * 3, backend=eager, deadline_s=30)
@@ -338,7 +338,7 @@ def test_a_trial_in_a_child_keeps_native_trouble_out(tmp_path: Path, how: str, s
 def test_what_cannot_travel_to_a_child_is_compiled_here() -> None:
     import torch
 
-    from rocsolid.runtime.child import try_in_child
+    from rocsolid.runtime.compile_in_child import try_in_child
 
     answer = try_in_child(lambda _command, _limit: pytest.fail("asked"), 1, lambda x: x, (torch.ones(1),), {}, {})
 

@@ -12,9 +12,9 @@ from rocsolid.catalog.profiles import resolve
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.runtime.applied import Applied, Effect
+from rocsolid.runtime.applied_plan import Applied, Effect
 from rocsolid.runtime.guard import Guard
-from rocsolid.torchapi.config import read_override, write_override
+from rocsolid.torchapi.config.live import read_override, write_override
 
 pytestmark = pytest.mark.torch
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.torchapi.capturing import seen_as_capturing
+from rocsolid.torchapi.graphs.capture_state import seen_as_capturing
 
 pytestmark = pytest.mark.torch
 

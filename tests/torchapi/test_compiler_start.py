@@ -13,13 +13,13 @@ import pytest
 from tests.support import run_python
 
 pytest.importorskip("torch")
-from rocsolid.torchapi import compiler_start
-from rocsolid.torchapi.compiler_start import no_pool_ahead, put_off, start_compiler
+from rocsolid.torchapi.inductor import compiler_startup
+from rocsolid.torchapi.inductor.compiler_startup import no_pool_ahead, put_off, start_compiler
 
 pytestmark = pytest.mark.torch
 IN_A_NEW_PROCESS = """
 import json, sys, torch
-from rocsolid.torchapi.compiler_start import start_compiler
+from rocsolid.torchapi.inductor.compiler_startup import start_compiler
 
 start_compiler()
 started = "torch._inductor.compile_fx" in sys.modules
@@ -34,7 +34,7 @@ print(json.dumps([started, before, edges, type(networkx.DiGraph()).__name__]))
 
 def test_whoever_asks_later_finds_the_hash() -> None:
     pytest.importorskip("triton")
-    key = compiler_start._TRITON_KEY.reach()
+    key = compiler_startup._TRITON_KEY.reach()
     key.cache_clear()
     thread = start_compiler()
     assert thread is not None
@@ -51,7 +51,7 @@ def test_no_triton_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         msg = "triton package is not available"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(compiler_start, "_TRITON_KEY", SimpleNamespace(reach=lambda: missing))
+    monkeypatch.setattr(compiler_startup, "_TRITON_KEY", SimpleNamespace(reach=lambda: missing))
     thread = start_compiler()
     assert thread is not None
     thread.join()

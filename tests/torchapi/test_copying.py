@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.torchapi import copying
+from rocsolid.torchapi.graphs import batched_copy
 
 pytestmark = pytest.mark.torch
 KINDS = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.complex64, torch.float64]
@@ -38,7 +38,7 @@ def statics_for(given: list[Any]) -> list[Any]:
 def test_every_tensor_arrives(device: str, count: int) -> None:
     given = tensors(device, count)
     statics = statics_for(given)
-    copy = copying.copies_into(statics)
+    copy = batched_copy.copies_into(statics)
     for _ in range(2):
         copy(given)
         assert all(torch.equal(static, x) for static, x in zip(statics, given, strict=True))
@@ -49,7 +49,7 @@ def test_every_tensor_arrives(device: str, count: int) -> None:
 def test_small_tensors_take_one_launch_of_our_own() -> None:
     given = [torch.randn(n + 1, device="cuda") for n in range(100)]
     statics = statics_for(given)
-    copy = copying.copies_into(statics)
+    copy = batched_copy.copies_into(statics)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as seen:
         copy(given)
         torch.cuda.synchronize()
@@ -61,7 +61,7 @@ def test_small_tensors_take_one_launch_of_our_own() -> None:
 def test_a_new_thread_copies_too_and_on_its_own_stream() -> None:
     given = [torch.randn(50, device="cuda") for _ in range(5)]
     statics = statics_for(given)
-    copy = copying.copies_into(statics)
+    copy = batched_copy.copies_into(statics)
     stream = torch.cuda.Stream()
 
     def other() -> None:
@@ -77,24 +77,24 @@ def test_a_new_thread_copies_too_and_on_its_own_stream() -> None:
 
 @pytest.mark.gpu
 def test_where_the_launch_fails_torch_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "launcher", lambda *_: lambda _stream: 201)
+    monkeypatch.setattr(batched_copy, "launcher", lambda *_: lambda _stream: 201)
     given = tensors("cuda", 30)
     statics = statics_for(given)
-    copying.copies_into(statics)(given)
+    batched_copy.copies_into(statics)(given)
     assert all(torch.equal(static, x) for static, x in zip(statics, given, strict=True))
 
 
 def test_a_buffer_given_as_itself_is_left_alone() -> None:
     given = [torch.randn(4), torch.randn(4)]
     statics = statics_for(given)
-    copying.copies_into(statics)([statics[0], given[1]])
+    batched_copy.copies_into(statics)([statics[0], given[1]])
     assert torch.equal(statics[0], torch.zeros(4))
     assert torch.equal(statics[1], given[1])
 
 
 def test_the_kernel_takes_as_many_sources_as_are_sent() -> None:
-    folder = resources.files("rocsolid.torchapi")
+    folder = resources.files("rocsolid.torchapi.graphs")
     code, made = (folder.joinpath(f"copy_many.{kind}").read_text() for kind in ("cu", "ptx"))
-    for most in (copying.FEW, copying.MOST):
+    for most in (batched_copy.FEW, batched_copy.MOST):
         assert f"Sources<{most}> sources" in code
         assert re.search(rf"\.entry rocsolid_copy_{most}\([^)]*\[{8 * most}\]\s*\)", made)

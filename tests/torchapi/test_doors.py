@@ -7,7 +7,7 @@ import pytest
 
 from rocsolid import torchapi
 from rocsolid.errors import UnsupportedTorchError
-from rocsolid.torchapi.doors import Door, all_doors, door
+from rocsolid.torchapi.private_api import Door, all_doors, door
 
 for _info in pkgutil.iter_modules(torchapi.__path__, "rocsolid.torchapi."):
     if not _info.name.endswith(".child"):

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from rocsolid.torchapi.places import user_expression, user_place_of
+from rocsolid.torchapi.user_frames import user_expression, user_place_of
 
 
 def fails(value: str) -> int:

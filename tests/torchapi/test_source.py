@@ -7,7 +7,7 @@ import pytest
 from tests.support import clean_environ, run_python
 
 from rocsolid.probe.packages import torch_folder
-from rocsolid.torchapi.source import UNREADABLE, Build, ConfigSource, read_configs
+from rocsolid.torchapi.config.source import UNREADABLE, Build, ConfigSource, read_configs
 
 MODULE = """
 import os
@@ -97,7 +97,7 @@ warnings.simplefilter("ignore")
 from rocsolid.torchapi import config
 for name in config.MODULES.values():
     importlib.import_module(name)
-from rocsolid.torchapi.upstream import plain
+from rocsolid.torchapi.config.upstream import plain
 import torch
 found = {}
 for owner, module in config.MODULES.items():
@@ -129,7 +129,7 @@ def test_nothing_read_differs_from_the_live_modules(variables: dict[str, str]) -
     surroundings = clean_environ(**variables)
     version, live = run_python("-c", LIVE, env=surroundings).json()
     (read,) = read_configs(folder, [surroundings], Build(version=version))
-    from rocsolid.torchapi.upstream import plain
+    from rocsolid.torchapi.config.upstream import plain
 
     here = {name: plain(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
     wrong = {name: (value, live[name]) for name, value in here.items() if name in live and live[name] != value}

@@ -6,8 +6,8 @@ import pytest
 
 from rocsolid.catalog.support import SUPPORTED_TORCH
 from rocsolid.probe.packages import torch_folder
-from rocsolid.torchapi.source import CONFIG_FILES, UNREADABLE, Build, read_configs
-from rocsolid.torchapi.upstream import known_releases, plain, release_of, upstream
+from rocsolid.torchapi.config.source import CONFIG_FILES, UNREADABLE, Build, read_configs
+from rocsolid.torchapi.config.upstream import known_releases, plain, release_of, upstream
 
 
 def test_every_supported_minor_release_is_in_the_table() -> None:

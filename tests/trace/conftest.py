@@ -10,7 +10,7 @@ import pytest
 def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The scanner, built for this run."""
     pytest.importorskip("numpy")
-    from rocsolid.trace.native import build, load
+    from rocsolid.trace.c_scanner_build import build, load
 
     file = tmp_path_factory.mktemp("native") / "scan.so"
     assert build(file), "the tests need a C compiler"

@@ -10,7 +10,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.model.trace import Category, TraceFile
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.categories import PATTERNS, category
 from rocsolid.trace.read import read_trace
 

@@ -17,7 +17,7 @@ LIMITS = {"stacks": (8.0, 400), "dense": (20.0, 400)}
 MEASURE = """
 import json, resource, sys
 from pathlib import Path
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.kineto import read_kineto
 def cpu():
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -13,7 +13,7 @@ pytest.importorskip("numpy")
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.trace import Captures, TraceFile
 from rocsolid.rules.tracing import judge_traces
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
 
 # Two kernels with 880 us between them, in which thirty launches bring no work.
@@ -49,8 +49,8 @@ def test_a_capture_that_begins_and_ends_in_the_trace(tmp_path: Path, vendor: str
     assert trace.captures == Captures(count=1, time_ns=851_000, recorded_launches=30, silent_launches=30, launches=32)
     assert found.severity is Severity.INFO
     assert "A capture is going on: 30 launches were recorded instead of run" in found.why
-    assert found.cure == "Profile calls that replay the graph: these say what is left to win."
-    assert "Capture the call" not in found.cure
+    assert found.fix == "Profile calls that replay the graph: these say what is left to win."
+    assert "Capture the call" not in found.fix
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_short_capture_does_not_hide_a_late_host(tmp_path: Path) -> None:
     found = advice(trace)
 
     assert found.severity is Severity.WARNING
-    assert found.cure.startswith("Capture the call in a device graph. Expected gain: up to 0.78 ms")
+    assert found.fix.startswith("Capture the call in a device graph. Expected gain: up to 0.78 ms")
     assert found.why.endswith("Another 0.10 ms passed while a graph was captured.")
 
 
 def test_without_a_capture_the_advice_is_as_before(tmp_path: Path) -> None:
     found = advice(read(tmp_path))
 
-    assert found.cure == "Capture the call in a device graph. Expected gain: up to 0.88 ms, 98% of the time traced."
+    assert found.fix == "Capture the call in a device graph. Expected gain: up to 0.88 ms, 98% of the time traced."
     assert "capture" not in found.why
     few = advice(replace(read(tmp_path), captures=Captures(silent_launches=19, launches=20)))
     assert few.severity is Severity.WARNING

@@ -11,10 +11,10 @@ from tests.trace.data import LAYOUTS, host
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.tracing import read_traces
+from rocsolid.api.trace import read_traces
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, GraphKind, Recompile
 from rocsolid.model.trace import TraceFile
-from rocsolid.trace.compiled import compile_id, graphs_shown, with_compiles
+from rocsolid.trace.compiled_regions import compile_id, graphs_shown, with_compiles
 
 SCRIPT = """\
 import sys
@@ -52,7 +52,7 @@ def graph(compile_id: str, function: str, place: str, **more: Any) -> CompiledGr
 
 
 def a_break(place: str, function: str, stack: tuple[str, ...] = ()) -> GraphBreak:
-    return GraphBreak(id="GB0059", kind="k", place=place, function=function, cause="print", cure="do not", stack=stack)
+    return GraphBreak(id="GB0059", kind="k", place=place, function=function, cause="print", fix="do not", stack=stack)
 
 
 def a_log(graphs: tuple[CompiledGraph, ...], *breaks: GraphBreak) -> CompileLog:
@@ -66,7 +66,7 @@ def test_names_of_regions() -> None:
 
 def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
     trace = a_trace(tmp_path, "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0", "Torch-Compiled Region: 2/1")
-    again = Recompile(against="2/0", guard="g", cause="the size changed", cure="mark it dynamic")
+    again = Recompile(against="2/0", guard="g", cause="the size changed", fix="mark it dynamic")
     log = a_log(
         (
             graph("0/0", "f", "a.py:1"),
@@ -181,7 +181,7 @@ def test_the_log_is_read_without_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["torch"] = None
-from rocsolid.observe.trace_files import read_trace
+from rocsolid.observe.torch_trace_files import read_trace
 from pathlib import Path
 try:
     read_trace(Path({str(tmp_path / "logs")!r}))

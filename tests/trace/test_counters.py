@@ -14,11 +14,11 @@ from tests.trace.test_rocprof import COMMON, DIRECT, ROCM7, TRACKED, made_json
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.tracing import read_traces
-from rocsolid.catalog.cards import CARDS, card_named
+from rocsolid.api.trace import read_traces
 from rocsolid.catalog.counters import METERS, RUNS
+from rocsolid.catalog.device_peaks import CARDS, card_named
 from rocsolid.model.trace import HardwareUse, TraceFile
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
 
 OLD = '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Kernel_Name","Counter_Name","Counter_Value"\n'

@@ -16,7 +16,7 @@ pytest.importorskip("numpy")
 
 from rocsolid.errors import InputError
 from rocsolid.model.trace import TraceFile
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.read import read_trace
 

@@ -13,7 +13,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.model.trace import TraceFile
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
 
 pytestmark = pytest.mark.usefixtures("reader")

@@ -15,10 +15,10 @@ from tests.trace.data import LAYOUTS, Event, call, host, kernel, real
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.tracing import read_traces, trace_ranks
+from rocsolid.api.trace import read_traces, trace_ranks
 from rocsolid.errors import CannotRunError
 from rocsolid.trace import ranks
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
 
 WORKLOAD = """
@@ -110,7 +110,7 @@ RAY = """
 import json, os, sys
 from pathlib import Path
 import ray
-from rocsolid.api.tracing import trace_ranks
+from rocsolid.api.trace import trace_ranks
 os.chdir(sys.argv[1])
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 here = trace_ranks([Path("ranks")])

@@ -11,12 +11,12 @@ from tests.trace.data import LAYOUTS, Event, call, host, kernel, packed, real
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.tracing import read_traces
-from rocsolid.model.picture import Flame
+from rocsolid.api.trace import read_traces
+from rocsolid.model.trace_view import Flame
 from rocsolid.trace import flame as flames
+from rocsolid.trace.column_files import join
+from rocsolid.trace.json_layout import find_events, first_border, sniff
 from rocsolid.trace.kineto import Share, read_kineto
-from rocsolid.trace.layout import find_events, first_border, sniff
-from rocsolid.trace.stored import join
 from rocsolid.trace.timeline import timeline
 
 

@@ -20,10 +20,10 @@ from tests.trace.data import LAYOUTS, call, copy, host, kernel
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.measure import kept_file
-from rocsolid.trace.gather import Gatherer
-from rocsolid.trace.scanner import Scanner
-from rocsolid.trace.sift import PLAIN
+from rocsolid.measure import user_cache
+from rocsolid.trace.c_scanner import Scanner
+from rocsolid.trace.event_columns import Gatherer
+from rocsolid.trace.skip_python_events import PLAIN
 
 # By name, since `rocsolid.trace` is the function when it is asked for as an attribute.
 building, kineto, bytestream = (
@@ -448,7 +448,7 @@ def test_a_user_without_a_home_or_a_folder_reads_in_python(
         assert building.library() is None
     building.library.cache_clear()
     assert building.build(kept)
-    monkeypatch.setattr(kept_file, "distrust", closed)
+    monkeypatch.setattr(user_cache, "distrust", closed)
     assert building.library() is None
 
 
@@ -458,7 +458,7 @@ def test_what_others_may_have_written_is_not_loaded(kept: Path, caplog: pytest.L
     with caplog.at_level("WARNING", "rocsolid"):
         assert building.library() is None
     assert f"others may write to {kept}" in caplog.text
-    assert kept_file.distrust(kept)
+    assert user_cache.distrust(kept)
 
     kept.chmod(0o700)
     kept.write_bytes(b"no library")

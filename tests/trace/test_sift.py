@@ -9,8 +9,8 @@ from tests.trace.data import call, host, kernel
 pytest.importorskip("msgspec")
 np = pytest.importorskip("numpy")
 
-from rocsolid.trace.gather import Gatherer
-from rocsolid.trace.sift import PLAIN, Sieve
+from rocsolid.trace.event_columns import Gatherer
+from rocsolid.trace.skip_python_events import PLAIN, Sieve
 
 FUNCTION = host("python_function", "train.py(10): step", "1.000", "90.000")
 FLOWS: list[dict[str, Any]] = [{"ph": phase, "cat": "ac2g", "name": "ac2g", "id": 1, "ts": 2.5} for phase in "sff"]

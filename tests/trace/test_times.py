@@ -10,7 +10,7 @@ pytest.importorskip("numpy")
 
 import msgspec
 
-from rocsolid.trace.times import durations, nanoseconds
+from rocsolid.trace.exact_times import durations, nanoseconds
 
 GOOD = [
     "0.000",

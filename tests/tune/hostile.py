@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from rocsolid.tune.isolate.child import Reporter, WrongAnswerError
+from rocsolid.tune.isolate.trial_process import Reporter, WrongAnswerError
 
 _STAY = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
 

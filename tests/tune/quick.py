@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocsolid.tune.isolate.child import Reporter
+from rocsolid.tune.isolate.trial_process import Reporter
 
 FUSION = "TRITON_DEFAULT_FP_FUSION"
 

@@ -16,18 +16,18 @@ import pytest
 from tests.support import clean_environ, make_env, run_cli, until
 from tests.tune.test_report import a_study
 
-from rocsolid.api import tuning
+from rocsolid.api import tune
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError, UnknownNameError
-from rocsolid.model.ending import Answered
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import Duel
 from rocsolid.model.timing import Comparison, Verdict
+from rocsolid.model.trial_result import Answered
 from rocsolid.runtime.launch.tunableop import with_results
-from rocsolid.tune.commits import checked_out
-from rocsolid.tune.file_store import FileStore
+from rocsolid.tune.git_commits import checked_out
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Narrowing, space_of, variables_of
+from rocsolid.tune.sqlite_store import FileStore
 from rocsolid.tune.store import kept_in
 from rocsolid.tune.trials import Job
 from rocsolid.tune.tunableop import results_of
@@ -196,11 +196,11 @@ def test_commits_are_tried_with_their_own_files_and_leave_nothing(
 
     monkeypatch.chdir(repository.parent)
     monkeypatch.setenv("PYTHONPATH", str(repository / "src"))
-    monkeypatch.setattr(tuning, "run_duel", duel)
-    found = tuning.ab(f"{repository}/bench.py:build", "git:HEAD~1", "git:HEAD,form=eager")
+    monkeypatch.setattr(tune, "run_duel", duel)
+    found = tune.ab(f"{repository}/bench.py:build", "git:HEAD~1", "git:HEAD,form=eager")
     assert seen == {"git:HEAD~1": 1, "git:HEAD,form=eager": 2}
     assert found.workload == f"{repository}/bench.py:build"  # not a folder that is gone
-    tuning.ab(f"{repository}/bench.py:build", "form=eager", "git:HEAD")
+    tune.ab(f"{repository}/bench.py:build", "form=eager", "git:HEAD")
     assert seen["form=eager"] == 3
     assert trees(repository) == 1
     assert git(repository, "status", "--porcelain") == " M src/speed.py\n"
@@ -219,7 +219,7 @@ def test_a_work_tree_goes_whatever_happens(repository: Path) -> None:
     with pytest.raises(CannotRunError, match="git rev-parse failed"), checked_out(Path("/proc/version"), "HEAD"):
         pass
 
-    code = "import sys, time; from pathlib import Path; from rocsolid.tune.commits import checked_out\n"
+    code = "import sys, time; from pathlib import Path; from rocsolid.tune.git_commits import checked_out\n"
     code += f"with checked_out(Path({str(repository / 'bench.py')!r}), 'HEAD') as there: print(there, flush=True); time.sleep(60)"
     for end, left in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
         holds = subprocess.Popen([sys.executable, "-c", code], env=clean_environ(), stdout=subprocess.PIPE, text=True)

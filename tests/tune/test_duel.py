@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rocsolid.measure.knockout import Rules
+from rocsolid.measure.process_race import Rules
 from rocsolid.model.timing import Verdict
 
-duel = importlib.import_module("rocsolid.tune.duel")
+duel = importlib.import_module("rocsolid.tune.ab_test")
 RULES = Rules(rounds=24, renew_every=6, drop=False)
 
 

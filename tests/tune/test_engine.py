@@ -20,19 +20,19 @@ from tests.support import ROOT, SOURCE, clean_environ, make_env, running, until
 
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import InputError, MissingExtraError, UsageError
-from rocsolid.measure.knockout import Knockout, Rules
-from rocsolid.model.ending import Answered, Ending, WrongAnswer
+from rocsolid.measure.process_race import Knockout, Rules
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
+from rocsolid.model.trial_result import Answered, Ending, WrongResult
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine, Local, Told, slots_of
-from rocsolid.tune.file_store import FileStore
-from rocsolid.tune.finals import Standing
+from rocsolid.tune.final_race import Standing
 from rocsolid.tune.isolate.trial import Errand
+from rocsolid.tune.postgres_store import SharedStore
 from rocsolid.tune.screening import Screening
 from rocsolid.tune.search import search_of
-from rocsolid.tune.shared_store import SharedStore
 from rocsolid.tune.space import Narrowing, space_of
+from rocsolid.tune.sqlite_store import FileStore
 from rocsolid.tune.store import Store
 from rocsolid.tune.study import run_study
 from rocsolid.tune.trials import Job
@@ -99,7 +99,7 @@ def test_what_looks_too_good_is_measured_again_in_a_fresh_process(tmp_path: Path
             "": [took(10.0)],
             "1": [took(2.0), took(9.0)],  # a slip of the measurement
             "2": [took(3.0), took(3.1)],  # a find
-            "3": [took(1.0), WrongAnswer(says="far off")],  # right by chance
+            "3": [took(1.0), WrongResult(says="far off")],  # right by chance
             "4": [took(2.0)],  # not much better than the best before it
             "5": [None, took(2.9)],  # its worker was lost, once
         }
@@ -110,7 +110,7 @@ def test_what_looks_too_good_is_measured_again_in_a_fresh_process(tmp_path: Path
         study = run_study(job, screening, engine, "exhaustive", Effort(), Progress())
 
     times = {t.name.rpartition("=")[2]: (t.timing.median_ms if t.timing else t.kind) for t in study.trials}
-    assert times == {"start": 10.0, "1": 9.0, "2": 3.0, "3": "wrong answer", "4": 2.0, "5": 2.9}
+    assert times == {"start": 10.0, "1": 9.0, "2": 3.0, "3": "wrong result", "4": 2.0, "5": 2.9}
     assert dict(engine.started) == {"": 1, "1": 2, "2": 2, "3": 2, "4": 1, "5": 2}
     doubted = {t.name.rpartition("=")[2]: t.again.median_ms for t in study.trials if t.again}
     assert doubted == {"1": 2.0, "2": 3.1}

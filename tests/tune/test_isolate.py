@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support import clean_environ, running, until
 
-from rocsolid.model.ending import (
+from rocsolid.model.trial_result import (
     Answered,
     Cancelled,
     Crashed,
@@ -22,10 +22,10 @@ from rocsolid.model.ending import (
     Refused,
     TimedOut,
     TooManyProcesses,
-    WrongAnswer,
+    WrongResult,
 )
-from rocsolid.tune.isolate.nanny import START
-from rocsolid.tune.isolate.tree import carriers, descendants
+from rocsolid.process.process_tree import carriers, descendants
+from rocsolid.tune.isolate.supervisor import START
 from rocsolid.tune.isolate.trial import Errand, Limits, Trial
 
 HOSTILE = str(Path(__file__).with_name("hostile.py"))
@@ -93,7 +93,7 @@ def test_a_deadline_holds_also_when_nobody_can_look_into_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As beside a driver that keeps the locks of a process's memory: whoever asks what it holds waits for ever."""
-    blind = "import time; from rocsolid.tune.isolate import nanny; nanny.memory_bytes = lambda _: time.sleep(1000)"
+    blind = "import time; from rocsolid.tune.isolate import supervisor; supervisor.memory_bytes = lambda _: time.sleep(1000)"
     monkeypatch.setattr(
         sys.modules[Trial.__module__], "START", START.replace("from rocsolid", f"{blind}; from rocsolid")
     )
@@ -171,7 +171,7 @@ def test_errors_of_a_device_have_names(tmp_path: Path, phase: str, text: str, ki
 def test_a_wrong_answer_is_one(tmp_path: Path) -> None:
     ending = ended(tmp_path, "answers_wrongly")
 
-    assert isinstance(ending, WrongAnswer)
+    assert isinstance(ending, WrongResult)
     assert ending.reason == "its answer is 13.6% of its size away from eager's"
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.support import make_env, running, until
 
 from rocsolid.catalog.profiles import resolve
-from rocsolid.model.ending import Crashed
 from rocsolid.model.platform import Platform
+from rocsolid.model.trial_result import Crashed
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job, Resident

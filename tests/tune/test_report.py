@@ -61,7 +61,7 @@ def a_study(trials: int = 12) -> Study:
             Finalist(name="start", timing=timing(2.1), rounds=24, processes=3),
             Finalist(name="inductor.freezing=True", timing=timing(1.7), against_start=gain, break_even_calls=900),
             Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12),
-            Finalist(name="form=regional", out="wrong answer: its answer to input 1 is off"),
+            Finalist(name="form=regional", out="wrong result: its answer to input 1 is off"),
         ),
         effects=(
             Effect(id="inductor.freezing", value=True, speedup=1.24, pairs=3),
@@ -86,7 +86,7 @@ def test_the_text_says_what_won_and_why_others_did_not() -> None:
 
     assert text.startswith("inductor.freezing=True: 1.25 times as fast as the start")
     assert "its set-up pays after 900 calls" in text
-    assert "form=regional: out, wrong answer" in text
+    assert "form=regional: out, wrong result" in text
     assert "inductor.max_autotune=True: timed out, phase compile took longer than 120 s" in text
     assert "and 2 slower ones; -v shows them" in text
     assert "max_fusion_size=12" in study_text(a_study(), Terminal(), verbose=True)

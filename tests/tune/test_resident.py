@@ -7,15 +7,15 @@ import pytest
 from tests.support import make_env, running, until
 from tests.tune.test_engine import a_job as a_quick_job
 
-from rocsolid.api.tuning import _engine, _job
+from rocsolid.api.tune import _engine, _job
 from rocsolid.catalog.profiles import resolve
-from rocsolid.measure.knockout import Rules
+from rocsolid.measure.process_race import Rules
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
-from rocsolid.probe.surroundings import surroundings
+from rocsolid.probe.quick_facts import surroundings
 from rocsolid.tune.engine import VISIBLE, slots_of
-from rocsolid.tune.finals import run_finals
+from rocsolid.tune.final_race import run_finals
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job, Resident, Room
 
@@ -153,7 +153,7 @@ def test_a_torch_built_for_a_device_that_is_not_here_is_tuned_as_on_a_host(
     env = make_env(Platform.CUDA, devices=())
 
     def varied(*, driven: bool, elsewhere: bool = False) -> dict[str, tuple[object, ...]]:
-        monkeypatch.setattr("rocsolid.api.tuning.has_driver", lambda: driven)
+        monkeypatch.setattr("rocsolid.api.tune.has_driver", lambda: driven)
         said = f"{tmp_path / 'work.py'}:build"
         job, _ = _job(said, resolve("fast", env), env, Narrowing(), tmp_path / "tune.db", None, elsewhere=elsewhere)
         return {knob.id: knob.values for knob in job.space.knobs}

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from tests.support import clean_environ, make_env, run_cli, running, until
 
-from rocsolid.api.tuning import _job, keep_out_of_git
+from rocsolid.api.tune import _job, keep_out_of_git
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import InputError, MissingExtraError, UnknownNameError
-from rocsolid.measure.knockout import Knockout
+from rocsolid.measure.process_race import Knockout
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import Timing, Verdict
-from rocsolid.tune.file_store import FileStore
-from rocsolid.tune.finals import finalists_of, judge
+from rocsolid.tune.final_race import finalists_of, judge
 from rocsolid.tune.search import search_of
 from rocsolid.tune.space import Narrowing, Space, name_of, space_of
+from rocsolid.tune.sqlite_store import FileStore
 from rocsolid.tune.study import effects_of
 
 WORKLOAD = f"{Path(__file__).with_name('workloads.py')}:moody"
@@ -228,7 +228,7 @@ def test_the_store_keeps_what_ended_and_frees_what_did_not(tmp_path: Path) -> No
 
 def test_a_trial_of_a_tuner_that_was_killed_is_free_again(tmp_path: Path) -> None:
     file = tmp_path / "tune.db"
-    code = f"from rocsolid.tune.file_store import FileStore\nfrom pathlib import Path\ns = FileStore(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
+    code = f"from rocsolid.tune.sqlite_store import FileStore\nfrom pathlib import Path\ns = FileStore(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
     subprocess.run([sys.executable, "-c", f"{code}\nimport os; os._exit(0)"], env=clean_environ(), check=True)
 
     assert len(list(tmp_path.glob("*.alive"))) == 1
@@ -292,7 +292,7 @@ def test_a_study_survives_a_kill_and_names_what_hangs_crashes_and_lies(tmp_path:
         "": "measured",
         "fast": "measured",
         "hang": "timed out",
-        "wrong": "wrong answer",
+        "wrong": "wrong result",
         "crash": "crashed",
     }
     assert "in call" in ends["hang"]["stacks"]

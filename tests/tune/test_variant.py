@@ -11,8 +11,8 @@ from tests.support import make_env
 
 from rocsolid.catalog.profiles import resolve
 from rocsolid.model.codec import encode
-from rocsolid.model.ending import Answered, Refused, WrongAnswer
 from rocsolid.model.platform import Platform
+from rocsolid.model.trial_result import Answered, Refused, WrongResult
 from rocsolid.tune.isolate.trial import Errand, run
 
 pytestmark = pytest.mark.torch
@@ -51,7 +51,7 @@ def test_what_has_nothing_on_a_device_is_measured_without_a_graph(tmp_path: Path
 def test_a_variant_that_answers_wrongly_is_out_with_its_error(tmp_path: Path) -> None:
     ending = ended(tmp_path, "wrong_when_compiled", form="compiled")
 
-    assert isinstance(ending, WrongAnswer), ending
+    assert isinstance(ending, WrongResult), ending
     assert "of its size away from eager's (1% is allowed)" in ending.reason
 
 
@@ -126,13 +126,13 @@ def test_equal_processes_take_samples_of_equally_many_calls(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("devices", "turns"), [(0, 8), (1, 1)])
 def test_rounds_are_short_turns_where_only_the_host_is_timed(tmp_path: Path, devices: int, turns: int) -> None:
-    from rocsolid.api import tuning
+    from rocsolid.api import tune
     from rocsolid.tune.space import Narrowing
 
     env = make_env(platform=Platform.ROCM if devices else Platform.CPU)
     env = replace(env, devices=env.devices[:devices])
     plan = resolve("fast", env)
-    job, _ = tuning._job(f"{WORKLOADS}:layers", plan, env, Narrowing(), tmp_path / "tune.db", None)
+    job, _ = tune._job(f"{WORKLOADS}:layers", plan, env, Narrowing(), tmp_path / "tune.db", None)
 
     assert len(env.devices) == devices
     assert job.turns == turns

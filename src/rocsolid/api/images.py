@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rocsolid.errors import UsageError
-from rocsolid.model.record import ImageEntry, ProbeRecord
+from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
 from rocsolid.probe.ledger import Ledger, default_file
 
 

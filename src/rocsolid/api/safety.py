@@ -14,10 +14,10 @@ from rocsolid.errors import PlanError
 from rocsolid.model.environment import Answer, Ending, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
-from rocsolid.probe.ask import Question, ask
-from rocsolid.probe.surroundings import surroundings
-from rocsolid.runtime.applied import Applied
-from rocsolid.runtime.child import try_in_child
+from rocsolid.probe.quick_facts import surroundings
+from rocsolid.process.run_command import Question, ask
+from rocsolid.runtime.applied_plan import Applied
+from rocsolid.runtime.compile_in_child import try_in_child
 from rocsolid.runtime.compiled import compiled_with
 from rocsolid.runtime.guard import Guard
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.model.evidence import Evidence, measured, source
 from rocsolid.model.runtime_error import RuntimeErrorCode
 
@@ -18,7 +18,7 @@ class Meaning:
 
     cause: Reason  # as the counters name it
     says: str
-    cure: str
+    fix: str
     evidence: tuple[Evidence, ...]
     codes: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
@@ -35,14 +35,14 @@ MEANINGS = (
         texts=("unless the CPU tensor is pinned", "Cannot copy between CPU and CUDA tensors during CUDA graph capture"),
         cause=Reason.HOST_COPY,
         says="a copy between host and device was made",
-        cure="make the tensor on the device before the capture, or copy from pinned memory with non_blocking=True",
+        fix="make the tensor on the device before the capture, or copy from pinned memory with non_blocking=True",
         evidence=(_SEEN,),
     ),
     Meaning(
         texts=("CUDAGeneratorImpl::current_seed", "CUDAGeneratorImpl::set_current_seed", "get_rng_state", "philox"),
         cause=Reason.RANDOM_STATE,
         says="the state of random numbers was read or set on the host",
-        cure="do it before the call, or register the generator with generators=(…)",
+        fix="do it before the call, or register the generator with generators=(…)",
         evidence=(
             source(
                 "torch 2.9 aten/src/ATen/cuda/CUDAGeneratorImpl.cpp", "Reading the seed asserts that no capture runs."
@@ -54,42 +54,42 @@ MEANINGS = (
         texts=("unjoined work",),
         cause=Reason.UNJOINED,
         says="work was started on another stream that never came back",
-        cure="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
+        fix="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
         evidence=(_READ, _PRETEND),
     ),
     Meaning(
         codes=(905,),
         cause=Reason.FOREIGN_EVENT,
         says="the function waited for work that is not part of the capture",
-        cure="wait for it before the call",
+        fix="wait for it before the call",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(906,),
         cause=Reason.LEGACY_STREAM,
         says="something ran on the default stream of the device, such as a synchronous copy",
-        cure="give the library the current stream, and copy with non_blocking=True; on HIP no other thread may copy synchronously either",
+        fix="give the library the current stream, and copy with non_blocking=True; on HIP no other thread may copy synchronously either",
         evidence=(_READ, _PRETEND),
     ),
     Meaning(
         codes=(907,),
         cause=Reason.EVENT,
         says="an event that was recorded in the capture was queried or waited for on the host",
-        cure="use events recorded outside the function; a watchdog of collectives that does it is cured by ROCm 7.2.1 or torch 2.12",
+        fix="use events recorded outside the function; a watchdog of collectives that does it is fixed by ROCm 7.2.1 or torch 2.12",
         evidence=(_READ, _PRETEND),
     ),
     Meaning(
         codes=(902,),
         cause=Reason.FOREIGN_EVENT,
         says="the function waited for a stream that another capture is recording",
-        cure="capture one function at a time, and let none wait for an event of the other",
+        fix="capture one function at a time, and let none wait for an event of the other",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(903,),
         cause=Reason.UNJOINED,
         says="the capture was ended on another stream than it began on",
-        cure="leave the current stream as it was: a `with torch.cuda.stream(...)` that the function opens must be closed by it",
+        fix="leave the current stream as it was: a `with torch.cuda.stream(...)` that the function opens must be closed by it",
         evidence=(_READ,),
     ),
     Meaning(
@@ -97,14 +97,14 @@ MEANINGS = (
         texts=("not initiated in the current thread", "from a different thread"),
         cause=Reason.ANOTHER_THREAD,
         says="another thread took part in the capture",
-        cure="start that thread's work outside the function",
+        fix="start that thread's work outside the function",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(900,),
         cause=Reason.HOST_READ,
         says="the host waited for the device, or asked the runtime for something that no graph can hold",
-        cure="look for .item(), .cpu(), print(tensor), a first use of a library, or an allocation by a library",
+        fix="look for .item(), .cpu(), print(tensor), a first use of a library, or an allocation by a library",
         evidence=(_SEEN, _PRETEND),
     ),
     Meaning(
@@ -112,28 +112,28 @@ MEANINGS = (
         texts=("cudaStreamCaptureStatusInvalidated", "hipStreamCaptureStatusInvalidated"),
         cause=Reason.HOST_READ,
         says="an earlier call of the capture was refused, and its error was swallowed or came from another thread",
-        cure="look for the first refused call: .item(), .cpu(), a synchronous copy, a first use of a library, an `except` around it",
+        fix="look for the first refused call: .item(), .cpu(), a synchronous copy, a first use of a library, an `except` around it",
         evidence=(_SEEN, _PRETEND),
     ),
     Meaning(
         codes=(401,),
         cause=Reason.UNJOINED,
         says="the stream is still in an earlier capture that could not be ended",
-        cure="join the side streams of that capture, and capture on a new stream, or in a new process",
+        fix="join the side streams of that capture, and capture on a new stream, or in a new process",
         evidence=(_READ, _PRETEND),
     ),
     Meaning(
         codes=(910,),
         cause=Reason.ERROR,
         says="a graph was to be updated with work of another shape",
-        cure="instantiate the new graph instead of updating the old one",
+        fix="instantiate the new graph instead of updating the old one",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(909,),
         cause=Reason.ERROR,
         says="a wait took longer than the driver allows",
-        cure="look for work on the device that never ends; it has nothing to do with the capture itself",
+        fix="look for work on the device that never ends; it has nothing to do with the capture itself",
         evidence=(_READ,),
     ),
     Meaning(
@@ -141,28 +141,28 @@ MEANINGS = (
         texts=("OutOfMemoryError",),
         cause=Reason.MEMORY,
         says="there was not enough device memory for the graph",
-        cure="capture fewer graphs (max_graphs), give them a budget (memory_budget_bytes), or capture before other memory is taken",
+        fix="capture fewer graphs (max_graphs), give them a budget (memory_budget_bytes), or capture before other memory is taken",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(400,),
         cause=Reason.RUNTIME_CALL,
         says="a stream, event or handle was used that is gone, or belongs to another device",
-        cure="make it outside the function and keep it as long as the graph lives",
+        fix="make it outside the function and keep it as long as the graph lives",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(801,),
         cause=Reason.RUNTIME_CALL,
         says="the runtime cannot do this at all, or not in a capture",
-        cure="leave the call out of the function, or name its module in pieces=[…]",
+        fix="leave the call out of the function, or name its module in pieces=[…]",
         evidence=(_READ,),
     ),
     Meaning(
         codes=(700, 719, 911, 912),
         cause=Reason.ERROR,
         says="work on the device failed before or during the capture, and not because of it",
-        cure="run the function eagerly with AMD_SERIALIZE_KERNEL=3 or CUDA_LAUNCH_BLOCKING=1 to see which kernel it is; the process must be started anew",
+        fix="run the function eagerly with AMD_SERIALIZE_KERNEL=3 or CUDA_LAUNCH_BLOCKING=1 to see which kernel it is; the process must be started anew",
         evidence=(_READ,),
     ),
 )

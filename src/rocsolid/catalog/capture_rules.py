@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.evidence import Evidence, measured, source
 from rocsolid.model.platform import Platform
@@ -101,7 +101,7 @@ def _rule(  # noqa: PLR0913 - the columns of a table
     cuda_call: str = "",
     torch: tuple[str, ...] = (),
     cause: Reason = Reason.RUNTIME_CALL,
-    cure: str = _BEFORE,
+    fix: str = _BEFORE,
 ) -> CaptureRule:
     """A row; where the two HIP releases agree, `hip` stands for both."""
     other = case.startswith("thread-")
@@ -116,7 +116,7 @@ def _rule(  # noqa: PLR0913 - the columns of a table
             Runtime.CUDA: _cells(cuda),
         },
         cause=Reason.ANOTHER_THREAD if other else cause,
-        cure=_KEEP_OFF if other else cure,
+        fix=_KEEP_OFF if other else fix,
         torch=torch,
         other_thread=other,
     )
@@ -132,7 +132,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule(
         "host-malloc", "hipHostMalloc", hip="900 900 done", cuda="900 900 done", cuda_call="cudaHostAlloc",
         torch=("torch.Tensor.pin_memory",),
-        cure="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
+        fix="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
     ),
     _rule("host-free", "hipHostFree", hip="900 900 done", cuda="900 900 done", cuda_call="cudaFreeHost"),
     _rule("host-register", "hipHostRegister", hip="900 900 done", cuda="900 900 done"),
@@ -142,76 +142,76 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule("pointer-attributes", "hipPointerGetAttributes", hip="done", cuda="done"),
     _rule("mem-get-info", "hipMemGetInfo", hip="done", cuda="done", torch=("torch.cuda.mem_get_info",)),
     # Copies.
-    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM),
     _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node", cuda="node"),
     _rule("memcpy-to-pinned", "hipMemcpyAsync", "to pinned host memory", hip="node", cuda="node"),
     _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node", cuda="node"),
     _rule(
         "memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left",
-        cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+        cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
     ),
-    _rule("memset", "hipMemset", "on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM),
+    _rule("memset", "hipMemset", "on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM),
     _rule("memset-async", "hipMemsetAsync", hip="node", cuda="node"),
     _rule(
         "memset-default-stream", "hipMemsetAsync", "on the default stream", hip="left", cuda="left",
-        cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+        cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
     ),
     # Waiting and asking.
     _rule(
         "stream-synchronize", "hipStreamSynchronize", "of the capturing stream", hip="900", cuda="900",
-        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
     ),
     _rule(
         "stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
-        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
     ),
     _rule(
         "device-synchronize", "hipDeviceSynchronize", hip="900", cuda="900",
-        torch=("torch.cuda.synchronize",), cause=_R.HOST_READ, cure=_NO_WAIT,
+        torch=("torch.cuda.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
     ),
     _rule(
         "stream-query", "hipStreamQuery", "of the capturing stream", hip="900", cuda="900",
-        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, fix=_NO_WAIT,
     ),
     _rule(
         "stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
-        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, cure=_NO_WAIT,
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, fix=_NO_WAIT,
     ),
     _rule(
         "event-query-old", "hipEventQuery", "of an event recorded before the capture", hip="done", hip72="900 900 done",
-        cuda="900 900 done", torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
+        cuda="900 900 done", torch=("torch.cuda.Event.query",), cause=_R.EVENT, fix=_EVENT,
     ),
     _rule(
         "event-query-captured", "hipEventQuery", "of an event recorded in the capture", hip="907", cuda="907",
-        torch=("torch.cuda.Event.query",), cause=_R.EVENT, cure=_EVENT,
+        torch=("torch.cuda.Event.query",), cause=_R.EVENT, fix=_EVENT,
     ),
     _rule(
         "event-synchronize-old", "hipEventSynchronize", "of an event recorded before the capture", hip="900 900 done", cuda="900 900 done",
-        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
+        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, fix=_EVENT,
     ),
     _rule(
         "event-synchronize-captured", "hipEventSynchronize", "of an event recorded in the capture", hip="907", cuda="907",
-        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, cure=_EVENT,
+        torch=("torch.cuda.Event.synchronize",), cause=_R.EVENT, fix=_EVENT,
     ),
     _rule("event-elapsed-old", "hipEventElapsedTime", "of events recorded before the capture", hip="done", cuda="done"),
     _rule("event-record-other", "hipEventRecord", "on a stream outside the capture", hip="done", cuda="done", torch=("torch.cuda.Event.record",)),
     # Work on other streams.
     _rule(
         "launch-default-stream", "hipModuleLaunchKernel", "on the default stream", hip="left", cuda="left",
-        cuda_call="cudaLaunchKernel", cause=_R.LEGACY_STREAM, cure=_OWN_STREAM,
+        cuda_call="cudaLaunchKernel", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
     ),
     _rule(
         "launch-blocking-stream", "hipModuleLaunchKernel", "on a blocking stream outside the capture", hip="left",
-        cuda="left", cuda_call="cudaLaunchKernel", cure=_OWN_STREAM,
+        cuda="left", cuda_call="cudaLaunchKernel", fix=_OWN_STREAM,
     ),
     _rule(
         "launch-other-stream", "hipModuleLaunchKernel", "on another stream outside the capture", hip="left",
-        cuda="left", cuda_call="cudaLaunchKernel", cure=_OWN_STREAM,
+        cuda="left", cuda_call="cudaLaunchKernel", fix=_OWN_STREAM,
     ),
     _rule(
         "fork-unjoined", "hipStreamWaitEvent", "by a second stream that never comes back to the first", hip="end904",
         cuda="end904", torch=("torch.cuda.Stream.wait_stream",), cause=_R.UNJOINED,
-        cure="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
+        fix="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
     ),
     _rule(
         "fork-joined", "hipStreamWaitEvent", "by a second stream that comes back to the first", hip="node", cuda="node",
@@ -220,26 +220,26 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule(
         "wait-uncaptured-event", "hipStreamWaitEvent", "for an event of a stream outside the capture", hip="left",
         cuda="905", torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
-        cure="wait for it before the call; HIP forgets the wait without a word, and the replay runs too early",
+        fix="wait for it before the call; HIP forgets the wait without a word, and the replay runs too early",
     ),
     _rule(
         "wait-other-capture", "hipStreamWaitEvent", "for an event of another capture", hip="left", cuda="902",
         torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
-        cure="capture one function at a time, and let none wait for the other",
+        fix="capture one function at a time, and let none wait for the other",
     ),
     # Captures and graphs.
     _rule(
         "begin-twice", "hipStreamBeginCapture", "on a stream that captures already", hip="kept401", cuda="kept401",
-        torch=("torch.cuda.graph",), cure="capture the inner function as part of the outer one",
+        torch=("torch.cuda.graph",), fix="capture the inner function as part of the outer one",
     ),
     _rule(
         "end-other-stream", "hipStreamEndCapture", "on another stream than it began on", hip="kept401", cuda="kept401",
-        torch=("torch.cuda.graph",), cure="leave the current stream as it was when the capture began",
+        torch=("torch.cuda.graph",), fix="leave the current stream as it was when the capture began",
     ),
     _rule("graph-instantiate", "hipGraphInstantiate", hip="done", cuda="900 900 done"),
     _rule(
         "graph-launch", "hipGraphLaunch", "on the capturing stream", hip="left", cuda="900", torch=("torch.cuda.CUDAGraph.replay",),
-        cure="replay graphs outside the captured function",
+        fix="replay graphs outside the captured function",
     ),
     # Making and loading.
     _rule("module-load", "hipModuleLoadData", hip="done", cuda="done", cuda_call="cuModuleLoadData"),
@@ -253,7 +253,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule("launch-host-func", "hipLaunchHostFunc", hip="node", cuda="node"),
     _rule(
         "stream-add-callback", "hipStreamAddCallback", hip="left", hip72="900", cuda="900",
-        cure="call back after the replay, outside the captured function; hipLaunchHostFunc can be captured",
+        fix="call back after the replay, outside the captured function; hipLaunchHostFunc can be captured",
     ),
     # The same from a thread that captures nothing.
     _rule("thread-malloc", "hipMalloc", hip="900 done done", cuda="900 done done"),

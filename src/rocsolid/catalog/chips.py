@@ -5,7 +5,7 @@ from typing import Final
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretence import Pretence
+from rocsolid.model.pretended_chip import Pretence
 from rocsolid.model.release import parts
 
 _OCP: Final = ("float8_e4m3fn", "float8_e5m2")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rocsolid.model.card import Figure, Meter
+from rocsolid.model.device_peaks import Figure, Meter
 from rocsolid.model.evidence import source
 
 _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"

@@ -1,7 +1,7 @@
 """Images that public guides describe; nobody of ours has looked into them, so each is a claim."""
 
 from rocsolid.model.evidence import claim
-from rocsolid.model.record import ImageEntry
+from rocsolid.model.saved_probe import ImageEntry
 
 _GUIDE = "guide S4, version history"
 

@@ -44,8 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Race the two and say which is faster, if either is."""
-    from rocsolid.api.tuning import ab
-    from rocsolid.cli.rendering import render_duel
+    from rocsolid.api.tune import ab
+    from rocsolid.cli.render import render_duel
     from rocsolid.model.timing import Verdict
 
     if args.out:

@@ -1,7 +1,7 @@
 """Say where the graph of a workload breaks, why, and what to write instead.
 
 Examples:
-  rocsolid breaks work.py:build                      every break with its cause and cure
+  rocsolid breaks work.py:build                      every break with its cause and fix
   rocsolid breaks work.py:build --fail-on break      for CI: exit code 1 when there is one
   rocsolid breaks work.py:build --quick              without Inductor: operators instead of launches
   rocsolid breaks work.py:build --output github      annotations at the lines
@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, add_workload, write
-from rocsolid.cli.rendering import render_breaks
+from rocsolid.cli.render import render_breaks
 
 if TYPE_CHECKING:
     from rocsolid.model.compile_log import BreakReport
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> "BreakReport":
     from rocsolid.cli.compiles import called
-    from rocsolid.measure.loading import load_workload
+    from rocsolid.measure.load_workload import load_workload
     from rocsolid.observe.breaks import find_breaks
 
     with redirect_stdout(sys.stderr):
@@ -60,7 +60,7 @@ def _report(args: argparse.Namespace) -> "BreakReport":
 
 @contextmanager
 def _quiet_dynamo() -> Iterator[None]:
-    """Dynamo warns of some breaks itself; the report says the same with its cure, and once."""
+    """Dynamo warns of some breaks itself; the report says the same with its fix, and once."""
     log = logging.getLogger("torch._dynamo")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read both, compare, show."""
-    from rocsolid.api.tracing import compare
+    from rocsolid.api.trace import compare
 
     difference = compare(args.before, args.after)
     if args.output == "json":

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocsolid.cli.output import add_output, add_workload, write
-from rocsolid.cli.quantities import count, deadline
-from rocsolid.cli.rendering import render_compiles
+from rocsolid.cli.parse_units import count, deadline
+from rocsolid.cli.render import render_compiles
 from rocsolid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
 def _watched(args: argparse.Namespace) -> "CompileLog":
     from dataclasses import replace
 
-    from rocsolid.api.observing import compiled_workload, record_compiles
+    from rocsolid.api.observe import compiled_workload, record_compiles
     from rocsolid.cli.progress import progress
-    from rocsolid.measure.loading import load_workload
-    from rocsolid.torchapi.phases import all_stacks
+    from rocsolid.measure.load_workload import load_workload
+    from rocsolid.torchapi.dynamo.compile_phase import all_stacks
 
     with redirect_stdout(sys.stderr):
         workload = load_workload(args.workload)
@@ -111,7 +111,7 @@ def total(result: Any) -> Any:  # noqa: ANN401 - whatever the workload returns
 
 def _read(args: argparse.Namespace) -> "CompileLog":
     if args.trace:
-        from rocsolid.observe.trace_files import read_trace
+        from rocsolid.observe.torch_trace_files import read_trace
 
         return read_trace(args.trace)
     from rocsolid.observe.debug_files import read_debug

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def summary() -> str:
     """The page; used by the crash report as well."""
-    from rocsolid.api.probing import probe
+    from rocsolid.api.probe import probe
     from rocsolid.report.doctor import doctor_text
     from rocsolid.version import __version__
 

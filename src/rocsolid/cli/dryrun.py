@@ -19,10 +19,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocsolid.cli.judging import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, writable, write
-from rocsolid.cli.quantities import deadline
-from rocsolid.cli.rendering import render_dryrun
+from rocsolid.cli.parse_units import deadline
+from rocsolid.cli.render import render_dryrun
 from rocsolid.errors import UsageError
 from rocsolid.model.dryrun import DryRunRecord
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> DryRunRecord:
-    from rocsolid.api.dryrunning import dryrun, dryrun_kernels
+    from rocsolid.api.dryrun import dryrun, dryrun_kernels
 
     shared = {
         "target": args.target or ["gfx942"],
@@ -101,7 +101,7 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
     }
     match args.workload:
         case ["kernels", file]:
-            from rocsolid.dryrun.signatures import parse_signature
+            from rocsolid.dryrun.kernel_signature import parse_signature
 
             _refuse(args, "a file of kernels takes no", ("train", "dynamic", "profile", "mode"))
             return dryrun_kernels(file, signatures=[parse_signature(text) for text in args.kernel], **shared)

@@ -29,11 +29,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look the name up and print its page."""
-    from rocsolid.report.listing import listing
+    from rocsolid.report.page_index import listing
 
     text = listing(args.name)
     if text is None:
-        from rocsolid.api.explaining import explain
+        from rocsolid.api.explain import explain
 
         text = explain(args.name)
     if args.output == "json":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.quantities import deadline
+from rocsolid.cli.parse_units import deadline
 
 if TYPE_CHECKING:
     from rocsolid.probe.ledger import Ledger
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         case "diff":
             return _diff(ledger, args)
         case "scan":
-            from rocsolid.probe.scan import scan
+            from rocsolid.probe.image_scan import scan
 
             sys.stderr.write(f"starting {args.image}; this takes as long as the image takes to load\n")
             entry = scan(args.image, engine=args.engine, live=args.live, deadline_s=args.deadline)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stderr.write(f"recorded as {entry.key}\n")
             return 0
         case "export":
-            from rocsolid.report.text import images_markdown
+            from rocsolid.report.probe_text import images_markdown
 
             write(images_markdown(ledger.entries()), args.out)
             return 0
@@ -110,15 +110,15 @@ def _list(ledger: "Ledger", args: argparse.Namespace) -> int:
 
         write(dumps("rocsolid/ledger/1", images=ledger.entries()), args.out)
         return 0
+    from rocsolid.report.probe_text import images_text
     from rocsolid.report.terminal import terminal_of
-    from rocsolid.report.text import images_text
 
     write(images_text(ledger.entries(), terminal_of()), getattr(args, "out", None))
     return 0
 
 
 def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
-    from rocsolid.cli.rendering import render
+    from rocsolid.cli.render import render
     from rocsolid.model.codec import dumps
 
     entry = ledger.find(args.image)
@@ -133,9 +133,9 @@ def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
 def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
     from rocsolid.errors import InputError
     from rocsolid.model.codec import dumps
-    from rocsolid.probe.difference import difference
+    from rocsolid.probe.diff import difference
+    from rocsolid.report.probe_text import difference_text
     from rocsolid.report.terminal import terminal_of
-    from rocsolid.report.text import difference_text
 
     records = []
     for name in (args.before, args.after):

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.judging import FAIL_ON, fails
+from rocsolid.cli.fail_on import FAIL_ON, fails
 from rocsolid.cli.output import add_output, write
-from rocsolid.cli.rendering import render_lint
+from rocsolid.cli.render import render_lint
 from rocsolid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings that FILE knows")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write all findings to FILE and end with 0")
-    parser.add_argument("--fix", action="store_true", help="carry out the cures that are safe (extra: fix)")
+    parser.add_argument("--fix", action="store_true", help="carry out the fixes that are safe (extra: fix)")
     parser.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     parser.add_argument("--config", type=Path, metavar="FILE", help="another pyproject.toml than the nearest")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that read files (default: one for each core)")
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, help="least severity that makes the exit code 1 (default: warning)"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="why and cure with every finding, notes in full")
+    parser.add_argument("-v", "--verbose", action="store_true", help="why and fix with every finding, notes in full")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
@@ -82,7 +82,7 @@ def _names(text: str) -> list[str]:
 
 
 def _lint(args: argparse.Namespace) -> "tuple[Options, LintRecord]":
-    from rocsolid.api.linting import run_lint
+    from rocsolid.api.lint import run_lint
     from rocsolid.lint.options import find_pyproject, read_options
 
     paths = args.paths or [Path()]
@@ -105,8 +105,8 @@ def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _mend(record: "LintRecord", args: argparse.Namespace) -> int:
-    """Write or show the cures; how many files they change."""
-    from rocsolid.api.linting import propose_fixes
+    """Write or show the fixes; how many files they change."""
+    from rocsolid.api.lint import propose_fixes
 
     proposed = [fixed for fixed in propose_fixes(record) if fixed.after != fixed.before]
     for fixed in proposed:

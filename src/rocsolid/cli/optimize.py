@@ -14,8 +14,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from rocsolid.cli.output import add_output, add_workload, write
-from rocsolid.cli.quantities import budget
-from rocsolid.cli.rendering import render_optimize
+from rocsolid.cli.parse_units import budget
+from rocsolid.cli.render import render_optimize
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Load, optimize, tell."""
     import torch
 
-    from rocsolid.api.optimizing import optimize
-    from rocsolid.measure.loading import load_workload
+    from rocsolid.api.optimize import optimize
+    from rocsolid.measure.load_workload import load_workload
 
     with redirect_stdout(sys.stderr), torch.set_grad_enabled(args.grad):
         workload = load_workload(args.workload)

@@ -5,7 +5,7 @@ Examples:
   rocsolid probe --live                     also what start-up files assign; as slow as importing torch's compiler
   rocsolid probe --live --import vllm       and what importing vllm assigns
   rocsolid probe --active                   compute, compile and capture for real, in processes of their own
-  rocsolid probe --fix --env-file fix.sh    write the cures as shell lines
+  rocsolid probe --fix --env-file fix.sh    write the fixes as shell lines
   rocsolid probe --output html --out probe.html
   rocsolid probe --output json > before.json; …; rocsolid probe --diff before.json
   rocsolid probe --record --image rocm/pytorch:latest
@@ -17,12 +17,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.judging import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, read, write
-from rocsolid.cli.rendering import render
+from rocsolid.cli.render import render
 from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
-from rocsolid.model.record import Difference, ProbeRecord
+from rocsolid.model.saved_probe import Difference, ProbeRecord
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         write(_difference_text(change, args), args.out)
         return fails(change.new, args.fail_on)
     if args.fix:
-        from rocsolid.report.remedies import env_file, fix_text
+        from rocsolid.report.fix_commands import env_file, fix_text
 
         loud = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
         if args.env_file:
@@ -94,7 +94,7 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _probe(args: argparse.Namespace) -> ProbeRecord:
-    from rocsolid.api.probing import check, probe
+    from rocsolid.api.probe import check, probe
     from rocsolid.catalog.profiles import profile
 
     profile(args.profile)  # a wrong name is said before the work, not after
@@ -118,7 +118,7 @@ def _progress(name: str) -> None:
 
 def _difference(record: ProbeRecord, old: Path) -> Difference:
     from rocsolid.cli.records import read_probe
-    from rocsolid.probe.difference import difference
+    from rocsolid.probe.diff import difference
 
     return difference(read_probe(read(old), str(old)), record)
 
@@ -128,8 +128,8 @@ def _difference_text(change: Difference, args: argparse.Namespace) -> str:
         from rocsolid.model.codec import dumps
 
         return dumps("rocsolid/difference/1", difference=change)
+    from rocsolid.report.probe_text import difference_text
     from rocsolid.report.terminal import Terminal, terminal_of
-    from rocsolid.report.text import difference_text
 
     return difference_text(change, Terminal() if args.out else terminal_of())
 

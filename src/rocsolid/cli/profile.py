@@ -15,9 +15,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.judging import add_judging
+from rocsolid.cli.fail_on import add_judging
 from rocsolid.cli.output import add_output, add_workload
-from rocsolid.cli.quantities import count
+from rocsolid.cli.parse_units import count
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     need_extra()  # said before the work, not after
     if args.rocprof:
-        from rocsolid.api.profiling import rocprof_workload
+        from rocsolid.api.profile import rocprof_workload
 
         folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
         counters = [] if args.no_counters else args.counter or None
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         for line in wrote.refused:
             sys.stderr.write(f"rocsolid: {line}\n")
         return answer(wrote.files, args)
-    from rocsolid.api.profiling import profile_workload
+    from rocsolid.api.profile import profile_workload
 
     done = profile_workload(
         args.workload,

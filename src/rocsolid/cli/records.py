@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from rocsolid.cli import rendering
+from rocsolid.cli import render
 from rocsolid.errors import InputError
-from rocsolid.model.capture import CAPTURE_SCHEMA, CaptureReport
+from rocsolid.model.capture_report import CAPTURE_SCHEMA, CaptureReport
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakReport, CompileLog
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
-from rocsolid.model.optimized import OPTIMIZE_SCHEMA, OptimizeReport
-from rocsolid.model.record import PROBE_SCHEMA, ProbeRecord
+from rocsolid.model.optimize_report import OPTIMIZE_SCHEMA, OptimizeReport
+from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import DUEL_SCHEMA, STUDY_SCHEMA, Duel, Study
 from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
 
@@ -63,21 +63,21 @@ def read_probe(text: str, name: str) -> ProbeRecord:
 def render_any(record: Record, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Any saved result in one of the forms."""
     if isinstance(record, CompileLog):
-        return rendering.render_compiles(record, form, code=verbose, to_file=to_file)
+        return render.render_compiles(record, form, code=verbose, to_file=to_file)
     if isinstance(record, BreakReport):
-        return rendering.render_breaks(record, form, to_file=to_file)
+        return render.render_breaks(record, form, to_file=to_file)
     if isinstance(record, TraceRecord):
-        return rendering.render_trace(record, form, verbose=verbose, to_file=to_file)
+        return render.render_trace(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
-        return rendering.render_lint(record, form, verbose=verbose, to_file=to_file)
+        return render.render_lint(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, OptimizeReport):
-        return rendering.render_optimize(record, form)
+        return render.render_optimize(record, form)
     if isinstance(record, Study):
-        return rendering.render_study(record, form, verbose=verbose, to_file=to_file)
+        return render.render_study(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):
-        return rendering.render_dryrun(record, form, verbose=verbose, to_file=to_file)
+        return render.render_dryrun(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, Duel):
-        return rendering.render_duel(record, form, to_file=to_file)
+        return render.render_duel(record, form, to_file=to_file)
     if isinstance(record, CaptureReport):
-        return rendering.render_capture(record, form)
-    return rendering.render(record, form, verbose=verbose, to_file=to_file)
+        return render.render_capture(record, form)
+    return render.render(record, form, verbose=verbose, to_file=to_file)

@@ -76,7 +76,7 @@ def _check(options: dict[str, str], words: list[str]) -> None:
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; options of the program come after it")
     if "deadline" in options:
-        from rocsolid.cli.quantities import deadline
+        from rocsolid.cli.parse_units import deadline
 
         try:
             options["deadline"] = str(deadline(options["deadline"]))
@@ -100,7 +100,7 @@ def _check(options: dict[str, str], words: list[str]) -> None:
 def _pretending(text: str) -> str:
     """Say once, before the program says anything, that what follows is of no real chip."""
     from rocsolid.catalog.chips import pretence
-    from rocsolid.probe.pretending import refuse_beside_a_device
+    from rocsolid.probe.pretended import refuse_beside_a_device
 
     given = pretence(text)
     refuse_beside_a_device()

@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         write(dumps("rocsolid/settings/1", settings=settings), args.out)
         return 0
-    from rocsolid.report.listing import listing
-    from rocsolid.report.pages import setting_page
+    from rocsolid.report.page_index import listing
+    from rocsolid.report.reference_pages import setting_page
     from rocsolid.report.terminal import Terminal, page_text, terminal_of
 
     text = setting_page(settings[0]) if args.id else listing("settings") or ""
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _values(args: argparse.Namespace) -> int:
-    from rocsolid.api.probing import probe
+    from rocsolid.api.probe import probe
     from rocsolid.catalog import registry
     from rocsolid.errors import UnknownNameError
     from rocsolid.model.codec import dumps

@@ -23,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocsolid.cli.judging import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_judging, fails, not_allowed
 from rocsolid.cli.output import add_output, write
 from rocsolid.errors import InputError, UsageError
-from rocsolid.model.picture import Timeline
 from rocsolid.model.trace import TraceRecord
+from rocsolid.model.trace_view import Timeline
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
     """Answer about files one after another; `rocsolid profile` ends here too."""
-    from rocsolid.api.tracing import read_traces
+    from rocsolid.api.trace import read_traces
 
     found = read_traces(
         files,
@@ -91,7 +91,7 @@ def answer(files: Sequence[Path], args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    from rocsolid.api.tracing import trace_ranks
+    from rocsolid.api.trace import trace_ranks
 
     record, refused = trace_ranks(args.files, engine=args.engine or "processes", torch_trace=args.torch_trace)
     for line in refused:
@@ -103,7 +103,7 @@ def _ranks(args: argparse.Namespace) -> int:
 
 
 def _show(record: TraceRecord, args: argparse.Namespace, timelines: Mapping[str, Timeline]) -> int:
-    from rocsolid.cli.rendering import render_trace
+    from rocsolid.cli.render import render_trace
 
     shown = replace(record, findings=not_allowed(record.findings, args.allow))
     for file in shown.files:

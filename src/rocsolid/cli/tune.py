@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, writable, write
-from rocsolid.cli.quantities import seconds, size
+from rocsolid.cli.parse_units import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 
@@ -137,8 +137,8 @@ def run(args: argparse.Namespace) -> int:
     if args.record is not None:
         msg = f"one workload at a time: {args.record} is one too many"
         raise UsageError(msg)
-    from rocsolid.api.tuning import tune
-    from rocsolid.cli.rendering import render_study
+    from rocsolid.api.tune import tune
+    from rocsolid.cli.render import render_study
     from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rocsolid.dryrun.compiling import Compiled, Compiling
-from rocsolid.dryrun.reading import foreign_code, fp8_formats
+from rocsolid.dryrun.compile_kernels import Compiled, Compiling
+from rocsolid.dryrun.compile_workers import Task, compile_all
+from rocsolid.dryrun.kernel_signature import OPTIONS
 from rocsolid.dryrun.request import KernelSignature, Request
-from rocsolid.dryrun.signatures import OPTIONS
-from rocsolid.dryrun.workers import Task, compile_all
+from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, Kernel, KernelConfig

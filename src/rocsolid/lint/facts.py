@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rocsolid.lint.allow import Allow
+from rocsolid.lint.allow_comments import Allow
 from rocsolid.lint.regions import Root, Wrapper
 from rocsolid.model.source import Edit, Region, Sighting
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.lint.shell import is_shell
+from rocsolid.lint.shell_scripts import is_shell
 
 ALWAYS_EXCLUDED: Final = (
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules", "site-packages",

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocsolid.lint import baseline, store
+from rocsolid.lint import baseline, fact_cache
+from rocsolid.lint.call_graph import Graph, Place, Way
 from rocsolid.lint.facts import Facts, Seen, from_texts
 from rocsolid.lint.files import Found, find_files
-from rocsolid.lint.graph import Graph, Place, Way
 from rocsolid.lint.options import Options
-from rocsolid.lint.pool import check_files
+from rocsolid.lint.worker_pool import check_files
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord, PassedOver
 from rocsolid.model.source import Confidence, Region, Sighting
@@ -51,20 +51,20 @@ def _facts(found: Sequence[Found], jobs: int, cache: Path | None) -> dict[str, F
     keys: dict[str, str] = {}
     for file in found:
         try:
-            keys[file.shown] = store.key_of(file.path.read_bytes(), file.module) if cache else ""
+            keys[file.shown] = fact_cache.key_of(file.path.read_bytes(), file.module) if cache else ""
         except OSError:
             keys[file.shown] = ""
     collecting = gc.isenabled()
     gc.disable()  # plain data in great numbers; there is nothing to collect
     try:
-        known = store.load(cache, keys.values())
+        known = fact_cache.load(cache, keys.values())
         facts = {file.shown: known[keys[file.shown]] for file in found if keys[file.shown] in known}
         fresh: dict[str, tuple[str, str]] = {}
         for checked in check_files([file for file in found if file.shown not in facts], jobs):
             facts[checked.shown] = from_texts(checked.head, checked.body)
             if keys[checked.shown]:
                 fresh[keys[checked.shown]] = (checked.head, checked.body)
-        store.save(cache, fresh)
+        fact_cache.save(cache, fresh)
     finally:
         if collecting:
             gc.enable()

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rocsolid.lint.blocks import CAPTURE_BLOCKS
+from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS
 from rocsolid.model.source import Region, Scope, Site, Source
 
 COMPILERS: Final = {

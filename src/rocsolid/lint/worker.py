@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from rocsolid.lint.checking import check_text
+from rocsolid.lint.check_file import check_text
 from rocsolid.lint.facts import Facts, head_text
 
 _OFTEN = 200  # files between two collections

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 
 
 class Runtime(Enum):
@@ -71,7 +71,7 @@ class CaptureRule:
     situation: str  # completes the sentence "the call, ..."; empty when there is only one
     answers: Answers
     cause: Reason  # as the counters name it where the call breaks a capture
-    cure: str
+    fix: str
     torch: tuple[str, ...] = ()  # what makes the call, seen from Python
     other_thread: bool = False  # the call comes from a thread that captures nothing
 

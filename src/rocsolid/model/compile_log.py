@@ -56,8 +56,8 @@ class Recompile:
     guard: str  # the guard that failed, in torch's words
     place: str = ""  # the user's line that made the guard
     cause: str
-    cure: str
-    before: str = ""  # the cure as code
+    fix: str
+    before: str = ""  # the fix as code
     after: str = ""
 
 
@@ -112,8 +112,8 @@ class GraphBreak:
     function: str
     line: str = ""  # the text of that line
     cause: str  # in plain words
-    cure: str
-    before: str = ""  # the cure as code
+    fix: str
+    before: str = ""  # the fix as code
     after: str = ""
     said: str = ""  # what torch said
     stack: tuple[str, ...] = ()
@@ -173,5 +173,5 @@ class BreakReport:
             return f"{self.function}: no graph break, {graphs}"
         lines = [f"{self.function}: {len(self.breaks)} graph break{'' if len(self.breaks) == 1 else 's'}, {graphs}"]
         for found in self.breaks:
-            lines += [f"  {found.place} {found.id}: {found.cause}", f"    cure: {found.cure}"]
+            lines += [f"  {found.place} {found.id}: {found.cause}", f"    fix: {found.fix}"]
         return "\n".join(lines)

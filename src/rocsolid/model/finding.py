@@ -16,8 +16,8 @@ class Severity(IntEnum):
     CRITICAL = 2  # will hang, crash or answer wrongly
 
 
-class Fix(IntEnum):
-    """Who may carry out the cure."""
+class Autofix(IntEnum):
+    """Who may carry out the fix."""
 
     SHOW = 0  # a person must
     ASK = 1  # the tool, on request
@@ -25,8 +25,8 @@ class Fix(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remedy:
-    """A cure a shell or a program can carry out: variables to set or unset, Python to run."""
+class FixCommands:
+    """A fix a shell or a program can carry out: variables to set or unset, Python to run."""
 
     unset: tuple[str, ...] = ()
     export: Mapping[str, str] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class Finding:
     name: str
     severity: Severity
     subject: str
-    seen: str
+    message: str
     why: str
-    cure: str
-    check: str  # how to see that the cure worked
+    fix: str
+    check: str  # how to see that the fix worked
     evidence: tuple[Evidence, ...] = ()
-    remedy: Remedy = Remedy()
+    fix_commands: FixCommands = FixCommands()
     facts: Mapping[str, object] = field(default_factory=dict)
     cause: str = ""  # key of the finding that brings this one about
     place: str = ""  # file:line, for what was found in a file
@@ -57,25 +57,25 @@ class Finding:
         return f"{self.code}:{self.subject}"
 
     def __str__(self) -> str:
-        return f"{self.severity.name} {self.code} {self.subject}: {self.seen}"
+        return f"{self.severity.name} {self.code} {self.subject}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """A hazard: how it is called, and every sentence it may utter.
 
-    `seen`, `why`, `cure` and `check` are templates over the facts that `found` is given.
+    `message`, `why`, `fix` and `check` are templates over the facts that `found` is given.
     """
 
     code: str
     name: str
     severity: Severity
-    seen: str
+    message: str
     why: str
-    cure: str
+    fix: str
     check: str
     since: str
-    fix: Fix = Fix.SHOW
+    autofix: Autofix = Autofix.SHOW
     evidence: tuple[Evidence, ...] = ()
 
     def found(
@@ -84,7 +84,7 @@ class Rule:
         *,
         severity: Severity | None = None,
         evidence: tuple[Evidence, ...] = (),
-        remedy: Remedy = Remedy(),  # noqa: B008 - frozen data
+        fix_commands: FixCommands = FixCommands(),  # noqa: B008 - frozen data
         cause: str = "",
         place: str = "",
         **facts: object,
@@ -100,12 +100,12 @@ class Rule:
             name=self.name,
             severity=level,
             subject=subject,
-            seen=fill(self.seen, shown),
+            message=fill(self.message, shown),
             why=fill(self.why, shown),
-            cure=fill(self.cure, shown),
+            fix=fill(self.fix, shown),
             check=fill(self.check, shown),
             evidence=backing,
-            remedy=remedy,
+            fix_commands=fix_commands,
             facts=facts,
             cause=cause,
             place=place,

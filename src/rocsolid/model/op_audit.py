@@ -28,5 +28,5 @@ class OpAudit:
         tried = {True: ", captured and replayed", False: ", not capturable", None: ""}[self.captured]
         head = f"{self.name}: {'fit' if self.fit else 'not fit'} for compile and capture{tried}"
         return "\n".join(
-            [head, f"  {self.schema}", *(f"  {f.code} {f.seen}\n    fix: {f.cure}" for f in self.findings)]
+            [head, f"  {self.schema}", *(f"  {f.code} {f.message}\n    fix: {f.fix}" for f in self.findings)]
         )

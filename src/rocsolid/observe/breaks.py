@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocsolid.model.compile_log import BreakReport, GraphKind
-from rocsolid.observe.assemble import shown_name
+from rocsolid.observe.build_log import shown_name
 from rocsolid.observe.recorder import CompileRecorder
-from rocsolid.torchapi.entry import compiled_afresh, plain_function
+from rocsolid.torchapi.dynamo.compiled_function import compiled_afresh, plain_function
 
 
 def find_breaks(

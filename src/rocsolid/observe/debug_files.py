@@ -8,7 +8,7 @@ from typing import Final
 from rocsolid.errors import InputError
 from rocsolid.model.compile_event import Began, Coded, Event, Lowered, Named, Traced
 from rocsolid.model.compile_log import CompileLog
-from rocsolid.observe.assemble import assemble
+from rocsolid.observe.build_log import assemble
 from rocsolid.observe.graph_text import read_graph
 
 _FOLDER: Final = re.compile(r"model__(\d+)_(forward|backward|inference)_(\d+)\.(\d+)")

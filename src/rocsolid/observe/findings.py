@@ -22,7 +22,7 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
             seconds=f"{graph.seconds:.1f}",
             reason=graph.recompile.cause,
             guard=graph.recompile.guard,
-            cure=graph.recompile.cure,
+            fix=graph.recompile.fix,
         )
         for graph in graphs
         if graph.recompile
@@ -45,5 +45,5 @@ def _of_break(found: GraphBreak, graphs: int) -> Finding:
         id=found.id,
         kind=found.kind,
         cost=cost,
-        cure=found.cure if not found.after else f"{found.cure}: {found.after.partition(chr(10))[0].strip()}",
+        fix=found.fix if not found.after else f"{found.fix}: {found.after.partition(chr(10))[0].strip()}",
     )

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from rocsolid.errors import UsageError
 from rocsolid.model.compile_event import Began, Event, Traced
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
-from rocsolid.observe.assemble import assemble, shown_name
-from rocsolid.torchapi.compile_events import hear, working
-from rocsolid.torchapi.phases import phase_of
+from rocsolid.observe.build_log import assemble, shown_name
+from rocsolid.torchapi.dynamo.compile_events import hear, working
+from rocsolid.torchapi.dynamo.compile_phase import phase_of
 
 
 @dataclass(frozen=True, kw_only=True)

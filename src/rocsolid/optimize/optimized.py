@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.measure.garbage import garbage_left_alone
-from rocsolid.model.optimized import OptimizeReport, Outcome
+from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.model.optimize_report import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
-from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, named, run_race, set_up
-from rocsolid.optimize.examples import Example
-from rocsolid.optimize.traces import WHOLE
+from rocsolid.optimize.dynamo_traces import WHOLE
+from rocsolid.optimize.example_inputs import Example
+from rocsolid.optimize.race import EAGER, Entrant, Heat, judge, named, run_race, set_up
 from rocsolid.optimize.warm_start import Kept, warm_start
-from rocsolid.runtime.answers import kept
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
-from rocsolid.runtime.regions import Regional, repeated_regions
+from rocsolid.runtime.output_error import kept
+from rocsolid.runtime.regional_compile import Regional, repeated_regions
 
 _AMONG_ALL: Final = Heat(seconds=20.0, rounds=15)
 _AGAIN: Final = Heat(seconds=2.0, rounds=8)  # of one that has won before, against eager alone

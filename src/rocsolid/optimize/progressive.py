@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.model.optimized import Candidate, OptimizeReport, Outcome
-from rocsolid.optimize.contest import EAGER, Entrant, Heat, judge, run_race, set_up
-from rocsolid.optimize.examples import Example
+from rocsolid.model.optimize_report import Candidate, OptimizeReport, Outcome
+from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.optimized import Capture, Optimized, closing_others, whereabouts
-from rocsolid.runtime.beside import beside
+from rocsolid.optimize.race import EAGER, Entrant, Heat, judge, run_race, set_up
+from rocsolid.runtime.background_thread import beside
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")

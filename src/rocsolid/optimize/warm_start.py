@@ -20,20 +20,20 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from rocsolid.measure import kept_file
+from rocsolid.measure import user_cache
 from rocsolid.model.plan import Plan
-from rocsolid.optimize.examples import Example
-from rocsolid.optimize.traces import GRAPH, Traces
-from rocsolid.optimize.waking import wake_libraries
+from rocsolid.optimize.dynamo_traces import GRAPH, Traces
+from rocsolid.optimize.example_inputs import Example
+from rocsolid.optimize.prewarm import wake_libraries
 from rocsolid.runtime.capture.tree import take_apart
-from rocsolid.torchapi.compiler_start import no_pool_ahead, start_compiler
+from rocsolid.torchapi.inductor.compiler_startup import no_pool_ahead, start_compiler
 
 _log = logging.getLogger("rocsolid")
 
 
 def default_folder() -> Path:
     """Where artefacts are kept unless somebody says otherwise."""
-    return kept_file.folder_for("artefacts")
+    return user_cache.folder_for("artefacts")
 
 
 @dataclass
@@ -110,7 +110,7 @@ def warm_start(
         yield kept
     if not loaded:
         made = torch.compiler.save_cache_artifacts()
-        loaded = made is not None and bool(made[0]) and kept_file.write(file, made[0])
+        loaded = made is not None and bool(made[0]) and user_cache.write(file, made[0])
     if loaded and kept.winner != before:
         _save_winner(file, kept.winner)
     if loaded and kept.winner == GRAPH:
@@ -121,7 +121,7 @@ def _read_winner(file: Path, kept: Kept) -> None:
     """Which form won, when that was found out; whatever is wrong with the note, all forms can be tried again."""
     note = file.with_suffix(".json")
     try:
-        if not kept_file.distrust(note):
+        if not user_cache.distrust(note):
             found = json.loads(note.read_text(encoding="utf-8"))
             kept.winner, kept.since = str(found["winner"]), str(found["since"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -139,7 +139,7 @@ def _save_winner(file: Path, winner: str) -> None:
 
 
 def _load(file: Path) -> bool:
-    payload = kept_file.read(file)
+    payload = user_cache.read(file)
     if payload is None:
         return False
     try:
@@ -147,5 +147,5 @@ def _load(file: Path) -> bool:
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
         why = f"{type(error).__name__}: {error}"
     if why:
-        kept_file.refuse(file, why)
+        user_cache.refuse(file, why)
     return not why

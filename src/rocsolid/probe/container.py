@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rocsolid.model.environment import Container
-from rocsolid.probe.files import read_text
+from rocsolid.probe.read_file import read_text
 
 
 def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Container | None:

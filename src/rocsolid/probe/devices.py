@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rocsolid.model.environment import Answer, Device, Ending
 from rocsolid.model.platform import Platform
-from rocsolid.probe.ask import Question, Reply
-from rocsolid.probe.files import children, read_text
+from rocsolid.probe.read_file import children, read_text
+from rocsolid.process.run_command import Question, Reply
 
 NVIDIA_SMI = Question(
     name="nvidia-smi",

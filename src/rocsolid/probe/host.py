@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocsolid.model.environment import Cache, Host
 from rocsolid.model.platform import Platform
-from rocsolid.probe.files import read_text
+from rocsolid.probe.read_file import read_text
 
 _LIMITS = {
     "open files": resource.RLIMIT_NOFILE,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rocsolid.catalog.images import IMAGES
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import decode, encode
-from rocsolid.model.record import ImageEntry
+from rocsolid.model.saved_probe import ImageEntry
 
 _APPLICATION: Final = 0x526F4C64  # "RoLd" in the file's header tells a ledger from any other database
 _VERSION: Final = 1

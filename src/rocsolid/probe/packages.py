@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rocsolid.model.environment import ConfigFile, Integrity, TorchBuild
 from rocsolid.model.release import parts
-from rocsolid.probe.files import children, read_text
-from rocsolid.torchapi.source import CONFIG_FILES
-from rocsolid.torchapi.upstream import UpstreamRelease, upstream
+from rocsolid.probe.read_file import children, read_text
+from rocsolid.torchapi.config.source import CONFIG_FILES
+from rocsolid.torchapi.config.upstream import UpstreamRelease, upstream
 
 # What the probe reports when it is installed; the rest of a machine's packages is none of its business.
 WATCHED = (

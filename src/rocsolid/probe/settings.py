@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rocsolid.model.environment import Answer, Ending, Integrity, Observed, Origin, TorchBuild
-from rocsolid.probe.ask import Question, ask
-from rocsolid.torchapi import child, config
-from rocsolid.torchapi.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
-from rocsolid.torchapi.upstream import plain, upstream
+from rocsolid.process.run_command import Question, ask
+from rocsolid.torchapi.config import live, read_in_child
+from rocsolid.torchapi.config.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
+from rocsolid.torchapi.config.upstream import plain, upstream
 
 LIVE_DEADLINE_S = 180.0
 
@@ -21,7 +21,7 @@ LIVE_DEADLINE_S = 180.0
 class Live:
     """What a running interpreter says: this one, or a fresh one we started."""
 
-    entries: Mapping[str, config.LiveEntry]
+    entries: Mapping[str, live.LiveEntry]
     writes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id to phase and place of the last assignment
     elsewhere: Mapping[str, object] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -61,12 +61,14 @@ def live_from_child(imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S)
     """Ask a fresh interpreter, in which start-up files and the given imports have run for real."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "answer.json"
-        reply = ask(Question(name="live settings", command=child.command(str(file), imports), deadline_s=deadline_s))
+        reply = ask(
+            Question(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
+        )
         if reply.answer.ending is not Ending.ANSWERED or not file.exists():
             return reply.answer, None
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return reply.answer, Live(
-        entries={name: config.LiveEntry(**entry) for name, entry in document["entries"].items()},
+        entries={name: live.LiveEntry(**entry) for name, entry in document["entries"].items()},
         writes={write["id"]: (write["phase"], write["place"]) for write in document["writes"]},
         failed=document["failed"],
     )
@@ -74,10 +76,10 @@ def live_from_child(imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S)
 
 def live_from_here() -> Live | None:
     """What this process has imported already; nothing is imported for it."""
-    modules = config.loaded()
+    modules = live.loaded()
     if not modules:
         return None
-    return Live(entries=config.read(modules), elsewhere=dict(config.overrides_elsewhere(modules)))
+    return Live(entries=live.read(modules), elsewhere=dict(live.overrides_elsewhere(modules)))
 
 
 def _observe_one(
@@ -104,9 +106,7 @@ def _observe_one(
     return replace(observed, origin=origin, by=by, elsewhere=seen, where=where)
 
 
-def _elsewhere(
-    name: str, observed: Observed, running: config.LiveEntry | None, live: Live | None
-) -> tuple[object, str]:
+def _elsewhere(name: str, observed: Observed, running: live.LiveEntry | None, live: Live | None) -> tuple[object, str]:
     """What other threads of this process see, where that differs, and which threads."""
     if live and name in live.elsewhere:
         return plain(live.elsewhere[name]), "another thread or task"
@@ -160,7 +160,7 @@ def _overrides(
     shipped: Mapping[str, SourceEntry], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, object]]]:
     """Settings that TORCH_COMPILE_OVERRIDE_* replaces, on a torch that knows it: `>=0:key=value,key=value;...`."""
-    for owner, entry in config.OVERRIDE_ENTRIES.items():
+    for owner, entry in live.OVERRIDE_ENTRIES.items():
         variable = next(iter(shipped[entry].asked), "") if entry in shipped else ""
         for rule in variables.get(variable, "").split(";"):
             for pair in rule.partition(":")[2].split(","):

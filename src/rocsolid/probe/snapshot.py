@@ -13,12 +13,12 @@ from rocsolid.model.release import parts
 from rocsolid.probe import devices as devices_
 from rocsolid.probe import packages as packages_
 from rocsolid.probe import settings as settings_
-from rocsolid.probe.ask import Question, Reply, ask_all
 from rocsolid.probe.container import content_id, find_container
 from rocsolid.probe.host import read_caches, read_host
-from rocsolid.probe.pretending import build_for, device_of, pretended
-from rocsolid.probe.startup import startup_hooks
+from rocsolid.probe.pretended import build_for, device_of, pretended
+from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import concerning
+from rocsolid.process.run_command import Question, Reply, ask_all
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from rocsolid.catalog.capture_rules import BACKING, CAPTURE_RULES
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.runtime_error import RuntimeErrorCode
-from rocsolid.report.pages import evidence_list
+from rocsolid.report.reference_pages import evidence_list
 
 _SHORT = {
     Outcome.RECORDED: "in the graph",
@@ -27,7 +27,7 @@ def call_page(rules: Sequence[CaptureRule]) -> str:
     for rule in rules:
         lines += ["", f"## {_titled(rule)}", *_by_runtime(rule)]
         if any(answer.fails or answer.outcome is Outcome.LEFT_OUT for answer in _all_answers(rule)):
-            lines.append(f"- instead: {rule.cure}")
+            lines.append(f"- instead: {rule.fix}")
     lines += ["", "## Evidence", *(line for runtime in Runtime for line in evidence_list(BACKING[runtime]))]
     return "\n".join(lines) + "\n"
 
@@ -80,7 +80,7 @@ def _error_lines(error: RuntimeErrorCode) -> Iterator[str]:
     meaning = meaning_of_code(error.number)
     yield f"- {_either(error.hip or 'none', error.cuda)}: *{_either(error.hip_text or error.text, error.text)}*"
     yield f"- it means: {meaning.says}"
-    yield f"- the cure: {meaning.cure}"
+    yield f"- the fix: {meaning.fix}"
     if error.differs:
         yield f"- where they differ: {error.differs}"
 

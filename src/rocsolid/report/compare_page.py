@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from rocsolid.model.trace import FigureChange, KernelChange, TraceDifference
-from rocsolid.report.page import asset, page
-from rocsolid.report.sortable import Cell, counts, sizes, sortable, times
+from rocsolid.report.html_page import asset, page
+from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
 from rocsolid.report.units import time
 
 _CHANGES = ("", "before", "after", "change")

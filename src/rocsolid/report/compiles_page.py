@@ -5,8 +5,8 @@ from html import escape
 from typing import Final
 
 from rocsolid.model.compile_log import BreakReport, CompiledGraph, CompileLog, GraphBreak, Kernel, Span, UncompiledFrame
-from rocsolid.report.compiles import compiles_headline, graph_facts, kernels_text
-from rocsolid.report.page import page, table
+from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
+from rocsolid.report.html_page import page, table
 from rocsolid.report.terminal import Terminal
 
 # Colours that stay apart in light and dark, and for most who see colours differently.
@@ -54,7 +54,7 @@ def compiles_html(log: CompileLog) -> str:
 
 
 def breaks_html(report: BreakReport) -> str:
-    """Every break with its cure, then what the call falls into."""
+    """Every break with its fix, then what the call falls into."""
     parts = [_STYLE]
     parts += [_break(found) for found in report.breaks] or [
         '<p class="good">No graph break: one graph holds it all.</p>'
@@ -147,7 +147,7 @@ def _break(found: GraphBreak) -> str:
     code = f"<pre>{minus}{plus}</pre>" if minus and plus else ""
     weight = "the compile fails" if found.fatal else "nothing of the function is compiled" if found.whole_frame else ""
     return f"""<details class="finding is-warning" open><summary><b>{escape(found.place)}</b> in {escape(found.function)} {escape(weight)}</summary><div>
-<pre>{escape(found.line)}</pre><dl><dt>cause</dt><dd>{escape(found.cause)}</dd><dt>cure</dt><dd>{escape(found.cure)}{code}</dd>
+<pre>{escape(found.line)}</pre><dl><dt>cause</dt><dd>{escape(found.cause)}</dd><dt>fix</dt><dd>{escape(found.fix)}{code}</dd>
 <dt>torch says</dt><dd>{escape(found.id)} {escape(found.kind)}<details><summary>in full</summary><pre>{escape(found.said)}</pre></details></dd></dl></div></details>"""
 
 

@@ -5,7 +5,7 @@ from html import escape
 
 from rocsolid.model.dryrun import DryRun, DryRunRecord, Kernel
 from rocsolid.report.dryrun_text import config_cells, differences, graph_lines, headings
-from rocsolid.report.page import finding_html, page, table
+from rocsolid.report.html_page import finding_html, page, table
 from rocsolid.report.probe_page import counts_html
 from rocsolid.report.terminal import Terminal
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rocsolid.model.codec import dumps
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryGraph, DryRun, DryRunRecord, Kernel, KernelConfig
 from rocsolid.model.finding import Severity
+from rocsolid.report.probe_text import finding_text, tally
 from rocsolid.report.terminal import Terminal
-from rocsolid.report.text import finding_text, tally
 from rocsolid.version import __version__
 
 HEADINGS = (
@@ -49,7 +49,7 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
     blocks += [finding_text(f, terminal) for f in loud]
     if quiet:
         notes = (
-            terminal.wrap(f.seen, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in quiet
+            terminal.wrap(f.message, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in quiet
         )
         blocks.append("\n".join(notes))
     blocks.append(tally(record.findings, terminal, hidden=len(quiet)))

@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from rocsolid.model.picture import Flame
-from rocsolid.report.sortable import counts, sortable, times
+from rocsolid.model.trace_view import Flame
+from rocsolid.report.sortable_table import counts, sortable, times
 
 _KEYS: Final = (
     "<kbd>↑</kbd> caller, <kbd>↓</kbd> heaviest callee, <kbd>←</kbd> <kbd>→</kbd> beside it, <kbd>Enter</kbd> or click"

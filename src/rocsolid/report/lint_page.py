@@ -4,8 +4,8 @@ from html import escape
 
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord
+from rocsolid.report.html_page import page, table
 from rocsolid.report.lint_text import chain_of
-from rocsolid.report.page import page, table
 
 _WHOLE = 'style="white-space: nowrap"'  # short words that a narrow column must not break
 _WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
@@ -47,16 +47,16 @@ def _cells(finding: Finding) -> list[str]:
     return [
         f"{badge} {link}<br>{escape(finding.name)}",
         f"<code>{escape(finding.place)}</code>",
-        f'{escape(finding.seen)}<br><code>{text}</code><span class="faint">{chain}</span>',
+        f'{escape(finding.message)}<br><code>{text}</code><span class="faint">{chain}</span>',
         f"<span {_WHOLE}>{escape(str(finding.facts.get('confidence', '')))}</span>",
     ]
 
 
 def _rules(findings: tuple[Finding, ...]) -> list[str]:
-    """Why and cure of each rule that has something to say, once."""
+    """Why and fix of each rule that has something to say, once."""
     first = {finding.code: finding for finding in reversed(findings)}
     return [
         f'<details class="finding is-{f.severity.name.lower()}" id="{code}" open><summary><code>{code}</code> {escape(f.name)}'
-        f"</summary><div><dl><dt>why</dt><dd>{escape(f.why)}</dd><dt>fix</dt><dd>{escape(f.cure)}</dd></dl></div></details>"
+        f"</summary><div><dl><dt>why</dt><dd>{escape(f.why)}</dd><dt>fix</dt><dd>{escape(f.fix)}</dd></dl></div></details>"
         for code, f in sorted(first.items())
     ]

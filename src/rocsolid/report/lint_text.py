@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord
+from rocsolid.report.probe_text import tally
 from rocsolid.report.terminal import Terminal
-from rocsolid.report.text import tally
 
 
 def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Findings by file and line; each reason and its cure are said once, unless every time is asked for."""
+    """Findings by file and line; each reason and its fix are said once, unless every time is asked for."""
     said: set[str] = set()
     blocks = []
     for finding in record.findings:
@@ -31,7 +31,7 @@ def _finding(finding: Finding, terminal: Terminal, *, full: bool) -> str:
 
 
 def _rows(finding: Finding, terminal: Terminal, *, full: bool) -> Iterator[str]:
-    yield terminal.wrap(finding.seen, indent=" " * 9, first="         ")
+    yield terminal.wrap(finding.message, indent=" " * 9, first="         ")
     text = str(finding.facts.get("text", ""))
     if text:
         yield terminal.paint(f"       | {text}"[: terminal.width], "cyan")
@@ -39,7 +39,7 @@ def _rows(finding: Finding, terminal: Terminal, *, full: bool) -> Iterator[str]:
         yield terminal.wrap(" → ".join(chain), indent=" " * 9, first="  by     ")
     if full:
         yield terminal.wrap(finding.why, indent=" " * 9, first="  why    ")
-        yield terminal.wrap(finding.cure, indent=" " * 9, first="  fix    ")
+        yield terminal.wrap(finding.fix, indent=" " * 9, first="  fix    ")
 
 
 def chain_of(finding: Finding) -> list[str]:

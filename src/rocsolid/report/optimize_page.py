@@ -2,9 +2,9 @@
 
 from html import escape
 
-from rocsolid.model.optimized import Candidate, OptimizeReport, Outcome
-from rocsolid.report.page import asset, page
-from rocsolid.report.sortable import Cell, sizes, sortable, times
+from rocsolid.model.optimize_report import Candidate, OptimizeReport, Outcome
+from rocsolid.report.html_page import asset, page
+from rocsolid.report.sortable_table import Cell, sizes, sortable, times
 
 _HEADINGS = ("form", "outcome", "median", "from", "to", "times eager", "error", "set-up", "peak memory", "why")
 _WIDTH, _ROW, _LEFT = 900, 34, 260

@@ -5,11 +5,11 @@ from html import escape
 from rocsolid.catalog import registry
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Severity
-from rocsolid.model.record import ProbeRecord
-from rocsolid.report.page import finding_html, page, table
-from rocsolid.report.remedies import fix_text
+from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.report.fix_commands import fix_text
+from rocsolid.report.html_page import finding_html, page, table
+from rocsolid.report.probe_text import facts, headline
 from rocsolid.report.terminal import Terminal
-from rocsolid.report.text import facts, headline
 
 _WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 

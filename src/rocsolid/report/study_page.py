@@ -6,7 +6,7 @@ from rocsolid.model.codec import encode
 from rocsolid.model.plan_toml import to_toml
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
-from rocsolid.report.page import page, table
+from rocsolid.report.html_page import page, table
 from rocsolid.report.plot import Bar, intervals
 from rocsolid.report.study_text import rejection
 

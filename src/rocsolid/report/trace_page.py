@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from rocsolid.model.picture import Timeline
 from rocsolid.model.trace import (
     Category,
     DeviceTrace,
@@ -17,9 +16,10 @@ from rocsolid.model.trace import (
     TraceFile,
     TraceRecord,
 )
+from rocsolid.model.trace_view import Timeline
 from rocsolid.report.flame_page import flame_html
-from rocsolid.report.page import asset, finding_html, page
-from rocsolid.report.sortable import Cell, counts, share, sizes, sortable, times
+from rocsolid.report.html_page import asset, finding_html, page
+from rocsolid.report.sortable_table import Cell, counts, share, sizes, sortable, times
 from rocsolid.report.trace_text import USE_HEADINGS, captures_text, figures, join_notes, peak_text, use_cells
 from rocsolid.report.units import percent, size, time
 

@@ -19,8 +19,8 @@ from rocsolid.model.trace import (
     TraceFile,
     TraceRecord,
 )
+from rocsolid.report.probe_text import finding_text, tally
 from rocsolid.report.terminal import Terminal
-from rocsolid.report.text import finding_text, tally
 from rocsolid.report.units import percent, short_name, size, time
 
 _ROWS: Final = 12
@@ -36,7 +36,7 @@ def trace_text(record: TraceRecord, terminal: Terminal, *, verbose: bool = False
     blocks += [finding_text(finding, terminal) for finding in shown]
     if notes:
         blocks.append(
-            "\n".join(terminal.wrap(f"{f.code} {f.seen}. {f.why}", indent="  ", first="note  ") for f in notes)
+            "\n".join(terminal.wrap(f"{f.code} {f.message}. {f.why}", indent="  ", first="note  ") for f in notes)
         )
     blocks.append(tally(record.findings, terminal, hidden=0))
     return "\n\n".join(blocks) + "\n"

@@ -22,9 +22,9 @@ RULE = Rule(
     code="INT001",
     name="check-crashed",
     severity=Severity.WARNING,
-    seen="the check {subject} ({name}) raised {error}",
+    message="the check {subject} ({name}) raised {error}",
     why="What it would have found is not known; the other checks have run.",
-    cure="Report it with the output of `rocsolid probe --output json`, which holds the traceback.",
+    fix="Report it with the output of `rocsolid probe --output json`, which holds the traceback.",
     check="Run `rocsolid probe` again.",
     since="0.1",
 )

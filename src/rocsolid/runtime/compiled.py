@@ -15,13 +15,13 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
-from rocsolid.runtime.deadline import deadline
+from rocsolid.runtime.compile_deadline import deadline
 from rocsolid.runtime.guard import refusal
 from rocsolid.runtime.signature import CallSignature, differences, nearest, parameter_names, signature_of
-from rocsolid.torchapi import modes
-from rocsolid.torchapi.compiling import Compile, frames_up, listen
-from rocsolid.torchapi.places import user_place
-from rocsolid.torchapi.scope import scoped
+from rocsolid.torchapi.config import modes
+from rocsolid.torchapi.config.scope import scoped
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, frames_up, listen
+from rocsolid.torchapi.user_frames import user_place
 
 _log = logging.getLogger("rocsolid")
 _MARK: Final = "__rocsolid_compiled__"

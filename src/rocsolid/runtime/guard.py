@@ -12,10 +12,10 @@ from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 from rocsolid.rules.runtime.value_refused_by_guard import RULE
-from rocsolid.runtime.deadline import deadline
-from rocsolid.torchapi.capturing import refuse_compiles_in_captures
-from rocsolid.torchapi.compiling import Compile, listen
-from rocsolid.torchapi.pins import Attempt, Pins, pin
+from rocsolid.runtime.compile_deadline import deadline
+from rocsolid.torchapi.config.pins import Attempt, Pins, pin
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, listen
+from rocsolid.torchapi.graphs.capture_state import refuse_compiles_in_captures
 
 _log = logging.getLogger("rocsolid")
 _OFFERS: Final = {
@@ -134,7 +134,7 @@ def refusal(intervention: Intervention) -> Finding:
         got=repr(intervention.got),
         how=intervention.how,
         reason=intervention.why,
-        cure=_OFFERS.get(intervention.setting, "leave the value to the profile, or check it on this machine first"),
+        fix=_OFFERS.get(intervention.setting, "leave the value to the profile, or check it on this machine first"),
     )
 
 

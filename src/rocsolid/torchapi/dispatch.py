@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.private_api import door
 
 _MODE = door("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
 

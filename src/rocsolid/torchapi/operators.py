@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.errors import UnknownNameError
-from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.private_api import door
 
 _HAS_FAKE = door("torch._library.utils", "has_fake_kernel", "2.7..")
 _HAS_KERNEL = door("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")

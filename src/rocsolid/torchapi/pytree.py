@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rocsolid.torchapi.doors import door
+from rocsolid.torchapi.private_api import door
 
 _LEAVES = door("torch.utils._pytree", "tree_leaves", "2.2..")
 _NODES = door("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from rocsolid.catalog.cards import card_named
 from rocsolid.catalog.counters import METERS
-from rocsolid.model.card import Figure
+from rocsolid.catalog.device_peaks import card_named
+from rocsolid.model.device_peaks import Figure
 from rocsolid.model.trace import CounterRow, HardwareUse, KernelUse, TraceFile
 from rocsolid.trace.columns import Columns
 

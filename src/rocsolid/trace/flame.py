@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.model.picture import Flame, FrameRow
+from rocsolid.model.trace_view import Flame, FrameRow
 from rocsolid.trace.columns import Column, Columns
-from rocsolid.trace.frames import Frames, longest
-from rocsolid.trace.gather import Words
-from rocsolid.trace.linking import link
+from rocsolid.trace.event_columns import Words
+from rocsolid.trace.link_launches import link
+from rocsolid.trace.python_frames import Frames, longest
 
 MOST_FRAMES: Final = 1_000_000
 MOST_NODES: Final = 20_000

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import Cause, Gap, IdleTime
-from rocsolid.trace.captures import Capturing
+from rocsolid.trace.capture_windows import Capturing
 from rocsolid.trace.columns import Column, Columns, DeviceEvents, HostEvents, Which, distinct, rows
 from rocsolid.trace.intervals import Cover, overlap
-from rocsolid.trace.linking import Links, loader_waits
+from rocsolid.trace.link_launches import Links, loader_waits
 
 LARGEST_GAPS: Final = 200
 _ORDER: Final = tuple(Cause)

@@ -8,15 +8,15 @@ from typing import Final
 import msgspec
 
 from rocsolid.errors import InputError
-from rocsolid.measure.garbage import garbage_left_alone
+from rocsolid.measure.gc_pause import garbage_left_alone
 from rocsolid.trace.bytestream import ByteStream
+from rocsolid.trace.c_scanner import Scanner
+from rocsolid.trace.c_scanner_build import library
 from rocsolid.trace.columns import Columns
-from rocsolid.trace.gather import FUNCTIONS, Gatherer
-from rocsolid.trace.layout import ANY, Layout, find_events, last_border, metadata, sniff
-from rocsolid.trace.native import library
+from rocsolid.trace.event_columns import FUNCTIONS, Gatherer
+from rocsolid.trace.json_layout import ANY, Layout, find_events, last_border, metadata, sniff
 from rocsolid.trace.salvage import salvage
-from rocsolid.trace.scanner import Scanner
-from rocsolid.trace.sift import PLAIN, Sieve
+from rocsolid.trace.skip_python_events import PLAIN, Sieve
 
 _TWO_EVENTS: Final = 1 << 20
 _LONGEST_HEAD: Final = 64 << 20

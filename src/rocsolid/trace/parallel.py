@@ -11,11 +11,11 @@ from typing import Final
 
 from rocsolid.errors import CannotRunError
 from rocsolid.trace.bytestream import is_gzip
+from rocsolid.trace.c_scanner_build import library
+from rocsolid.trace.column_files import join, load
 from rocsolid.trace.columns import Columns
+from rocsolid.trace.json_layout import Layout, find_events, first_border, metadata, sniff
 from rocsolid.trace.kineto import Share, read_kineto
-from rocsolid.trace.layout import Layout, find_events, first_border, metadata, sniff
-from rocsolid.trace.native import library
-from rocsolid.trace.stored import join, load
 
 # Below this a second process costs more than it saves: it takes a third of a second to start. With the scanner in C one
 # process reads four times as much in that time.
@@ -77,7 +77,7 @@ def _start(file: Path, share: Share, out: Path) -> "subprocess.Popen[bytes]":
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
     layout = json.dumps({name: value.decode("latin-1") for name, value in asdict(share.layout).items()})
     return subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "rocsolid.trace.worker", str(file), str(share.first), layout, str(out)],
+        [sys.executable, "-m", "rocsolid.trace.parallel_worker", str(file), str(share.first), layout, str(out)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

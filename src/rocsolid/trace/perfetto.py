@@ -49,8 +49,8 @@ def _events(columns: Columns, answers: TraceFile, findings: tuple[Finding, ...])
             yield _event(name, start, start + gap.length_ns, pid=_NOTES, tid=int(d.device), args=about)
     begun = int(device.start.min()) - base if len(device) else 0
     for finding in findings:
-        about = {"why": finding.why, "fix": finding.cure}
-        name = f"{finding.code} {finding.seen}"
+        about = {"why": finding.why, "fix": finding.fix}
+        name = f"{finding.code} {finding.message}"
         yield {"ph": "i", "s": "g", "name": name, "ts": _us(begun), "pid": _NOTES, "tid": 0, "args": about}
 
 

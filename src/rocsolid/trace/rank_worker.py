@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from rocsolid.errors import InputError
-from rocsolid.measure.garbage import garbage_left_alone
+from rocsolid.measure.gc_pause import garbage_left_alone
 from rocsolid.model.trace import TraceFile
-from rocsolid.trace.answers import answer
+from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
 
 

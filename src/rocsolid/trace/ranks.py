@@ -39,7 +39,7 @@ def answer_all(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[
 
 def _over_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
     """As many processes as cores, ourselves among them, each with about as many bytes to read."""
-    from rocsolid.trace.native import build_for
+    from rocsolid.trace.c_scanner_build import build_for
     from rocsolid.trace.rank_worker import answer_one
 
     build_for(files)

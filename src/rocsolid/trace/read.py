@@ -23,8 +23,8 @@ def read_trace(file: Path, *, alone: bool = False) -> "Columns":
     """The columns of a file; raises InputError for what is no trace that we know. `alone`: start no second process or thread."""
     need_extra()
     from rocsolid.trace.bytestream import first_bytes
+    from rocsolid.trace.c_scanner_build import build_for
     from rocsolid.trace.kineto import read_kineto
-    from rocsolid.trace.native import build_for
     from rocsolid.trace.parallel import read_in_parallel
 
     if file.is_dir():

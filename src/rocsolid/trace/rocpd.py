@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import InputError
-from rocsolid.trace.assemble import Assembler, number, shape_of
 from rocsolid.trace.columns import Columns, Kind
+from rocsolid.trace.row_columns import Assembler, number, shape_of
 
 MAGIC: Final = b"SQLite format 3\0"
 _DISPATCH: Final = "rocpd_kernel_dispatch"

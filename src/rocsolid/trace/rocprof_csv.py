@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.trace.assemble import Assembler, number, shape_of
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns, Kind
+from rocsolid.trace.row_columns import Assembler, number, shape_of
 
 Row = dict[str, str]
 # What one run writes side by side, each under the same number of its process.

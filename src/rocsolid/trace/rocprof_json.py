@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from rocsolid.trace.assemble import Assembler, shape_of
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Columns, Kind
+from rocsolid.trace.row_columns import Assembler, shape_of
 from rocsolid.trace.salvage import salvage
 
 TOOL: Final = b'"rocprofiler-sdk-tool"'

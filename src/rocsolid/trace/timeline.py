@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from rocsolid.model.picture import Lane, Timeline
 from rocsolid.model.trace import Category
+from rocsolid.model.trace_view import Lane, Timeline
 from rocsolid.trace.categories import category
 from rocsolid.trace.columns import Column, Columns, Kind
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rocsolid.errors import UsageError
-from rocsolid.measure.knockout import Knockout, Rules
-from rocsolid.model.ending import Ending
+from rocsolid.measure.process_race import Knockout, Rules
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.finals import Standing, run_finals
+from rocsolid.model.trial_result import Ending
+from rocsolid.tune.final_race import Standing, run_finals
 from rocsolid.tune.isolate.trial import Errand, Trial
 from rocsolid.tune.trials import Job
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError, MissingExtraError, first_line
-from rocsolid.measure.knockout import Knockout, Rules
-from rocsolid.model.ending import Ending
+from rocsolid.measure.process_race import Knockout, Rules
 from rocsolid.model.study import TrialRecord
+from rocsolid.model.trial_result import Ending
 from rocsolid.tune.engine import Told
-from rocsolid.tune.finals import Standing, run_finals
+from rocsolid.tune.final_race import Standing, run_finals
 from rocsolid.tune.isolate.trial import Errand, run
 from rocsolid.tune.trials import Job, Room
 

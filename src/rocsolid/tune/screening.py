@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from rocsolid.errors import CannotRunError, InputError
-from rocsolid.model.ending import Cancelled, Crashed, DeviceLost, Ending, Refused, Unkillable
 from rocsolid.model.study import RUNNING, TrialRecord
+from rocsolid.model.trial_result import Cancelled, Crashed, DeviceLost, Ending, Refused, Unkillable
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine
 from rocsolid.tune.search import Next

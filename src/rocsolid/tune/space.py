@@ -19,7 +19,7 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Owner, Setting, Value
-from rocsolid.torchapi.upstream import upstream
+from rocsolid.torchapi.config.upstream import upstream
 
 FORM, GRAPH = "form", "graph"  # what no setting says: how much is compiled, and whether the whole call is captured
 FORMS: Final = ("compiled", "regional", "eager")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.file_store import FileStore, all_in_file
-from rocsolid.tune.shared_store import SharedStore, all_on_server
+from rocsolid.tune.postgres_store import SharedStore, all_on_server
+from rocsolid.tune.sqlite_store import FileStore, all_in_file
 
 _SHARED: Final = ("postgresql://", "postgres://")
 

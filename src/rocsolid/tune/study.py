@@ -8,13 +8,13 @@ from dataclasses import replace
 from statistics import median
 
 from rocsolid.errors import CannotRunError
-from rocsolid.measure.knockout import Rules
+from rocsolid.measure.process_race import Rules
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine
-from rocsolid.tune.finals import finalist, finalists_of, judge
+from rocsolid.tune.final_race import finalist, finalists_of, judge
 from rocsolid.tune.screening import Screening
 from rocsolid.tune.space import FORM, GRAPH, Space, name_of
 from rocsolid.tune.trials import Job

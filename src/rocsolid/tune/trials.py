@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rocsolid.measure.statistics import timing_of
 from rocsolid.model.codec import encode
-from rocsolid.model.ending import Answered, Ending
 from rocsolid.model.setting import Value
 from rocsolid.model.study import MEASURED, TrialRecord
+from rocsolid.model.trial_result import Answered, Ending
 from rocsolid.tune.isolate.trial import Errand, Limits, Trial
 from rocsolid.tune.space import FORM, GRAPH, Choices, Space, name_of, variables_of
 from rocsolid.tune.tunableop import with_own_file

@@ -17,7 +17,7 @@ import torch
 
 from rocsolid.errors import CannotRunError, CaptureError
 from rocsolid.measure.clock import Clock, calls_per_sample, clock_here, cores_here, on_core
-from rocsolid.measure.loading import load_workload
+from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload
@@ -26,10 +26,10 @@ from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.compiled import compiled_with
-from rocsolid.runtime.regions import Regional, repeated_regions
-from rocsolid.tune.checking import Checker, Inputs
-from rocsolid.tune.isolate.child import Reporter
-from rocsolid.tune.ranks import Others, follow
+from rocsolid.runtime.regional_compile import Regional, repeated_regions
+from rocsolid.tune.check_results import Checker, Inputs
+from rocsolid.tune.isolate.trial_process import Reporter
+from rocsolid.tune.multi_rank import Others, follow
 
 _SAMPLES: Final = 8
 _BLOCK_MS: Final = 60.0  # about how long a turn in a race may take

@@ -16,7 +16,7 @@ class Place(NamedTuple):
     device: str
 
     def capture(self, fn: Callable[..., Any], **options: Any) -> Any:
-        from rocsolid.api.capturing import capture
+        from rocsolid.api.capture import capture
 
         return capture(fn, backend=self.backend, **options)
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.runtime.capture import device
-from rocsolid.torchapi import device_graphs
+from rocsolid.torchapi.graphs import device_graphs
 
 pytestmark = pytest.mark.torch
 ON_DEVICE = """

@@ -12,7 +12,7 @@ import rocsolid as rs
 from rocsolid.errors import CaptureError, UnknownNameError, UsageError
 from rocsolid.runtime.capture.reading import reader
 from rocsolid.runtime.capture.surroundings import look_around
-from rocsolid.torchapi.fastpath import tensor_check
+from rocsolid.torchapi.graphs.fast_checks import tensor_check
 
 pytest.importorskip("torch")
 import torch

@@ -143,7 +143,7 @@ def test_a_value_baked_in_is_caught_before_the_first_replay(place: Any) -> None:
         assert torch.equal(g(x)["baked"], x * x[0])
         x.add_(1)
     (refusal,) = g.report().refusals
-    assert refusal.reason.value == "wrong answer"
+    assert refusal.reason.value == "wrong result"
     assert "result['baked'] differs from eager by" in refusal.detail
     assert "result['fine']" not in refusal.detail
 
@@ -175,7 +175,7 @@ def test_a_graph_that_answers_wrongly_is_refused_and_says_where(place: Any, monk
         assert torch.equal(g(x)["bad"], x * 2)
 
     (refusal,) = g.report().refusals
-    assert refusal.reason.value == "wrong answer"
+    assert refusal.reason.value == "wrong result"
     assert "result['bad'] differs from eager by" in refusal.detail
     assert "result['good']" not in refusal.detail
     assert g.report().check_failures == 1
@@ -256,16 +256,16 @@ class EndsTheProcess(torch.nn.Module):  # type: ignore[misc]
 
 
 def test_where_a_library_may_end_the_process_a_child_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rocsolid.api import capturing
+    from rocsolid.api import capture
     from rocsolid.runtime.capture import care
     from rocsolid.runtime.capture.captured import Captured
     from rocsolid.runtime.capture.choosing import backend_for
     from rocsolid.runtime.capture.options import Options
 
-    monkeypatch.setattr(capturing, "_ENDS_THE_PROCESS", ("any",))
-    monkeypatch.setattr(capturing, "problem", lambda _: _Strikes)
+    monkeypatch.setattr(capture, "_ENDS_THE_PROCESS", ("any",))
+    monkeypatch.setattr(capture, "problem", lambda _: _Strikes)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-    g, x = capturing.capture(torch.nn.Linear(2, 2), backend="record", verify="off"), torch.ones(1, 2)
+    g, x = capture.capture(torch.nn.Linear(2, 2), backend="record", verify="off"), torch.ones(1, 2)
     g(x)
     g(x)
     assert g.report().replays == 1
@@ -278,9 +278,9 @@ def test_where_a_library_may_end_the_process_a_child_goes_first(monkeypatch: pyt
             super().__init__(**given)
             cares.append(self)
 
-    monkeypatch.setattr(capturing, "Care", Kept)
+    monkeypatch.setattr(capture, "Care", Kept)
     for backend in ("record", "auto"):
-        capturing.capture(EndsTheProcess(), backend=backend)
+        capture.capture(EndsTheProcess(), backend=backend)
     assert cares[0].trial is None, "a tape ends no process"
     g = Captured(EndsTheProcess(), Options(backend="record"), backend_for, cares[1])
     assert torch.equal(g(x), x * 2)
@@ -290,7 +290,7 @@ def test_where_a_library_may_end_the_process_a_child_goes_first(monkeypatch: pyt
 
 
 class _Strikes:
-    title, cure = "This platform is known to", "Leave it"
+    title, fix = "This platform is known to", "Leave it"
 
     @staticmethod
     def strikes(_: object) -> bool:
@@ -338,7 +338,7 @@ def test_a_function_that_goes_another_way_in_a_capture_is_compared_with_that_way
 
     g = place.capture(does_otherwise)
     assert torch.equal(g(x), x * 3)
-    assert g.report().refusals[0].reason.value == "wrong answer"
+    assert g.report().refusals[0].reason.value == "wrong result"
 
     place.capture(hears, warmups=2, verify="off")(x)
     assert list(heard) == [0, 1, 1, 1]  # the call itself, two warm-ups, the capture

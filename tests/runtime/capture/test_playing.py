@@ -145,7 +145,7 @@ CASES: list[tuple[Any, tuple[str, str, str]]] = [
     (forks, ("unjoined stream",) * 3),
     (forks_and_joins, ("", "", "")),
     (waits_for_foreign_work, ("", "", "foreign event")),
-    (works_outside, ("wrong answer",) * 3),  # it passes without a word, and the comparison with eager finds it
+    (works_outside, ("wrong result",) * 3),  # it passes without a word, and the comparison with eager finds it
     (swallows, ("host read",) * 3),
 ]
 

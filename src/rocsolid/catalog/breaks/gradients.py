@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from rocsolid.model.cure import Cure
+from rocsolid.model.known_cause import KnownCause
 
 GRADIENTS: Final = (
-    Cure(
+    KnownCause(
         kinds=(
             "Unsupported Tensor.requires_grad_() call",
             "setattr() on Tensor.requires_grad",
@@ -13,45 +13,45 @@ GRADIENTS: Final = (
             "returning intermediate with requires_grad_()",
         ),
         cause="requires_grad is switched on inside the function",
-        cure="switch it on outside, for what is passed in",
+        fix="switch it on outside, for what is passed in",
         before="y = (x + 1).requires_grad_()",
         after="def step(x): ...   # and x.requires_grad_() outside",
     ),
-    Cure(
+    KnownCause(
         kinds=("Attempted to use tensor creation function with requires_grad=True",),
         cause="a leaf that wants gradients is made inside the function",
-        cure="make it outside and pass it in",
+        fix="make it outside and pass it in",
         before="w = torch.ones(3, requires_grad=True)",
         after="def step(x, w): ...",
     ),
-    Cure(
+    KnownCause(
         kinds=(
             "Attempted to use `torch.nn.Parameter()` constructor with Dynamo",
             "`torch.nn.Parameter`: cannot convert to traceable tracable",
         ),
         cause="a parameter is made inside the function",
-        cure="make it in the module's __init__; inside, a plain tensor will do",
+        fix="make it in the module's __init__; inside, a plain tensor will do",
         before="w = torch.nn.Parameter(x.sum(0))",
         after="w = x.sum(0)",
     ),
-    Cure(
+    KnownCause(
         kinds=("Unsupported Tensor.backward() call",),
         cause="backward() is called inside the function",
-        cure="return the loss and call backward() on it outside: its graph is compiled all the same",
+        fix="return the loss and call backward() on it outside: its graph is compiled all the same",
         before="def step(x):\n    loss(x).backward()",
         after="def step(x):\n    return loss(x)\n\ncompiled(x).backward()",
     ),
-    Cure(
+    KnownCause(
         kinds=("using `torch.autograd.grad` with `torch._dynamo.config.trace_autograd_ops=False`",),
         cause="torch.autograd.grad is called inside the function",
-        cure="use torch.func.grad, which torch traces",
+        fix="use torch.func.grad, which torch traces",
         before="torch.autograd.grad(f(x), x)[0]",
         after="torch.func.grad(f)(x)",
     ),
-    Cure(
+    KnownCause(
         kinds=("Tensor with grad_fn()",),
         cause="grad_fn is asked for, and a traced tensor has none",
-        cure="ask requires_grad instead",
+        fix="ask requires_grad instead",
         before="if y.grad_fn is not None: ...",
         after="if y.requires_grad: ...",
     ),

@@ -2,24 +2,24 @@
 
 from typing import Final
 
-from rocsolid.model.cure import Cure
+from rocsolid.model.known_cause import KnownCause
 
 LIBRARIES: Final = (
-    Cure(
+    KnownCause(
         kinds=("Tensor.random_ op",),
         cause="random_ fills a tensor in place",
-        cure="make it with torch.randint",
+        fix="make it with torch.randint",
         before="torch.empty(3).random_(0, 5)",
         after="torch.randint(0, 5, (3,))",
     ),
-    Cure(
+    KnownCause(
         kinds=("Tensor.uniform_ op called with `from` keyword",),
         cause="uniform_ is given `from` by name, which is a word of Python's",
-        cure="give the bounds by place",
+        fix="give the bounds by place",
         before="t.uniform_(**{'from': 0.0, 'to': 1.0})",
         after="t.uniform_(0.0, 1.0)",
     ),
-    Cure(
+    KnownCause(
         kinds=(
             "An opaque object was created in the middle of the program.",
             "torch.Generator method",
@@ -27,24 +27,24 @@ LIBRARIES: Final = (
         ),
         pattern=r"Generator",
         cause="a torch.Generator is made or seeded inside the function",
-        cure="draw the numbers outside and pass them in; or use the device's own generator, seeded by torch.manual_seed outside",
+        fix="draw the numbers outside and pass them in; or use the device's own generator, seeded by torch.manual_seed outside",
         before="g = torch.Generator(); g.manual_seed(3)\nnoise = torch.rand(4, generator=g)",
         after="def step(x, noise): ...",
     ),
-    Cure(
+    KnownCause(
         kinds=(
             "attempted to trace numpy function unsupported by PyTorch",
             "attempted to trace numpy.* function as a method",
         ),
         cause="a numpy function that torch has no counterpart for",
-        cure="use torch's own function, or call numpy outside the compiled part",
+        fix="use torch's own function, or call numpy outside the compiled part",
         before="torch.from_numpy(np.random.permutation(4))",
         after="torch.randperm(4)",
     ),
-    Cure(
+    KnownCause(
         kinds=("Attempted to wrap RNN, GRU, or LSTM",),
         cause="torch leaves recurrent nets to the vendor's library and does not trace them",
-        cure="let it: torch._dynamo.config.allow_rnn = True; or write the steps with LSTMCell",
+        fix="let it: torch._dynamo.config.allow_rnn = True; or write the steps with LSTMCell",
         before="y, _ = lstm(x)",
         after="for row in x:\n    h, c = cell(row, (h, c))",
     ),

@@ -3,23 +3,23 @@
 from typing import Final
 
 from rocsolid.catalog.breaks.kinds import SKIPPED
-from rocsolid.model.cure import Cure
+from rocsolid.model.known_cause import KnownCause
 
 VENDORS: Final = (
-    Cure(
+    KnownCause(
         kinds=("RuntimeError when making fake tensor call",),
         pattern=r"no fake impl|Meta tensors|fake impl",
         cause="the operator says nothing about the shape of its result (it has no fake), so that the compile fails",
-        cure="give it a fake: rs.vendor_op for a Python function, torch.library.register_fake for an operator; rs.audit_op tells what is missing",
+        fix="give it a fake: rs.vendor_op for a Python function, torch.library.register_fake for an operator; rs.audit_op tells what is missing",
         before="torch.ops.vendor.kernel(x)",
         after="torch.library.register_fake('vendor::kernel', lambda x: torch.empty_like(x))",
     ),
-    Cure(
+    KnownCause(
         kinds=("RuntimeError when making fake tensor call", "TypeError when making fake tensor call"),
         cause="the operation fails for these shapes and types, and so does the compile; without torch.compile it would fail as well",
-        cure="run the function without torch.compile and mend what it says",
+        fix="run the function without torch.compile and mend what it says",
     ),
-    Cure(
+    KnownCause(
         kinds=(
             "Operator does not support running with fake tensors",
             "NotImplementedError/UnsupportedFakeTensorException when running FX node",
@@ -27,14 +27,14 @@ VENDORS: Final = (
             "Encountered non-PT2-compliant op",
         ),
         cause="the operator says nothing about the shape of its result, so that it cannot be traced",
-        cure="give it a fake: rs.vendor_op for a Python function, torch.library.register_fake for an operator; rs.audit_op tells what is missing",
+        fix="give it a fake: rs.vendor_op for a Python function, torch.library.register_fake for an operator; rs.audit_op tells what is missing",
         before="torch.ops.vendor.kernel(x)",
         after="torch.library.register_fake('vendor::kernel', lambda x: torch.empty_like(x))",
     ),
-    Cure(
+    KnownCause(
         kinds=(*SKIPPED, "Failed to convert args/kwargs to proxy", "torch.* op returned non-Tensor"),
         cause="a function is called that torch cannot look into: C code, or a vendor's Python around it",
-        cure="register it as an operator with rs.vendor_op, then it stays in the graph; plain Python helpers belong outside",
+        fix="register it as an operator with rs.vendor_op, then it stays in the graph; plain Python helpers belong outside",
         before="y = vendor.kernel(x)",
         after="kernel = rs.vendor_op('vendor::kernel', vendor.kernel, fake=torch.empty_like, reference=plain)\ny = kernel(x)",
     ),

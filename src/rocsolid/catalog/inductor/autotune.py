@@ -105,7 +105,7 @@ SETTINGS = (
                 when=_ROCM,
             ),
         ),
-        notes="With autotuning off this setting has no effect, so it is neither the cause of a slow matmul nor its cure.",
+        notes="With autotuning off this setting has no effect, so it is neither the cause of a slow matmul nor its fix.",
         evidence=(
             source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
             claim(

@@ -98,7 +98,7 @@ SETTINGS = (
             ),
         ),
         dispute="Guides S0, S1 and S4 switch it off to be safe. Off is not off: graphs are then captured in the older way. "
-        "triton.cudagraphs is the switch. One report (pytorch/pytorch#187715, ROCm 7.0) was cured by the older way.",
+        "triton.cudagraphs is the switch. One report (pytorch/pytorch#187715, ROCm 7.0) was fixed by the older way.",
     ),
     Setting(
         owner=Owner.INDUCTOR,

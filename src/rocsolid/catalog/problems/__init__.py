@@ -1,10 +1,10 @@
-"""The known problems of the field: where each strikes, how it shows, what cures it, and how to see the cure work."""
+"""The known problems of the field: where each strikes, how it shows, what fixes it, and how to see the fix work."""
 
 from functools import cache
 
 from rocsolid.catalog.problems import autotune, capture, compiler, machine, recovery, replay
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.problem import Problem
+from rocsolid.model.known_problem import Problem
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -16,7 +16,7 @@ PROBLEMS = (
             'A model compiled with mode="max-autotune" runs for one shape and raises '
             "hipErrorStreamCaptureInvalidated once further shapes arrive."
         ),
-        cure='mode="max-autotune-no-cudagraphs", or "reduce-overhead", which worked in the same test.',
+        fix='mode="max-autotune-no-cudagraphs", or "reduce-overhead", which worked in the same test.',
         verify="Run four sequence lengths through the compiled model; none may raise.",
         status="closed as read 2026-09 without a fixing version in the stored part",
         evidence=(
@@ -32,7 +32,7 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA),
         severity=Severity.WARNING,
         symptom=("torch.compile in default mode benchmarks kernels for minutes or hours although nobody asked for it."),
-        cure=(
+        fix=(
             "unset TORCHINDUCTOR_MAX_AUTOTUNE TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE "
             'TORCHINDUCTOR_MAX_AUTOTUNE_GEMM, or pass options={"max_autotune": False, "max_autotune_pointwise":'
             ' False, "max_autotune_gemm": False}.'
@@ -66,7 +66,7 @@ PROBLEMS = (
             "Inductor picks slow configurations for memory-bound kernels, and another one in the next run; the "
             "slowest can rank first."
         ),
-        cure=(
+        fix=(
             "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0 (Triton's 256 MB flush), or on torch 2.13 and later "
             "TORCHINDUCTOR_USE_TORCH_PROFILER_BENCHMARKER=1."
         ),
@@ -95,7 +95,7 @@ PROBLEMS = (
             "torch.compile stops for hours; py-spy shows it inside a benchmark of one candidate, and traces do "
             "not name the kernel."
         ),
-        cure=(
+        fix=(
             'TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC=1 so that a bad candidate dies in a child, mode="default", or '
             "tune under a deadline in a separate process."
         ),
@@ -125,7 +125,7 @@ PROBLEMS = (
             "Compilation stands still after a worker was killed, by the out-of-memory killer for instance; no "
             "error, no CPU use."
         ),
-        cure=(
+        fix=(
             "torch 2.14 or later notices the death. On 2.13 and later set "
             "TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT=600 as well; on any version "
             "TORCHINDUCTOR_COMPILE_THREADS=1 avoids the pool."
@@ -157,7 +157,7 @@ PROBLEMS = (
         when=on(Platform.ROCM, archs=("gfx95",)),
         severity=Severity.WARNING,
         symptom="Autotuning stalls for half an hour or hangs; 32 workers each hold a GPU context on one device.",
-        cure="TORCHINDUCTOR_COMPILE_THREADS=16 or fewer per GPU, and set a CPU limit for the container.",
+        fix="TORCHINDUCTOR_COMPILE_THREADS=16 or fewer per GPU, and set a CPU limit for the container.",
         verify="The compile finishes, and `rocm-smi --showpids` lists no more clients than workers.",
         status="pytorch's CI caps it at 16; the library default is unchanged as read 2026-09",
         evidence=(
@@ -176,7 +176,7 @@ PROBLEMS = (
             "The first call with each new matmul shape stalls for seconds to minutes; maximum duration and "
             "iterations are not respected per operation."
         ),
-        cure="Tune offline once, then run with PYTORCH_TUNABLEOP_TUNING=0 and the results file.",
+        fix="Tune offline once, then run with PYTORCH_TUNABLEOP_TUNING=0 and the results file.",
         verify="PYTORCH_TUNABLEOP_VERBOSE=2 shows no tuning lines in production.",
         status="by design; reports closed as read 2026-09",
         variables=("PYTORCH_TUNABLEOP_ENABLED=1",),

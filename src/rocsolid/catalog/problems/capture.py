@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -17,7 +17,7 @@ PROBLEMS = (
             ' stream is capturing (900)" from hipblaslt.cpp; typical when a backward pass is captured, since '
             "its GEMMs run on another thread."
         ),
-        cure=(
+        fix=(
             "Run one GEMM per thread, device and capture stream before capturing: do the warm-up on the very "
             "stream that is then passed as `torch.cuda.graph(g, stream=s)`, forward and backward. "
             "TORCH_BLAS_PREFER_HIPBLASLT=0 with DISABLE_ADDMM_CUDA_LT=1 avoids hipBLASLt, but plain hipBLAS "
@@ -70,7 +70,7 @@ PROBLEMS = (
             'event last recorded in a capturing stream" or error 900 from the watchdog thread, exit code -6, '
             "easily taken for out of memory."
         ),
-        cure=(
+        fix=(
             "ROCm 7.2.1 or later, or torch 2.12 or later (which skips the query while a capture is active on "
             "older ROCm). Otherwise let all collectives finish and synchronise before capturing."
         ),
@@ -93,7 +93,7 @@ PROBLEMS = (
             issue("ROCm/rocm-systems#3380", "The 7.2.1 change log lists the corrected hipEventQuery during capture."),
             issue(
                 "sgl-project/sglang#24011",
-                "MI35x servers abort with this on the ROCm 7.2.0 image; the cure is a newer base image.",
+                "MI35x servers abort with this on the ROCm 7.2.0 image; the fix is a newer base image.",
             ),
             issue(
                 "ROCm/rccl#2022",
@@ -114,7 +114,7 @@ PROBLEMS = (
             'Either "Cannot copy between CPU and CUDA tensors during CUDA graph capture", or a silent recompile'
             " whose result enters the graph; on ROCm the illegal part can be swallowed."
         ),
-        cure=(
+        fix=(
             "Warm up with the same shapes, dtypes and grad mode, then capture under "
             '`torch.compiler.set_stance("fail_on_recompile")`. torch 2.14 and later refuse by themselves.'
         ),
@@ -141,7 +141,7 @@ PROBLEMS = (
             '"Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture", typically from '
             "torch.compile, activation checkpointing or attention dropout inside the capture."
         ),
-        cure=(
+        fix=(
             "torch 2.10 or later. On older ones compile and run once before capture, and use "
             "checkpoint(preserve_rng_state=False) in captured code. The widely copied patch of "
             "preserve_global_state does nothing from 2.9 on."
@@ -170,7 +170,7 @@ PROBLEMS = (
             "The process dies with SIGSEGV in libamdhip64 when a capture ends, with thousands of equal frames; "
             "benchmark loops that capture many repetitions are the usual victim."
         ),
-        cure=(
+        fix=(
             "Keep graphs below 20,000 nodes (cap captured repetitions at 1,000), or raise the stack (`ulimit -s"
             " 65536`) before starting. ROCm 7.14 has the recursion removed."
         ),
@@ -188,7 +188,7 @@ PROBLEMS = (
             ),
             source(
                 "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "7.2.4 instantiates 20,000 nodes and dies at 25,000 with an 8 MB stack; a 64 MB stack or DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 cures it; 6.4.3 survives 40,000.",
+                "7.2.4 instantiates 20,000 nodes and dies at 25,000 with an 8 MB stack; a 64 MB stack or DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 fixes it; 6.4.3 survives 40,000.",
             ),
         ),
     ),
@@ -201,7 +201,7 @@ PROBLEMS = (
             "Timing or tuning loops that capture and replay many graphs end with "
             "HSA_STATUS_ERROR_INVALID_PACKET_FORMAT or a segmentation fault."
         ),
-        cure=(
+        fix=(
             "Use the rocm7.2 wheel (the runtime libraries inside the torch package are the failing ones) at "
             "7.2.4, keep at most 256 iterations per graph and synchronise between replays; run A/B trials in "
             "separate processes."
@@ -217,7 +217,7 @@ PROBLEMS = (
             ),
             issue(
                 "pytorch/helion#3628",
-                "Three failures reproduced; updating to the rocm7.2 wheel and bounding graphs and events cures them.",
+                "Three failures reproduced; updating to the rocm7.2 wheel and bounding graphs and events fixes them.",
             ),
         ),
     ),
@@ -230,7 +230,7 @@ PROBLEMS = (
             "Capturing forward and backward of FSDP dies with SIGSEGV inside hipStreamEndCapture, with tiny "
             "models too and with any stack size."
         ),
-        cure=(
+        fix=(
             "Keep collectives out of the capture, or on the capture stream only, until the runtime tracks "
             "capture members on the origin stream."
         ),
@@ -256,7 +256,7 @@ PROBLEMS = (
             '"Exception ignored in CompiledKernel.__del__ ... operation not permitted when stream is '
             'capturing", or a warning from CUDAGraph reset; the capture is invalid from then on.'
         ),
-        cure=(
+        fix=(
             "gc.collect() and gc.disable() around the capture, re-enabled in finally, and hold references to "
             "every kernel and graph that could die: kernels freed by reference count are not stopped by "
             "gc.disable(). Compile and autotune before capture."
@@ -269,7 +269,7 @@ PROBLEMS = (
         evidence=(
             issue(
                 "sgl-project/sglang#35427",
-                "Reproduced on MI300X with Triton 3.7.0: releasing kernels inside a capture fails it, holding references cures it, gc.disable() alone does not.",
+                "Reproduced on MI300X with Triton 3.7.0: releasing kernels inside a capture fails it, holding references fixes it, gc.disable() alone does not.",
             ),
             issue("triton-lang/triton#9444", "Since February 2026 a collected kernel unloads its module."),
             issue("triton-lang/triton#10712", "Triton wraps its own graph captures with GC off."),
@@ -293,7 +293,7 @@ PROBLEMS = (
             "A torch.cuda.CUDAGraph with matrix products ends in an illegal memory access, a segmentation fault or wrong numbers "
             'once a function compiled with mode="reduce-overhead" has run for the first time.'
         ),
-        cure=(
+        fix=(
             "Capture with rs.capture, whose workspace lies in memory of its own; or make every graph with one of the two; or call "
             "torch._C._cuda_clearCublasWorkspaces() right before and after your own capture, so that the workspace comes from the "
             "graph's pool."
@@ -323,7 +323,7 @@ PROBLEMS = (
             "Captures with convolutions fail with a MIOpen launch error, or an earlier convolution search "
             "breaks a later, unrelated capture."
         ),
-        cure=(
+        fix=(
             "Run every convolution shape before capture with torch.backends.cudnn.benchmark=False and "
             "deterministic=True, set MIOPEN_NAIVE_TIMEOUT=0, or leave convolutions outside the graph. For bf16 "
             "networks whose replay differs from eager also MIOPEN_DEBUG_CONV_GEMM=0."
@@ -356,7 +356,7 @@ PROBLEMS = (
             "torch.cond or a loop on device data cannot be captured; code that works on CUDA 12.4 fails or must"
             " synchronise with the host."
         ),
-        cure=(
+        fix=(
             "Compute both branches and select with torch.where, or capture one graph per branch and choose on the host."
         ),
         verify="Run the captured function with both outcomes and compare with eager.",

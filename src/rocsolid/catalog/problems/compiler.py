@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -17,7 +17,7 @@ PROBLEMS = (
             " cut by chunk()) silently returns uninitialised or stale gradients for part of the table; 2.10.0 "
             "also corrupts conv-bias gradients on sm_120."
         ),
-        cure=(
+        fix=(
             "torch 2.15, or TORCHINDUCTOR_MIX_ORDER_REDUCTION=0 (config: triton.mix_order_reduction=False) "
             "before compiling."
         ),
@@ -50,7 +50,7 @@ PROBLEMS = (
             "With combo_kernels=True and dynamic shapes a full reduction comes out as 0 or another wrong "
             "number, while the other outputs are right."
         ),
-        cure=(
+        fix=(
             "Leave torch._inductor.config.combo_kernels at False (the default in every release through 2.15); "
             "vLLM sets it to True in its own compile options, so check there."
         ),
@@ -83,7 +83,7 @@ PROBLEMS = (
             "Compiled code on gfx1151 returns different, wrong values under memory pressure, call after call, "
             "with no error."
         ),
-        cure=(
+        fix=(
             "Install a Triton build that restricts the barrier change to CDNA (commit 6cdb2d05 of AMD's 3.8 "
             "branch or later), or run eager."
         ),
@@ -95,22 +95,22 @@ PROBLEMS = (
         evidence=(
             issue(
                 "ROCm/pytorch#3616",
-                "Describes the missing wait on gfx1151 with Triton pin 4cff872c, 63 of 63 calls differing in its stress test, and the pin that cures it.",
+                "Describes the missing wait on gfx1151 with Triton pin 4cff872c, 63 of 63 calls differing in its stress test, and the pin that fixes it.",
             ),
         ),
     ),
     Problem(
         id="triton-buffer-ops-both-ways",
-        title="AMDGCN_USE_BUFFER_OPS is set by hand: it cures one miscompile and causes another",
+        title="AMDGCN_USE_BUFFER_OPS is set by hand: it fixes one miscompile and causes another",
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
             "With the variable at 0, scans (cumsum, logcumsumexp) over several wavefronts are wrong on MI300; "
             "at 1, int64 indexing faulted in Triton 3.5 and a buffer store can write corrupted values."
         ),
-        cure=(
+        fix=(
             "Remove the variable and use a matching torch and Triton pair; set it for a single run only, and "
-            "only with a reproducer that it cures."
+            "only with a reproducer that it fixes."
         ),
         verify=(
             "Run the failing kernel and a cumsum over 4000 columns against eager, once with and once without "
@@ -148,7 +148,7 @@ PROBLEMS = (
             '"OutOfResources: shared memory, Required: 98304, Hardware limit: 65536" at the first call of a '
             "kernel that compiled fine; configurations made for NVIDIA or gfx950 do this on gfx942 and RDNA."
         ),
-        cure=("Smaller blocks or num_stages=1 for 64 KB parts (gfx90a, gfx942, gfx11, gfx12); gfx950 has 160 KB."),
+        fix=("Smaller blocks or num_stages=1 for 64 KB parts (gfx90a, gfx942, gfx11, gfx12); gfx950 has 160 KB."),
         verify=(
             "`rocsolid` dry run for the target architecture, or read metadata.shared of the compiled kernel: at"
             " most 65536 (163840 on gfx950)."
@@ -173,7 +173,7 @@ PROBLEMS = (
             "assigning thread only; a server that compiles in a worker thread runs with the defaults or the "
             "environment's values."
         ),
-        cure=(
+        fix=(
             "Pass settings with the function (torch.compile(..., options={...})), or assign them inside the "
             "thread that compiles."
         ),
@@ -201,7 +201,7 @@ PROBLEMS = (
             "BackendCompilerFailed, unexpected keyword config_patches. It also beats any option given in the "
             "code."
         ),
-        cure="Unset it, or set it only for a run that uses Inductor alone.",
+        fix="Unset it, or set it only for a run that uses Inductor alone.",
         verify='`torch.compile(f, backend="eager")(x)` works again.',
         status="open as read 2026-11 (torch 2.12 to 2.15)",
         variables=("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS",),
@@ -226,7 +226,7 @@ PROBLEMS = (
             "With TORCHINDUCTOR_FREEZING=1 and no_grad, loading or changing weights after the first call has no"
             " effect on the compiled model."
         ),
-        cure=(
+        fix=(
             "Unset it where weights change (LoRA, RL, hot reload), or call torch._dynamo.reset() and compile "
             "again after each update."
         ),
@@ -254,7 +254,7 @@ PROBLEMS = (
             "Code with torch.float8_e4m3fn fails or is emulated on gfx942, code with float8_e4m3fnuz fails on "
             "gfx950 and gfx12; reinterpreted bytes are off by a factor of two."
         ),
-        cure=(
+        fix=(
             "Choose the type by architecture: gfx94 float8_e4m3fnuz and e5m2fnuz, gfx95 and gfx12 float8_e4m3fn"
             " and e5m2. Convert checkpoints, never reinterpret them."
         ),

@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -17,7 +17,7 @@ PROBLEMS = (
             " fault, and recovery after a failed capture does not work. Before torch 2.11 the setting is simply"
             " ignored on ROCm."
         ),
-        cure=(
+        fix=(
             "Remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF and "
             "PYTORCH_ALLOC_CONF. If it must stay, never together with max_split_size_mb."
         ),
@@ -65,7 +65,7 @@ PROBLEMS = (
             'Tensor-parallel start-up fails with "invalid argument" in custom_all_reduce during capture, or '
             "every all-reduce pays an extra copy."
         ),
-        cure=(
+        fix=(
             "Switch expandable_segments off, or --disable-custom-all-reduce; amd-aiter from August 2026 stages "
             "through plain memory instead of failing."
         ),
@@ -98,7 +98,7 @@ PROBLEMS = (
             "After a buffer was exported by IPC, hipFree reports success but the device memory stays taken; "
             "colocated training and serving lose gigabytes per step until out of memory."
         ),
-        cure=(
+        fix=(
             "HSA_ENABLE_IPC_MODE_LEGACY=1 on CDNA parts (MI200, MI300, MI350), or ROCm 7.1 or a later line than"
             " 7.2. Do not set it on RDNA, see legacy-ipc-mode-breaks-rdna."
         ),
@@ -109,7 +109,7 @@ PROBLEMS = (
         evidence=(
             issue(
                 "radixark/miles#1707",
-                "Loop test leaks 256 MB per round on 7.2.0 to 7.2.4, flat on 7.0 and 7.1; the legacy mode cures it.",
+                "Loop test leaks 256 MB per round on 7.2.0 to 7.2.4, flat on 7.0 and 7.1; the legacy mode fixes it.",
             ),
             issue(
                 "ROCm/rocm-libraries#6266",
@@ -131,7 +131,7 @@ PROBLEMS = (
             'hipIpcGetMemHandle returns "invalid argument" on every GPU, so custom all-reduce and RCCL\'s peer '
             "path fail; the vLLM ROCm images set the variable."
         ),
-        cure="Unset HSA_ENABLE_IPC_MODE_LEGACY (or =0) on gfx11 and gfx12.",
+        fix="Unset HSA_ENABLE_IPC_MODE_LEGACY (or =0) on gfx11 and gfx12.",
         verify=(
             "Call hipIpcGetMemHandle on a fresh allocation (ten-line program in the thread), or start with "
             "tensor parallelism 2."
@@ -151,7 +151,7 @@ PROBLEMS = (
         when=on(Platform.ROCM, rocm="7.13..", archs=("gfx90a",)),
         severity=Severity.WARNING,
         symptom="Small collectives (below 16 MB) take far longer than on older ROCm.",
-        cure="HSA_NO_SCRATCH_RECLAIM=1 before the process starts.",
+        fix="HSA_NO_SCRATCH_RECLAIM=1 before the process starts.",
         verify="Run all_reduce of 1 MB 1,000 times with and without the variable.",
         status="documented by AMD for gfx90a from ROCm 7.13 on; not needed on gfx942 and gfx950 there",
         evidence=(
@@ -171,7 +171,7 @@ PROBLEMS = (
             'The first collective ends with "HSA_NO_SCRATCH_RECLAIM=1 must be set ... This error is fatal", or '
             "multi-GPU vLLM hangs on a bare installation."
         ),
-        cure="export HSA_NO_SCRATCH_RECLAIM=1 before starting; images of vLLM and SGLang set it already.",
+        fix="export HSA_NO_SCRATCH_RECLAIM=1 before starting; images of vLLM and SGLang set it already.",
         verify="`python -m torch.distributed.run --nproc-per-node 2` with one all_reduce succeeds.",
         status="by design of RCCL since August 2025; depends on runtime and firmware",
         evidence=(
@@ -194,7 +194,7 @@ PROBLEMS = (
             "Kernels with many registers crash or hang the GPU on gfx1151 because the runtime assumes a wrong "
             "register count."
         ),
-        cure=(
+        fix=(
             "ROCm 7.2 or later (or 7.11 or later of the preview line) and a kernel that exports the context "
             "sizes, such as Ubuntu's OEM kernel 1018 or newer."
         ),
@@ -216,7 +216,7 @@ PROBLEMS = (
             "Illegal memory access at address nil, faults or wrong code paths; the device shows up as an "
             "architecture it is not."
         ),
-        cure=(
+        fix=(
             "Unset HSA_OVERRIDE_GFX_VERSION on GPUs that the build supports; it is a debugging aid of AMD's, "
             "not a supported setting."
         ),
@@ -243,7 +243,7 @@ PROBLEMS = (
         symptom=(
             "Matrix products hang the display and reset the GPU on gfx1150; on gfx1200 an integer matmul segfaults."
         ),
-        cure=(
+        fix=(
             "Unset the variable or set TORCH_BLAS_PREFER_HIPBLASLT=0; DISABLE_ADDMM_CUDA_LT=1 for Linear layers"
             " on old cards."
         ),
@@ -274,7 +274,7 @@ PROBLEMS = (
             'torch.cuda.device_count() is 0 and every access says "Invalid device id", while rocminfo and '
             "hipGetDeviceCount see the card."
         ),
-        cure=(
+        fix=(
             "Uninstall the amdsmi package from PyPI, or make both names the same file (link "
             "_rocm_sdk_devel/lib/libamd_smi.so to the copy in _rocm_sdk_core). Query amdsmi only in a child "
             "process."
@@ -315,7 +315,7 @@ PROBLEMS = (
             "On a machine with AMD GPUs torch.version.hip is None and no device is found, usually after a pip "
             "install that pulled torch from PyPI."
         ),
-        cure=(
+        fix=(
             "Reinstall from AMD's or pytorch's ROCm index and pin it: a file with torch, torchvision and "
             "torchaudio versions in PIP_CONSTRAINT turns the next accident into an error."
         ),
@@ -340,7 +340,7 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA),
         severity=Severity.INFO,
         symptom="Launch latency jumps by 5 to 30 ms now and then; throughput of multi-GPU jobs varies.",
-        cure="sudo sysctl kernel.numa_balancing=0 on the host.",
+        fix="sudo sysctl kernel.numa_balancing=0 on the host.",
         verify="`cat /proc/sys/kernel/numa_balancing` prints 0.",
         status="advice of AMD, open request as read 2026-09",
         covered_by="SYS004",

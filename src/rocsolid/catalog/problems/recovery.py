@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -16,7 +16,7 @@ PROBLEMS = (
             "A capture raises and is handled, yet later work runs on the graph's private stream: missing "
             "synchronisation with the rest of the program, races, odd errors in the next capture."
         ),
-        cure=(
+        fix=(
             "Wrap the capture yourself: remember torch.cuda.current_stream() and call torch.cuda.set_stream() "
             "with it in a finally block. torch 2.15 does it."
         ),
@@ -42,7 +42,7 @@ PROBLEMS = (
             "Memory reserved by a capture that raised never comes back; torch.cuda.empty_cache() does not help,"
             " and retries add up to out of memory."
         ),
-        cure=(
+        fix=(
             "Fix the cause and restart the process after a failed capture, or try captures in a child process "
             "first. AMD's own builds of 2.11, 2.12 and 2.13 carry the fix from July 2026."
         ),
@@ -73,7 +73,7 @@ PROBLEMS = (
             "After a capture failed, synchronising that stream, or the next capture on it, fails again with "
             "capture errors although nothing is being captured."
         ),
-        cure=(
+        fix=(
             "Drop the stream after a failed capture and use a new one, or restart the process; never end an "
             "unjoined capture twice, it crashes."
         ),

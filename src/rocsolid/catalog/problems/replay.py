@@ -2,8 +2,8 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_problem import Problem
 from rocsolid.model.platform import Platform
-from rocsolid.model.problem import Problem
 from rocsolid.model.setting import on
 
 PROBLEMS = (
@@ -16,7 +16,7 @@ PROBLEMS = (
             "The same program with the same inputs and seed is right in most runs and produces garbage in "
             "others, without any error. Eager execution of the same kernels is always right."
         ),
-        cure=(
+        fix=(
             "Leave ROCm 7.2.0 to 7.2.3: go back to 7.1.1 or up to 7.13 or later (the libamdhip64 inside the "
             "torch wheel counts, not only /opt/rocm). Until then run eager, or accept graphs only when a replay"
             " was compared with eager in that very process."
@@ -48,7 +48,7 @@ PROBLEMS = (
             "and then drifts into wrong values; with one pool per graph, or a single graph, the answers are "
             "right."
         ),
-        cure=(
+        fix=(
             "Give each graph its own pool: pass no `pool=` to torch.cuda.graph, or one "
             "`torch.cuda.graph_pool_handle()` per bucket; in ATOM leave ATOM_PER_BUCKET_POOL at its default. "
             "Plan for more reserved memory."
@@ -57,7 +57,7 @@ PROBLEMS = (
             "Capture all buckets, replay them in random order and compare every output with eager; repeat with "
             "one pool per graph and see the difference vanish."
         ),
-        status="worked around in ATOM and vLLM as read 2026-09; vLLM expects ROCm 7.14 to cure it",
+        status="worked around in ATOM and vLLM as read 2026-09; vLLM expects ROCm 7.14 to fix it",
         evidence=(
             source(
                 "ROCm/ATOM ffdf3bb atom/utils/cuda_graph.py _graph_pools",
@@ -83,7 +83,7 @@ PROBLEMS = (
             " graph sees last step's content: intermittent memory access faults or wrong indices, never in "
             "eager mode."
         ),
-        cure=(
+        fix=(
             "Copy into a staging tensor and move it into the graph's input with a device kernel "
             "(`static.copy_(staging)` from another device tensor), or make the kernel load the value as a "
             "vector instead of a scalar. ATOM did the latter."
@@ -117,7 +117,7 @@ PROBLEMS = (
             "Small graphs replay correctly, graphs beyond about 200 kernel nodes read pointer values from an "
             "earlier launch."
         ),
-        cure=(
+        fix=(
             "Split the work into graphs of fewer than 200 kernels, and check replay against eager before "
             "trusting a larger one."
         ),
@@ -142,7 +142,7 @@ PROBLEMS = (
             "Models with 4-bit weights and activations through the AITER_MXFP4_MXFP4 kernel emit repeated or "
             "garbage tokens when graphs are on; it changes from run to run and raises nothing."
         ),
-        cure=(
+        fix=(
             "Run that backend eager (vLLM: cudagraph_mode NONE) or choose another MoE backend until AITER fixes"
             " its workspace."
         ),
@@ -169,7 +169,7 @@ PROBLEMS = (
             'Training with mode="reduce-overhead" reaches a clearly worse loss than mode="default" or eager, '
             "without an error."
         ),
-        cure=(
+        fix=(
             'Use mode="default" for training on this stack, or move to ROCm 7.14 with torch 2.14, where AMD '
             "could not see it any more. Do not set triton.cudagraph_trees=False: that only selects the older "
             "graph path."
@@ -199,7 +199,7 @@ PROBLEMS = (
             "Two graphs were captured on the same stream; after the first is reset, replaying the second ends "
             "in an illegal memory access inside a GEMM."
         ),
-        cure=(
+        fix=(
             "Capture each family of graphs on its own stream and keep it as long as they live; do not destroy "
             "graphs while others of that stream are replayed."
         ),
@@ -223,7 +223,7 @@ PROBLEMS = (
             '"Memory access fault ... page not present" while capturing full decode graphs of Triton attention;'
             " piecewise capture succeeds."
         ),
-        cure="cudagraph_mode=PIECEWISE (attention then runs eager), or --enforce-eager.",
+        fix="cudagraph_mode=PIECEWISE (attention then runs eager), or --enforce-eager.",
         verify="Start with PIECEWISE and see all sizes captured; compare one prompt with an eager run.",
         status="open as read 2026-09; the proposed default was withdrawn",
         packages=("vllm",),
@@ -244,7 +244,7 @@ PROBLEMS = (
             "An operation that must not be captured (a copy that the host waits for, a wait on a foreign event) raises "
             "on CUDA but passes on ROCm; the graph lacks it and replays wrong or old values."
         ),
-        cure=(
+        fix=(
             "ROCm 7.14 or later. Before that, compare the first replay with eager on inputs other than those "
             "captured, and run everything once before capture, torch.compile included."
         ),

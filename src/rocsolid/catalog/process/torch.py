@@ -97,7 +97,7 @@ SETTINGS = (
         summary="1 keeps bias-added matmuls away from cuBLASLt or hipBLASLt.",
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
-        notes="The cure for consumer chips where hipBLASLt crashes. The HIP spelling is from 2023 and no longer read.",
+        notes="The fix for consumer chips where hipBLASLt crashes. The HIP spelling is from 2023 and no longer read.",
         evidence=(
             issue("pytorch/pytorch#138067", "This spelling works; hipBLASLt fails on chips it does not support."),
         ),

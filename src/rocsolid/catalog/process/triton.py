@@ -92,9 +92,9 @@ SETTINGS = (
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="It cured one wrong result and caused another: a setting for one kernel, not for a machine.",
+                why="It fixed one wrong result and caused another: a setting for one kernel, not for a machine.",
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 cures."),
+                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
                 ),
                 when=_ROCM,
@@ -107,7 +107,7 @@ SETTINGS = (
                 value=None,
                 why="Set either way it has caused wrong results; leave Triton's own choice.",
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 cures."),
+                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
                 ),
                 when=_ROCM,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rocsolid.ops.shipped import references
-from rocsolid.ops.vendor import VendorOp, vendor_op
+from rocsolid.ops.vendor_op import VendorOp, vendor_op
 
 # Asked once: the compiler traces through `takes`, and a plain value is all it can keep.
 PRESENT: Final = torch.version.hip is not None and importlib.util.find_spec("aiter") is not None

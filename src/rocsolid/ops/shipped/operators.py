@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rocsolid.ops.shipped import amd, references
-from rocsolid.ops.vendor import register_gradients
+from rocsolid.ops.vendor_op import register_gradients
 
 HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 

@@ -29,9 +29,9 @@ RULE = Rule(
     code="CFG006",
     name="config-source-changed",
     severity=Severity.WARNING,
-    seen="torch/{subject} {verdict}; {count} of its defaults differ from {release}",
+    message="torch/{subject} {verdict}; {count} of its defaults differ from {release}",
     why="Defaults in a changed file look untouched from inside the program.",
-    cure="reinstall the build you trust, or apply a profile, which sets the values it cares about",
+    fix="reinstall the build you trust, or apply a profile, which sets the values it cares about",
     check="rocsolid probe",
     since="0.1",
 )

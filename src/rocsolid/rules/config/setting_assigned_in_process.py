@@ -22,15 +22,15 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 RULE = Rule(
     code="CFG008",
     name="setting-assigned-in-process",
     severity=Severity.WARNING,
-    seen="{how} {subject} {value}; this release ships {upstream}",
+    message="{how} {subject} {value}; this release ships {upstream}",
     why="{hazard}",
-    cure="{python}",
+    fix="{python}",
     check="rs.check(rs.probe())",
     since="0.1",
 )

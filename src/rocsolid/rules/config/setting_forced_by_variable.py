@@ -21,20 +21,20 @@ When you force it on purpose, to reproduce a cold start for instance.
 from collections.abc import Iterator
 
 from rocsolid.model.environment import Environment, Origin
-from rocsolid.model.finding import Finding, Fix, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 RULE = Rule(
     code="CFG002",
     name="setting-forced-by-variable",
     severity=Severity.WARNING,
-    seen="the environment variable {by} forces {subject} to {value}; this release ships {upstream}",
+    message="the environment variable {by} forces {subject} to {value}; this release ships {upstream}",
     why="{hazard} No assignment and no option can change it while the variable is set.",
-    cure="unset {by}",
+    fix="unset {by}",
     check="rocsolid settings --live {subject}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
 )
 
 

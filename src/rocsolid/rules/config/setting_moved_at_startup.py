@@ -27,15 +27,15 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 RULE = Rule(
     code="CFG004",
     name="setting-moved-at-startup",
     severity=Severity.WARNING,
-    seen="{by} makes {subject} {value} when Python starts; this release ships {upstream}",
+    message="{by} makes {subject} {value} when Python starts; this release ships {upstream}",
     why="{hazard}",
-    cure="take the assignment out of that file   (or undo it in the thread that compiles: {python})",
+    fix="take the assignment out of that file   (or undo it in the thread that compiles: {python})",
     check="rocsolid probe --live",
     since="0.1",
 )

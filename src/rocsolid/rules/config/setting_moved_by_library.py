@@ -24,15 +24,15 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 RULE = Rule(
     code="CFG005",
     name="setting-moved-by-library",
     severity=Severity.WARNING,
-    seen="{by} makes {subject} {value}; this release ships {upstream}",
+    message="{by} makes {subject} {value}; this release ships {upstream}",
     why="{hazard}",
-    cure="undo it after the import, in the thread that compiles: {python}",
+    fix="undo it after the import, in the thread that compiles: {python}",
     check="rocsolid probe --live --import PACKAGE",
     since="0.1",
 )

@@ -26,20 +26,20 @@ When you set the variable yourself and know what the value costs.
 from collections.abc import Iterator
 
 from rocsolid.model.environment import Environment, Origin
-from rocsolid.model.finding import Finding, Fix, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 RULE = Rule(
     code="CFG001",
     name="setting-moved-by-variable",
     severity=Severity.WARNING,
-    seen="the environment variable {by} makes {subject} {value}; this release ships {upstream}",
+    message="the environment variable {by} makes {subject} {value}; this release ships {upstream}",
     why="{hazard}",
-    cure="unset {by}   (in Python, before the first compile and in the thread that compiles: {python})",
+    fix="unset {by}   (in Python, before the first compile and in the thread that compiles: {python})",
     check="rocsolid settings --live {subject}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
 )
 
 

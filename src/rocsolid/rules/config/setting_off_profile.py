@@ -19,18 +19,18 @@ Always; this is a note.
 from collections.abc import Iterator
 
 from rocsolid.model.environment import Environment
-from rocsolid.model.finding import Finding, Remedy, Rule, Severity
+from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import same
-from rocsolid.rules.moved import python_line
+from rocsolid.rules.changed_settings import python_line
 
 RULE = Rule(
     code="CFG010",
     name="setting-off-profile",
     severity=Severity.INFO,
-    seen="{subject} is {value}, as this release ships it; the profile {profile} takes {wanted}",
+    message="{subject} is {value}, as this release ships it; the profile {profile} takes {wanted}",
     why="{reason}",
-    cure="{python}   (or let rs.compile, rs.apply or rocsolid run set it)",
+    fix="{python}   (or let rs.compile, rs.apply or rocsolid run set it)",
     check="rocsolid settings --live {subject}",
     since="0.1",
 )
@@ -45,7 +45,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
         yield RULE.found(
             decision.id,
             evidence=decision.evidence,
-            remedy=Remedy(python=(python_line(decision.id, decision.value),)),
+            fix_commands=FixCommands(python=(python_line(decision.id, decision.value),)),
             value=repr(observed.value),
             wanted=repr(decision.value),
             profile=plan.profile,

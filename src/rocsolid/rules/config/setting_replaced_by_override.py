@@ -22,9 +22,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.evidence import measured
-from rocsolid.model.finding import Finding, Fix, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.moved import found, moved_by
+from rocsolid.rules.changed_settings import found, moved_by
 
 _BREAKS = measured(
     "compiler-facts-torch-2.13-cpu", "It beat options given to the call, and a backend other than Inductor failed."
@@ -34,12 +34,12 @@ RULE = Rule(
     code="CFG003",
     name="setting-replaced-by-override",
     severity=Severity.WARNING,
-    seen="{by} replaces {subject} by {value} for the graphs it names; this release ships {upstream}",
+    message="{by} replaces {subject} by {value} for the graphs it names; this release ships {upstream}",
     why="It beats Python, modes and options (torch 2.12 and later) and breaks backends other than Inductor. {hazard}",
-    cure="unset {by}",
+    fix="unset {by}",
     check="rocsolid probe",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
     evidence=(_BREAKS,),
 )
 

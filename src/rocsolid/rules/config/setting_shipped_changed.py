@@ -22,16 +22,16 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
+from rocsolid.rules.changed_settings import found, moved_by
 from rocsolid.rules.config import config_source_changed
-from rocsolid.rules.moved import found, moved_by
 
 RULE = Rule(
     code="CFG007",
     name="setting-shipped-changed",
     severity=Severity.WARNING,
-    seen="the installed config source makes {subject} {value}; the official release ships {upstream}",
+    message="the installed config source makes {subject} {value}; the official release ships {upstream}",
     why="{hazard}",
-    cure="in the thread that compiles, before the first compile: {python}",
+    fix="in the thread that compiles, before the first compile: {python}",
     check="rocsolid settings --live {subject}",
     since="0.1",
 )

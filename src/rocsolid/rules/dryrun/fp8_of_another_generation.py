@@ -28,9 +28,9 @@ RULE = Rule(
     code="DRY006",
     name="fp8-of-another-generation",
     severity=Severity.WARNING,
-    seen="{format} is used, and {target} knows {known}",
+    message="{format} is used, and {target} knows {known}",
     why="Products in it are refused or emulated there; its bytes read as the chip's own type are off by a factor of two.",
-    cure="{cure}",
+    fix="{fix}",
     check="one scaled matrix product in the chosen type against float32 on the chip",
     since="0.1",
     evidence=(issue("ROCm/legacy-rocm-build#6019", "fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only."),),
@@ -55,5 +55,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             format=name,
             target=run.target,
             known=" and ".join(known) or "none",
-            cure=f"convert to {twin} there" if twin else "compute in bfloat16 there",
+            fix=f"convert to {twin} there" if twin else "compute in bfloat16 there",
         )

@@ -27,9 +27,9 @@ RULE = Rule(
     code="DRY001",
     name="kernel-fails-to-compile",
     severity=Severity.CRITICAL,
-    seen="{kernel} fails for {target} in {failed} of {configs} configurations ({config}): {error}",
+    message="{kernel} fails for {target} in {failed} of {configs} configurations ({config}): {error}",
     why="The first call on {target} would raise this error, or lose the configuration without a word.",
-    cure="{cure}",
+    fix="{fix}",
     check="rocsolid dryrun again for {target}",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "The compiler is the one that runs on the chip."),),
@@ -54,5 +54,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             configs=len(kernel.configs),
             config=failed[0].label,
             error=failed[0].error,
-            cure=foreign or "change the kernel or this configuration as the error asks",
+            fix=foreign or "change the kernel or this configuration as the error asks",
         )

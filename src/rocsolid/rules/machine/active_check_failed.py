@@ -15,7 +15,7 @@ It is the one kind of finding that needs no list: this machine, now, does not do
 Follow the finding's own words; a capture that is wrong here must not be used, whatever the versions say.
 
 ## When to allow it
-Never for a wrong answer.
+Never for a wrong result.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ RULE = Rule(
     code="ACT001",
     name="active-check-failed",
     severity=Severity.CRITICAL,
-    seen="{subject} {ending} after {seconds:.1f} s: {detail}",
+    message="{subject} {ending} after {seconds:.1f} s: {detail}",
     why="{reason}",
-    cure="do not rely on it on this machine; the known problems above may name the cause",
+    fix="do not rely on it on this machine; the known problems above may name the cause",
     check="rocsolid probe --active",
     since="0.1",
 )

@@ -29,9 +29,9 @@ RULE = Rule(
     code="SYS009",
     name="cache-folder-unusable",
     severity=Severity.WARNING,
-    seen="the {subject} cache {folder} {state}",
+    message="the {subject} cache {folder} {state}",
     why="Every start compiles everything again, and a compile that runs out of disk fails with an unrelated error.",
-    cure="free some room, or move the cache: export {variable}=/path/with/room",
+    fix="free some room, or move the cache: export {variable}=/path/with/room",
     check="df -h {folder}",
     since="0.1",
 )

@@ -12,7 +12,7 @@ never ends. Where a call during a capture is behind one, the finding says what t
     HIP graph replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3 (ROCm/clr#279)
 
 ## Use instead
-Each entry names its cure and how to see that it worked: `rocsolid explain hip-graph-replay-corruption`.
+Each entry names its fix and how to see that it worked: `rocsolid explain hip-graph-replay-corruption`.
 
 ## When to allow it
 When you have checked that the problem does not touch what you run.
@@ -30,9 +30,9 @@ RULE = Rule(
     code="KNO001",
     name="known-problem",
     severity=Severity.WARNING,
-    seen="{title} ({where}; {status})",
+    message="{title} ({where}; {status})",
     why="{symptom}",
-    cure="{cure}",
+    fix="{fix}",
     check="{verify}",
     since="0.1",
 )
@@ -56,6 +56,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                         *(f"During a capture {cited(call, runtimes)}." for call in problem.calls if runtimes),
                     ]
                 ),
-                cure=problem.cure,
+                fix=problem.fix,
                 verify=problem.verify,
             )

@@ -34,9 +34,9 @@ RULE = Rule(
     code="SYS010",
     name="limits-too-low",
     severity=Severity.INFO,
-    seen="{subject}: {value}",
+    message="{subject}: {value}",
     why="{reason}",
-    cure="{cure}",
+    fix="{fix}",
     check="{check}",
     since="0.1",
     evidence=(issue("ROCm/legacy-rocm-build#6602", "Instantiating a large graph overflows the stack."),),
@@ -51,7 +51,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             "/dev/shm",  # noqa: S108 - looked at, not written to
             value=f"{host.shared_memory_bytes / 1024**2:.0f} MB free",
             reason="Data loaders and collectives share memory there and die with a bus error when it is full.",
-            cure="start the container with --ipc=host or --shm-size=16g",
+            fix="start the container with --ipc=host or --shm-size=16g",
             check="df -h /dev/shm",
         )
     stack = host.limits.get("stack bytes")
@@ -60,7 +60,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             "stack",
             value=f"{stack / 1024**2:.0f} MB",
             reason="HIP walks a graph by recursion; a large graph ends the process when it is instantiated.",
-            cure="ulimit -s 65536",
+            fix="ulimit -s 65536",
             check="ulimit -s",
         )
     files = host.limits.get("open files")
@@ -69,6 +69,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             "open files",
             value=str(files),
             reason="Compile workers and data loaders open many files and pipes.",
-            cure="ulimit -n 65536",
+            fix="ulimit -n 65536",
             check="ulimit -n",
         )

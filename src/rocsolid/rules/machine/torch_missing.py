@@ -27,9 +27,9 @@ RULE = Rule(
     code="SYS002",
     name="torch-missing",
     severity=Severity.WARNING,
-    seen="torch is not installed for this Python ({python})",
+    message="torch is not installed for this Python ({python})",
     why="Settings, versions and most known problems cannot be judged.",
-    cure="install rocsolid into the environment that has torch and run `python -m rocsolid probe` there",
+    fix="install rocsolid into the environment that has torch and run `python -m rocsolid probe` there",
     check="python -c 'import torch'",
     since="0.1",
 )

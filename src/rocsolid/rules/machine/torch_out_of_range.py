@@ -27,9 +27,9 @@ RULE = Rule(
     code="SYS003",
     name="torch-out-of-range",
     severity=Severity.INFO,
-    seen="torch {version} lies outside the supported releases ({supported})",
+    message="torch {version} lies outside the supported releases ({supported})",
     why="Values are read as usual, but defaults of that release are not known to us and advice may not fit.",
-    cure="use torch {supported}, or take the findings about settings with care",
+    fix="use torch {supported}, or take the findings about settings with care",
     check="rocsolid probe",
     since="0.1",
 )

@@ -28,9 +28,9 @@ RULE = Rule(
     code="SYS011",
     name="vendor-tool-failed",
     severity=Severity.WARNING,
-    seen="{subject} {ending}: {detail}",
+    message="{subject} {ending}: {detail}",
     why="A tool that hangs or crashes points at the driver below it; programs that use the device may do the same.",
-    cure="look into the kernel's log (dmesg | grep -iE 'amdgpu|nvrm'), then restart the container or the host",
+    fix="look into the kernel's log (dmesg | grep -iE 'amdgpu|nvrm'), then restart the container or the host",
     check="timeout 10 {subject} && echo ok",
     since="0.1",
 )

@@ -26,9 +26,9 @@ RULE = Rule(
     code="BRK001",
     name="graph-break",
     severity=Severity.WARNING,
-    seen="{function} breaks its graph at {place}: {reason} ({id} {kind})",
+    message="{function} breaks its graph at {place}: {reason} ({id} {kind})",
     why="{cost}",
-    cure="{cure}",
+    fix="{fix}",
     check="run rocsolid breaks again, or compile with fullgraph=True",
     since="0.1",
 )

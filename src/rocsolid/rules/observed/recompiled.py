@@ -25,9 +25,9 @@ RULE = Rule(
     code="BRK002",
     name="recompiled",
     severity=Severity.INFO,
-    seen="{function} was compiled again, for {seconds} s: {reason} ({guard})",
+    message="{function} was compiled again, for {seconds} s: {reason} ({guard})",
     why="The call that triggers a compile waits for it, and after eight compiles of a function Dynamo gives up.",
-    cure="{cure}",
+    fix="{fix}",
     check="run rocsolid compiles again with the same calls",
     since="0.1",
 )

@@ -24,9 +24,9 @@ RULE = Rule(
     code="OPR002",
     name="operator-declares-needless-mutation",
     severity=Severity.WARNING,
-    seen="{subject} declares that it writes to {arguments}{how}",
+    message="{subject} declares that it writes to {arguments}{how}",
     why="What is written to is copied, cannot be moved or fused, and can keep Inductor from capturing the graph.",
-    cure="register it again under a name of yours, with what it truly writes to: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
+    fix="register it again under a name of yours, with what it truly writes to: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

@@ -24,9 +24,9 @@ RULE = Rule(
     code="OPR003",
     name="operator-not-graph-safe",
     severity=Severity.WARNING,
-    seen="{subject} is not safe in a device graph: {reason}",
+    message="{subject} is not safe in a device graph: {reason}",
     why="A capture records launches and addresses; what waits for the device or decides by its data cannot be recorded.",
-    cure="keep it outside the captured part, or use an operator that stays on the device",
+    fix="keep it outside the captured part, or use an operator that stays on the device",
     check="rs.audit_op({subject!r}, *arguments_on_the_device)",
     since="0.1",
 )

@@ -24,9 +24,9 @@ RULE = Rule(
     code="OPR001",
     name="operator-without-fake",
     severity=Severity.CRITICAL,
-    seen="{subject} has no fake: {schema}",
+    message="{subject} has no fake: {schema}",
     why="A function that calls it cannot be compiled: tracing has to know the shape of its result.",
-    cure="torch.library.register_fake({subject!r}, lambda ...: torch.empty_like(...)), or wrap the function with rs.vendor_op",
+    fix="torch.library.register_fake({subject!r}, lambda ...: torch.empty_like(...)), or wrap the function with rs.vendor_op",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

@@ -22,9 +22,9 @@ RULE = Rule(
     code="OPR004",
     name="operator-without-gradient",
     severity=Severity.INFO,
-    seen="{subject} has no gradient",
+    message="{subject} has no gradient",
     why="Training through it fails, or passes it by. For inference it does not matter.",
-    cure="torch.library.register_autograd({subject!r}, backward, setup_context=...), or rs.vendor_op with a reference",
+    fix="torch.library.register_autograd({subject!r}, backward, setup_context=...), or rs.vendor_op with a reference",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

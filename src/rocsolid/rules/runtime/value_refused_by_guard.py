@@ -24,9 +24,9 @@ RULE = Rule(
     code="GRD001",
     name="value-refused-by-guard",
     severity=Severity.WARNING,
-    seen="{place} asked for {subject} = {asked} by {how}, and got {got}",
+    message="{place} asked for {subject} = {asked} by {how}, and got {got}",
     why="{reason}",
-    cure="{cure}",
+    fix="{fix}",
     check="read guard.interventions, or the summary of rocsolid run",
     since="0.1",
 )

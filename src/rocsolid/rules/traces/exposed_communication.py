@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC006",
     name="exposed-communication",
     severity=Severity.WARNING,
-    seen="{subject} spends {exposed_ms:.2f} ms ({share:.0%}) in collectives with nothing beside them",
+    message="{subject} spends {exposed_ms:.2f} ms ({share:.0%}) in collectives with nothing beside them",
     why="Of {time_ms:.2f} ms of communication in {count} kernels, {hidden:.0%} is hidden behind other work.",
-    cure="Start communication earlier and in smaller parts; look for the rank that the others wait for.",
+    fix="Start communication earlier and in smaller parts; look for the rank that the others wait for.",
     check="rocsolid trace DIR --ranks names the straggler and the exposed time of each rank",
     since="0.1",
 )

@@ -47,9 +47,9 @@ RULE = Rule(
     code="TRC001",
     name="launch-bound",
     severity=Severity.WARNING,
-    seen="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
+    message="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
     why="The host launches {launches} times for {kernels} kernels; {replayed:.0%} of the kernel time runs under graphs.{capture}",
-    cure="{advice}",
+    fix="{advice}",
     check="Profile again and compare: rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )

@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC005",
     name="data-loader-wait",
     severity=Severity.WARNING,
-    seen="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
+    message="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
     why="The host stands in the loader while the device has nothing to do.",
-    cure="Give the loader more workers, pinned memory and a deeper queue, or do less work in each sample.",
+    fix="Give the loader more workers, pinned memory and a deeper queue, or do less work in each sample.",
     check="Profile again; `rocsolid trace` shows idle time by cause",
     since="0.1",
 )

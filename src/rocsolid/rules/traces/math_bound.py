@@ -28,9 +28,9 @@ RULE = Rule(
     code="TRC004",
     name="gemm-bound",
     severity=Severity.INFO,
-    seen="{subject} is busy {busy:.0%} of the time, {heavy:.0%} of it in {words}",
+    message="{subject} is busy {busy:.0%} of the time, {heavy:.0%} of it in {words}",
     why="Nothing is left for graphs to win: only {idle_ms:.2f} ms of {span_ms:.2f} ms are idle.",
-    cure="Make the products themselves cheaper: smaller types, better kernels for these shapes, other batch sizes.",
+    fix="Make the products themselves cheaper: smaller types, better kernels for these shapes, other batch sizes.",
     check="Compare kernels of the two runs: rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )

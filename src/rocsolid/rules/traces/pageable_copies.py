@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC007",
     name="pageable-copies",
     severity=Severity.WARNING,
-    seen="{count} copies {direction} on {subject} use pageable memory: {megabytes:.1f} MB at {gb_per_s:.1f} GB/s",
+    message="{count} copies {direction} on {subject} use pageable memory: {megabytes:.1f} MB at {gb_per_s:.1f} GB/s",
     why="Pageable memory is copied twice, and the call blocks the host until that is done.",
-    cure="Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
+    fix="Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
     check="Profile again: the copies are then called Pinned",
     since="0.1",
 )

@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC012",
     name="rank-straggler",
     severity=Severity.WARNING,
-    seen="{subject} computes {slowest_ms:.2f} ms, the median of {count} ranks {median_ms:.2f} ms",
+    message="{subject} computes {slowest_ms:.2f} ms, the median of {count} ranks {median_ms:.2f} ms",
     why="The other ranks wait for it in collectives: {waiting_ms:.2f} ms of exposed communication in the one that waits most.",
-    cure="Look at that rank alone: clocks and temperature of its device, its data, its share of the work.",
+    fix="Look at that rank alone: clocks and temperature of its device, its data, its share of the work.",
     check="rocsolid trace DIR --ranks again: the ranks compute equally long",
     since="0.1",
 )

@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC010",
     name="steps-vary",
     severity=Severity.INFO,
-    seen="{subject}: {name} took {longest_ms:.2f} ms, half of the {count} steps {median_ms:.2f} ms or less",
+    message="{subject}: {name} took {longest_ms:.2f} ms, half of the {count} steps {median_ms:.2f} ms or less",
     why="What slows some steps only is not in the averages.",
-    cure="Look at that step alone: recompiles, allocation, the data loader, another program on the machine.",
+    fix="Look at that step alone: recompiles, allocation, the data loader, another program on the machine.",
     check="Profile more steps",
     since="0.1",
 )

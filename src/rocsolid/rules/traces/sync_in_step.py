@@ -29,9 +29,9 @@ RULE = Rule(
     code="TRC002",
     name="sync-inside-step",
     severity=Severity.WARNING,
-    seen="{subject} stands idle for {waited_ms:.2f} ms ({share:.1%}) behind {gaps} waits of the host, the longest before {after}",
+    message="{subject} stands idle for {waited_ms:.2f} ms ({share:.1%}) behind {gaps} waits of the host, the longest before {after}",
     why="While the host waits, it launches nothing; a device graph cannot be captured across such a wait.",
-    cure="Take {call} out of the step: keep values on the device, read them later, copy from pinned memory without blocking.",
+    fix="Take {call} out of the step: keep values on the device, read them later, copy from pinned memory without blocking.",
     check="Profile again; `rocsolid trace` shows idle time by cause",
     since="0.1",
 )

@@ -29,9 +29,9 @@ RULE = Rule(
     code="TRC003",
     name="many-tiny-copies",
     severity=Severity.WARNING,
-    seen="{count} copies {direction} on {subject} move {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
+    message="{count} copies {direction} on {subject} move {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
     why="Their start costs more than their bytes: {time_ms:.2f} ms on the device, and a call on the host for each.",
-    cure="Put the parts into one pinned buffer and copy that once, without blocking.",
+    fix="Put the parts into one pinned buffer and copy that once, without blocking.",
     check="Profile again; `rocsolid trace` lists copies by direction",
     since="0.1",
 )

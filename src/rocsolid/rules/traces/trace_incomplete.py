@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC008",
     name="trace-incomplete",
     severity=Severity.WARNING,
-    seen="{subject} is incomplete: {what}",
+    message="{subject} is incomplete: {what}",
     why="Figures hold for what could be read; idle time beside lost events is not to be trusted.",
-    cure="Profile again, and let the profiler finish writing.",
+    fix="Profile again, and let the profiler finish writing.",
     check="rocsolid trace FILE shows no skipped events",
     since="0.1",
 )

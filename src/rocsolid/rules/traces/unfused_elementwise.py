@@ -27,9 +27,9 @@ RULE = Rule(
     code="TRC011",
     name="unfused-elementwise",
     severity=Severity.WARNING,
-    seen="{subject} spends {time_ms:.2f} ms ({share:.0%} of its busy time) in {count} unfused elementwise kernels",
+    message="{subject} spends {time_ms:.2f} ms ({share:.0%} of its busy time) in {count} unfused elementwise kernels",
     why="Each reads and writes whole tensors; fused, a chain of them does so once.",
-    cure="Compile the model (rs.compile, torch.compile), or use the fused form of the operator.",
+    fix="Compile the model (rs.compile, torch.compile), or use the fused form of the operator.",
     check="Profile again: the kernels are then called triton_poi_fused_...",
     since="0.1",
 )

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from rocsolid.catalog import registry
 from rocsolid.model.environment import Environment
-from rocsolid.model.finding import Finding, Fix, Remedy, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Owner
 
@@ -29,12 +29,12 @@ RULE = Rule(
     code="ENV001",
     name="variable-hurts",
     severity=Severity.WARNING,
-    seen="{subject}={value}",
+    message="{subject}={value}",
     why="{hazard}",
-    cure="{cure}",
+    fix="{fix}",
     check="env | grep {subject}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
 )
 
 
@@ -54,8 +54,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
             name,
             severity=hazard.severity,
             evidence=hazard.evidence,
-            remedy=Remedy(export={name: str(wanted)}) if keeps else Remedy(unset=(name,)),
+            fix_commands=FixCommands(export={name: str(wanted)}) if keeps else FixCommands(unset=(name,)),
             value=value,
             hazard=hazard.why,
-            cure=f"export {name}={wanted}" if keeps else f"unset {name}",
+            fix=f"export {name}={wanted}" if keeps else f"unset {name}",
         )

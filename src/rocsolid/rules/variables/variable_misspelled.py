@@ -23,19 +23,19 @@ from collections.abc import Iterator
 from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import source
-from rocsolid.model.finding import Finding, Fix, Remedy, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 
 RULE = Rule(
     code="ENV002",
     name="variable-misspelled",
     severity=Severity.WARNING,
-    seen="{subject} is set, and nothing we know reads that name",
+    message="{subject} is set, and nothing we know reads that name",
     why="It has no effect. {meant}",
-    cure="{cure}",
+    fix="{fix}",
     check="rocsolid settings {right}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
     evidence=(
         source(
             "torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4",
@@ -56,8 +56,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             best = right[0] if right else ""
             yield RULE.found(
                 name,
-                remedy=Remedy(unset=(name,)),  # whether the setting is wanted at all is for the user to say
+                fix_commands=FixCommands(unset=(name,)),  # whether the setting is wanted at all is for the user to say
                 meant=f"The name that is read: {best}." if best else "The setting has no variable; set it in Python.",
-                cure=f"unset {name}" + (f"; if you meant it: export {best}={value}" if best else ""),
+                fix=f"unset {name}" + (f"; if you meant it: export {best}={value}" if best else ""),
                 right=best or "",
             )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.model.environment import Environment
-from rocsolid.model.finding import Finding, Fix, Remedy, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Owner
 
@@ -28,12 +28,12 @@ RULE = Rule(
     code="ENV005",
     name="variable-superseded",
     severity=Severity.INFO,
-    seen="{subject} is set; its current name is {now}",
+    message="{subject} is set; its current name is {now}",
     why="{notes}",
-    cure="unset {subject}; export {now}={value}",
+    fix="unset {subject}; export {now}={value}",
     check="rocsolid settings {now}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
 )
 
 
@@ -45,7 +45,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             yield RULE.found(
                 name,
                 evidence=setting.evidence,
-                remedy=Remedy(unset=(name,), export={setting.name: value}),
+                fix_commands=FixCommands(unset=(name,), export={setting.name: value}),
                 now=setting.name,
                 value=value,
                 notes=setting.notes or "The older spelling may stop working with any release.",

@@ -27,9 +27,9 @@ RULE = Rule(
     code="ENV003",
     name="variable-unknown",
     severity=Severity.INFO,
-    seen="{subject} is set; no library we know reads that name",
+    message="{subject} is set; no library we know reads that name",
     why="It looks like a setting of {family} and has probably no effect.",
-    cure="unset {subject}, unless a program of yours reads it",
+    fix="unset {subject}, unless a program of yours reads it",
     check="env | grep {subject}",
     since="0.1",
 )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.model.environment import Environment
-from rocsolid.model.finding import Finding, Fix, Remedy, Rule, Severity
+from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Owner
 
@@ -28,12 +28,12 @@ RULE = Rule(
     code="ENV006",
     name="variable-without-effect",
     severity=Severity.INFO,
-    seen="{subject} is set and does nothing here",
+    message="{subject} is set and does nothing here",
     why="{reason}",
-    cure="unset {subject}",
+    fix="unset {subject}",
     check="env | grep {subject}",
     since="0.1",
-    fix=Fix.ASK,
+    autofix=Autofix.ASK,
 )
 
 
@@ -49,4 +49,4 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             reason = f"It is read on {setting.valid}."
         else:
             continue
-        yield RULE.found(name, evidence=setting.evidence, remedy=Remedy(unset=(name,)), reason=reason)
+        yield RULE.found(name, evidence=setting.evidence, fix_commands=FixCommands(unset=(name,)), reason=reason)

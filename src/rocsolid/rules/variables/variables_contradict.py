@@ -31,9 +31,9 @@ RULE = Rule(
     code="ENV004",
     name="variables-contradict",
     severity=Severity.WARNING,
-    seen="{one} and {other}",
+    message="{one} and {other}",
     why="{reason}",
-    cure="{cure}",
+    fix="{fix}",
     check="env | grep -E '{subject}'",
     since="0.1",
 )
@@ -73,15 +73,15 @@ def _tunableop(env: Environment) -> Iterator[Finding]:
             one=f"{tuning}=1",
             other=f"{enabled}={text[enabled]}",
             reason="Tuning is asked for, but TunableOp is off, so nothing is tuned.",
-            cure=f"export {enabled}=1, or unset {tuning}",
+            fix=f"export {enabled}=1, or unset {tuning}",
         )
 
 
-def _found(env: Environment, one: str, other: str, reason: str, cure: str) -> Finding:
+def _found(env: Environment, one: str, other: str, reason: str, fix: str) -> Finding:
     return RULE.found(
         f"{one}|{other}",
         one=f"{one}={env.variables[one]}",
         other=f"{other}={env.variables[other]}",
         reason=reason,
-        cure=cure,
+        fix=fix,
     )

@@ -13,12 +13,12 @@ from typing import Any, Final
 import torch
 
 from rocsolid.errors import CaptureError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend, capture_lock
 from rocsolid.runtime.capture.books import Books
 from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, calling_signature, take_call
 from rocsolid.runtime.capture.care import Care
-from rocsolid.runtime.capture.checking import recheck, wrong_answer
+from rocsolid.runtime.capture.checking import recheck, wrong_result
 from rocsolid.runtime.capture.entry import DUE, FAILED, INSIDE, STALE, Entry
 from rocsolid.runtime.capture.making import FirstRun, make
 from rocsolid.runtime.capture.options import Options
@@ -169,7 +169,7 @@ class Answering:
         entry.check_after(self._options.verify.calls)
         if not verdict.right:
             self._throw_away(entry, "; ".join(verdict.wrong))
-            self._refuse(call, wrong_answer(verdict))
+            self._refuse(call, wrong_result(verdict))
         return result
 
     def _without_graph(self, function: Function, call: Call) -> Any:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 
 capture_lock: Final = threading.RLock()  # one capture at a time in the process
 
@@ -121,4 +121,4 @@ class Suspect:
     operation: str
     place: str
     cause: Reason
-    cure: str
+    fix: str

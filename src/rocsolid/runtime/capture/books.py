@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
-from rocsolid.model.capture import CaptureReport, Reason, Refusal
+from rocsolid.model.capture_report import CaptureReport, Reason, Refusal
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.store import Store
 
@@ -41,7 +41,7 @@ class Books:
 
     def refuse(self, call: Call | None, why: CannotCapture, *, runs_eagerly: bool) -> None:
         """Remember that a call cannot be captured; that it runs eagerly is said once."""
-        if why.reason in (Reason.WRONG_ANSWER, Reason.PADDING):
+        if why.reason in (Reason.WRONG_RESULT, Reason.PADDING):
             self.check_failures += 1
         key: Hashable = why.detail if call is None else call.key
         parts = {} if call is None else call.signature.parts

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.tree import Leaf, Tree, known_by_identity, take_apart, token
 from rocsolid.runtime.signature import CallSignature
 

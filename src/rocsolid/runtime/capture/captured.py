@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rocsolid.errors import CaptureError
-from rocsolid.model.capture import CaptureReport, Forecast
+from rocsolid.model.capture_report import CaptureReport, Forecast
 from rocsolid.runtime.capture.answering import Answering
 from rocsolid.runtime.capture.backend import capture_lock
 from rocsolid.runtime.capture.call import Call, CannotCapture

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
@@ -13,7 +13,7 @@ from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.state import RandomState, Stage, TensorState
 from rocsolid.runtime.capture.tree import Leaf
 from rocsolid.runtime.capture.verify import Tolerance, Verdict, compared, fresh_like, noise_between, results_of
-from rocsolid.torchapi.capturing import seen_as_capturing, uncompiled
+from rocsolid.torchapi.graphs.capture_state import seen_as_capturing, uncompiled
 
 _PADDING_ALLOWANCE = 4.0  # another length means other kernels, which sum in another order
 _ANOTHER_WAY_ALLOWANCE = 8.0  # other kernels, which round otherwise
@@ -39,7 +39,7 @@ class Checker:
             entry.checks += 1
             entry.error = max(entry.error or 0.0, verdict.error)
             if not verdict.right:
-                raise wrong_answer(verdict)
+                raise wrong_result(verdict)
 
     def _beside_eager(self, entry: Entry, inputs: Sequence[Any]) -> Verdict:
         eager = self._eager(entry, inputs)
@@ -97,13 +97,13 @@ class Checker:
             raise CannotCapture(Reason.PADDING, detail)
 
 
-def wrong_answer(verdict: Verdict) -> CannotCapture:
+def wrong_result(verdict: Verdict) -> CannotCapture:
     """The refusal for a graph that does not answer as eager does."""
     detail = (
         f"the graph does not answer as eager does: {'; '.join(verdict.wrong)}. A value was baked in (a Python number, a value "
         "read on the host), a buffer is stale, or the platform replays wrongly"
     )
-    return CannotCapture(Reason.WRONG_ANSWER, detail)
+    return CannotCapture(Reason.WRONG_RESULT, detail)
 
 
 def recheck(

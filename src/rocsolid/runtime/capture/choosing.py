@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rocsolid.errors import CaptureError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.options import Options

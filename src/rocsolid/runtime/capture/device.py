@@ -17,15 +17,15 @@ from rocsolid.errors import CannotRunError
 from rocsolid.runtime.capture.backend import Suspect
 from rocsolid.runtime.capture.lanes import Lane, lane_for
 from rocsolid.runtime.capture.watching import first_suspect
-from rocsolid.torchapi.capturing import refusing_stance, rng_state_frozen
-from rocsolid.torchapi.device_graphs import (
+from rocsolid.torchapi.graphs.capture_state import refusing_stance, rng_state_frozen
+from rocsolid.torchapi.graphs.device_graphs import (
     leave_failed_capture,
     make_runnable,
     new_graph,
     nodes_being_captured,
     replay_of,
 )
-from rocsolid.torchapi.fastpath import current_stream_number
+from rocsolid.torchapi.graphs.fast_checks import current_stream_number
 
 _SPARE_BYTES: Final = 256 * 2**20
 

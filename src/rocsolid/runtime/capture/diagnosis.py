@@ -6,11 +6,11 @@ from typing import Any
 
 from rocsolid.catalog.capture_errors import error_in, meaning_of
 from rocsolid.errors import first_line
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.capturing import is_refused_compile, refused_compile
-from rocsolid.torchapi.places import user_expression, user_place_of
+from rocsolid.torchapi.graphs.capture_state import is_refused_compile, refused_compile
+from rocsolid.torchapi.user_frames import user_expression, user_place_of
 
 
 def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
@@ -27,14 +27,14 @@ def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> Ca
     place = suspect.place if suspect else user_place_of(traceback.walk_tb(first.__traceback__))
     where = f" at {place}" if place else ""
     if suspect is not None:
-        return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.cure}", place)
+        return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.fix}", place)
     written = user_expression(first.__traceback__)
     what = f"{written}{where}: " if written else ""
     if meaning is not None:
         where = "" if what else where
         code = error_in(str(first)) or error_in(str(error))
         more = f"; `rocsolid explain {code.number}` tells more" if code and code.number in meaning.codes else ""
-        detail = f"{what}{meaning.says}{where}; {meaning.cure} ({first_line(first)}){more}"
+        detail = f"{what}{meaning.says}{where}; {meaning.fix} ({first_line(first)}){more}"
         return CannotCapture(meaning.cause, detail, place)
     return CannotCapture(Reason.ERROR, f"{what}the capture failed: {type(first).__name__}: {first_line(first)}", place)
 

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.model.capture import GraphRecord
+from rocsolid.model.capture_report import GraphRecord
 from rocsolid.runtime.capture.backend import Graph, Ordering
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.inputs import Buffer, filler
 from rocsolid.runtime.capture.outputs import Outputs, giver
 from rocsolid.runtime.capture.stamp import Stamp
 from rocsolid.runtime.signature import CallSignature
-from rocsolid.torchapi.memory import byte_count, storage_number
+from rocsolid.torchapi.graphs.memory import byte_count, storage_number
 
 STALE: Final = object()  # something the graph was captured with has changed: the result is not to be used
 FAILED: Final = object()  # a piece between two graphs did not do what it did before

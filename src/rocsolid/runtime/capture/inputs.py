@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from rocsolid.runtime.capture.call import Call, Length, Spec
-from rocsolid.torchapi.copying import copies_into
-from rocsolid.torchapi.memory import reach
+from rocsolid.torchapi.graphs.batched_copy import copies_into
+from rocsolid.torchapi.graphs.memory import reach
 
 Fill = Callable[[Sequence[Any]], None]
 

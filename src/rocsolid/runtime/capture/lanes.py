@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from rocsolid.torchapi.driver import new_stream
+from rocsolid.torchapi.graphs.driver_api import new_stream
 
 
 class Lane:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rocsolid.errors import CompileInCaptureError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend, Graph
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.checking import Checker
@@ -28,7 +28,7 @@ from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, Vers
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.runtime.capture.training import carrying, make_training
 from rocsolid.runtime.capture.verify import results_of
-from rocsolid.torchapi.capturing import compiles_refused, seen_as_capturing, uncompiled
+from rocsolid.torchapi.graphs.capture_state import compiles_refused, seen_as_capturing, uncompiled
 
 Function = Callable[..., Any]
 

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from rocsolid.errors import StaleOutputError, UsageError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.tree import Leaf, Tree, opened, take_apart, token
-from rocsolid.torchapi.fastpath import grouped_copy
-from rocsolid.torchapi.memory import reach, storage_number
+from rocsolid.torchapi.graphs.fast_checks import grouped_copy
+from rocsolid.torchapi.graphs.memory import reach, storage_number
 
 Give = Callable[[Sequence[Any], Mapping[int, int]], Any]
 _STALE: Final = (

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import Call, CannotCapture, Length
 from rocsolid.runtime.capture.outputs import Follows, Outputs
 from rocsolid.runtime.capture.state import Stage
 from rocsolid.runtime.capture.tree import take_apart
-from rocsolid.torchapi.capturing import uncompiled
+from rocsolid.torchapi.graphs.capture_state import uncompiled
 
 
 def followed(

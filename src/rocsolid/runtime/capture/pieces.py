@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from rocsolid.errors import UsageError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.runtime.capture.tree import Tree, take_apart
-from rocsolid.torchapi.memory import storage_number
-from rocsolid.torchapi.swap import Swap
+from rocsolid.torchapi.graphs.memory import storage_number
+from rocsolid.torchapi.patch import Swap
 
 
 class EagerStep:

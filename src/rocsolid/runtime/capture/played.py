@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rocsolid.model.capture import CaptureReport
+from rocsolid.model.capture_report import CaptureReport
 from rocsolid.model.capture_rule import Runtime
 from rocsolid.runtime.capture.captured import Captured, Inputs
 from rocsolid.runtime.capture.playing import playing

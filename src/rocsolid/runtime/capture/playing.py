@@ -19,8 +19,8 @@ from rocsolid.catalog.runtime_errors import runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.runtime.capture.backend import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.places import user_place
-from rocsolid.torchapi.swap import Swap
+from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.user_frames import user_place
 
 _log = logging.getLogger("rocsolid")
 _MODE = CaptureMode.THREAD_LOCAL
@@ -56,7 +56,7 @@ class _Play:
             called = _called(rule, self.runtime)
             _log.warning(
                 "%s at %s: in a capture %s lets %s pass, and the graph does not hold it; %s",
-                *(operation, user_place(), self.runtime.label, called, rule.cure),
+                *(operation, user_place(), self.runtime.label, called, rule.fix),
             )
         return answer.outcome
 
@@ -68,7 +68,7 @@ class _Play:
         verb = "cannot end after" if answer.outcome is Outcome.UNENDED else "refuses"
         called = _called(rule, self.runtime)
         detail = (
-            f"{operation}{where}: a capture on {self.runtime.label} {verb} {called}{number}, and is lost; {rule.cure}"
+            f"{operation}{where}: a capture on {self.runtime.label} {verb} {called}{number}, and is lost; {rule.fix}"
         )
         refused = CannotCapture(rule.cause, detail, place)
         if self.tape is not None:

@@ -14,14 +14,14 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture import playing
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.capturing import uncompiled
 from rocsolid.torchapi.dispatch import DispatchMode, is_view, untouched_when_replayed, writes_in_place
-from rocsolid.torchapi.memory import storage_number
-from rocsolid.torchapi.places import user_place
-from rocsolid.torchapi.swap import Swap
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.graphs.memory import storage_number
+from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.user_frames import user_place
 
 _READS: Final = {
     torch.Tensor.cpu: "copies a tensor to the host",
@@ -34,11 +34,11 @@ _RNG: Final = ("get_rng_state", "set_rng_state", "manual_seed", "seed", "initial
 _MASKED: Final = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
-def refuse(cause: Reason, operation: str, cure: str) -> CannotCapture:
+def refuse(cause: Reason, operation: str, fix: str) -> CannotCapture:
     """Says which operation at which line cannot be captured, and what to write instead."""
     place = user_place()
     where = f" at {place}" if place else ""
-    return CannotCapture(cause, f"{operation}{where} {cure}", place)
+    return CannotCapture(cause, f"{operation}{where} {fix}", place)
 
 
 class _Tape(DispatchMode):  # type: ignore[misc]

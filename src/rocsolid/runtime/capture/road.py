@@ -9,7 +9,7 @@ from rocsolid.model.bucket import Bucket
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.reading import reader
-from rocsolid.torchapi.fastpath import state_check, tensor_check
+from rocsolid.torchapi.graphs.fast_checks import state_check, tensor_check
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
 

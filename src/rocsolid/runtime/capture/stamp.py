@@ -10,7 +10,7 @@ from typing import Any
 
 from rocsolid.runtime.capture.surroundings import Sight, Slot
 from rocsolid.runtime.capture.tree import token
-from rocsolid.torchapi.fastpath import pointer_check
+from rocsolid.torchapi.graphs.fast_checks import pointer_check
 
 _GROWING = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.runtime.capture.surroundings import Sight, Slot, put_back
-from rocsolid.torchapi.memory import writes_so_far
+from rocsolid.torchapi.graphs.memory import writes_so_far
 
 _SMALL_BYTES: Final = (
     256 * 2**20

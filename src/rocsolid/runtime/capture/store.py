@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.entry import Entry
 

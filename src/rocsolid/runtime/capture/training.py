@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from rocsolid.errors import CaptureError, CompileInCaptureError
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend, Graph
 from rocsolid.runtime.capture.call import Call, CannotCapture
-from rocsolid.runtime.capture.checking import wrong_answer
+from rocsolid.runtime.capture.checking import wrong_result
 from rocsolid.runtime.capture.diagnosis import explained
 from rocsolid.runtime.capture.entry import INSIDE, STALE, Entry
 from rocsolid.runtime.capture.inputs import Buffer
@@ -26,7 +26,7 @@ from rocsolid.runtime.capture.state import Stage, own_casts
 from rocsolid.runtime.capture.surroundings import Sight
 from rocsolid.runtime.capture.tree import Leaf, take_apart
 from rocsolid.runtime.capture.verify import compared, fresh_like, noise_between, results_of
-from rocsolid.torchapi.capturing import compiles_refused, seen_as_capturing
+from rocsolid.torchapi.graphs.capture_state import compiles_refused, seen_as_capturing
 
 Function = Callable[..., Any]
 _LATE = (
@@ -287,4 +287,4 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
     entry.checks += 1
     entry.error = max(entry.error or 0.0, verdict.error)
     if not verdict.right:
-        raise wrong_answer(verdict)
+        raise wrong_result(verdict)

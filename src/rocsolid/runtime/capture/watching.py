@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from rocsolid.model.capture import Reason
+from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Suspect
-from rocsolid.torchapi.capturing import uncompiled
 from rocsolid.torchapi.dispatch import DispatchMode
-from rocsolid.torchapi.places import user_place
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.user_frames import user_place
 
 
 class _Watch(DispatchMode):  # type: ignore[misc]
@@ -37,9 +37,9 @@ class _Watch(DispatchMode):  # type: ignore[misc]
             )
         return out
 
-    def _blame(self, operation: str, cause: Reason, cure: str) -> None:
+    def _blame(self, operation: str, cause: Reason, fix: str) -> None:
         if self.suspect is None:
-            self.suspect = Suspect(operation=operation, place=user_place(), cause=cause, cure=cure)
+            self.suspect = Suspect(operation=operation, place=user_place(), cause=cause, fix=fix)
 
 
 def _from_pageable(args: Any, out: Any) -> bool:

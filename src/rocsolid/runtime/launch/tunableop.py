@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from typing import Final
 
-from rocsolid.measure import kept_file
+from rocsolid.measure import user_cache
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 
@@ -17,7 +17,7 @@ def with_results(plan: Plan, devices: int) -> Plan:
     if plan.tuned is None or not plan.tuned.tunableop:
         return plan
     text = plan.tuned.tunableop
-    file = kept_file.folder_for("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
+    file = user_cache.folder_for("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     for number in range(max(1, devices)):  # TunableOp puts the device's number before the ending
         here = file.with_name(f"results{number}.csv")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError
-from rocsolid.model import ending as endings
+from rocsolid.model import trial_result as endings
 from rocsolid.model.codec import decode
-from rocsolid.model.ending import Answered, Crashed, Ending
-from rocsolid.tune.isolate.nanny import START
-from rocsolid.tune.isolate.tree import carriers
+from rocsolid.model.trial_result import Answered, Crashed, Ending
+from rocsolid.process.process_tree import carriers
+from rocsolid.tune.isolate.supervisor import START
 
 _KINDS: Final = {
     kind.kind: kind for kind in vars(endings).values() if isinstance(kind, type) and issubclass(kind, Ending)

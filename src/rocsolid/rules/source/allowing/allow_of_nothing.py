@@ -22,9 +22,9 @@ RULE = Rule(
     code="SRC902",
     name="allow-of-nothing",
     severity=Severity.INFO,
-    seen="the comment allows {subject}, and there is no such finding in that line",
+    message="the comment allows {subject}, and there is no such finding in that line",
     why="The hazard has gone, or its name is misspelled.",
-    cure="Remove the comment, or correct the name: `rocsolid explain rules` lists them.",
+    fix="Remove the comment, or correct the name: `rocsolid explain rules` lists them.",
     check="rocsolid lint",
     since="0.1",
 )

@@ -22,9 +22,9 @@ RULE = Rule(
     code="SRC901",
     name="allow-without-reason",
     severity=Severity.WARNING,
-    seen="the comment allows {subject} and gives no reason, so it allows nothing",
+    message="the comment allows {subject} and gives no reason, so it allows nothing",
     why="What was silenced without a reason cannot be judged later.",
-    cure="Write the reason after the bracket, or remove the comment.",
+    fix="Write the reason after the bracket, or remove the comment.",
     check="rocsolid lint",
     since="0.1",
 )

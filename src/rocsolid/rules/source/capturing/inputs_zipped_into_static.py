@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
-from rocsolid.model.finding import Fix, Rule, Severity
+from rocsolid.model.finding import Autofix, Rule, Severity
 from rocsolid.model.source import Edit, Sighting, Source
 from rocsolid.rules.source.captures import replays
 from rocsolid.rules.source.syntax import keyword, saw, text_of
@@ -35,12 +35,12 @@ RULE = Rule(
     code="SRC212",
     name="inputs-zipped-into-static",
     severity=Severity.WARNING,
-    seen="{subject} pairs new inputs with static ones and stops at the shorter",
+    message="{subject} pairs new inputs with static ones and stops at the shorter",
     why="With fewer new inputs the graph replays with what the others held before.",
-    cure="Say zip(..., strict=True), and check shapes too: copy_ broadcasts.",
+    fix="Say zip(..., strict=True), and check shapes too: copy_ broadcasts.",
     check="rocsolid lint",
     since="0.1",
-    fix=Fix.SAFE,
+    autofix=Autofix.SAFE,
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#static-copy-hazards",

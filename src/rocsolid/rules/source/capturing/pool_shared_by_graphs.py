@@ -40,9 +40,9 @@ RULE = Rule(
     code="SRC210",
     name="pool-shared-by-graphs",
     severity=Severity.WARNING,
-    seen="this capture shares the pool {subject} with {other}",
+    message="this capture shares the pool {subject} with {other}",
     why="Graphs of one pool may only be replayed in the order they were captured in, with no output kept from an earlier one.",
-    cure="Give each graph its own pool, or keep to that order; rs.capture(pool=...) sees to it.",
+    fix="Give each graph its own pool, or keep to that order; rs.capture(pool=...) sees to it.",
     check="rocsolid explain shared-graph-pool-corruption",
     since="0.1",
     evidence=(

@@ -37,9 +37,9 @@ RULE = Rule(
     code="SRC209",
     name="shape-dependent-slice-into-replay",
     severity=Severity.WARNING,
-    seen="{subject} goes into a replay, and its length changes with {by}",
+    message="{subject} goes into a replay, and its length changes with {by}",
     why="A graph holds one shape; copying a shorter tensor raises, or broadcasts without a word.",
-    cure="Pad to the captured shape, or capture one graph for each length that occurs: rs.capture(buckets=...).",
+    fix="Pad to the captured shape, or capture one graph for each length that occurs: rs.capture(buckets=...).",
     check="rocsolid explain SRC209",
     since="0.1",
     evidence=(

@@ -35,9 +35,9 @@ RULE = Rule(
     code="SRC119",
     name="autotune-half-off",
     severity=Severity.INFO,
-    seen="inductor.max_autotune is switched off, and {subject} {are} left as the environment has them",
+    message="inductor.max_autotune is switched off, and {subject} {are} left as the environment has them",
     why="Each of the three settings starts a search of its own.",
-    cure='Switch all three off, or use rs.compile(model, profile="safe").',
+    fix='Switch all three off, or use rs.compile(model, profile="safe").',
     check="rocsolid probe",
     since="0.1",
     evidence=(

@@ -42,9 +42,9 @@ RULE = Rule(
     code="SRC110",
     name="compile-replaced",
     severity=Severity.WARNING,
-    seen="{subject} is replaced by assignment",
+    message="{subject} is replaced by assignment",
     why="Other ways into the compiler do not pass there, and calls with options= may break.",
-    cure='Use rs.guard(profile="safe"), which covers every way in and can be undone.',
+    fix='Use rs.guard(profile="safe"), which covers every way in and can be undone.',
     check="rocsolid explain SRC110",
     since="0.1",
     evidence=(

@@ -34,9 +34,9 @@ RULE = Rule(
     code="SRC125",
     name="cudagraphs-off-taken-for-guard",
     severity=Severity.INFO,
-    seen="{subject} is assigned False",
+    message="{subject} is assigned False",
     why="A compile with mode reduce-overhead or max-autotune switches it on again; since 2.12 it holds in this thread only.",
-    cure='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} where you compile.',
+    fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} where you compile.',
     check="rocsolid explain {subject}",
     since="0.1",
     evidence=(

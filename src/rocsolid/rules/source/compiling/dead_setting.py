@@ -4,7 +4,7 @@
 Reports assignments, patches and options of settings that exist and have no reader in any supported release.
 
 ## Why it matters
-The line looks like a cure and does nothing. `group_fusion` is in several guides; no code has read it since before torch 2.4.
+The line looks like a fix and does nothing. `group_fusion` is in several guides; no code has read it since before torch 2.4.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import source as upstream
-from rocsolid.model.finding import Fix, Rule, Severity
+from rocsolid.model.finding import Autofix, Rule, Severity
 from rocsolid.model.source import Edit, Sighting, Source
 from rocsolid.rules.source.settings import moves
 from rocsolid.rules.source.syntax import saw
@@ -31,12 +31,12 @@ RULE = Rule(
     code="SRC107",
     name="dead-setting",
     severity=Severity.WARNING,
-    seen="{subject} is {how}, and nothing reads it",
+    message="{subject} is {how}, and nothing reads it",
     why="{inert}",
-    cure="Remove the line.",
+    fix="Remove the line.",
     check="rocsolid explain {subject}",
     since="0.1",
-    fix=Fix.SAFE,
+    autofix=Autofix.SAFE,
     evidence=(upstream("torch 2.4 to 2.15", "The name has no reader in the sources."),),
 )
 

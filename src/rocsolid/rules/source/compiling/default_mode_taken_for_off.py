@@ -36,9 +36,9 @@ RULE = Rule(
     code="SRC103",
     name="default-mode-taken-for-off",
     severity=Severity.INFO,
-    seen='ROCm is given mode "default" where other devices get {subject!r}',
+    message='ROCm is given mode "default" where other devices get {subject!r}',
     why="The mode default is an empty patch: what a variable, an image or a library has switched on stays on.",
-    cure='Say what must be off: rs.compile(model, profile="safe"), or options={{"triton.cudagraphs": False, "max_autotune": False}}.',
+    fix='Say what must be off: rs.compile(model, profile="safe"), or options={{"triton.cudagraphs": False, "max_autotune": False}}.',
     check="rocsolid probe",
     since="0.1",
     evidence=(

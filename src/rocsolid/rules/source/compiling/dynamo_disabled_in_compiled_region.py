@@ -45,9 +45,9 @@ RULE = Rule(
     code="SRC113",
     name="dynamo-disabled-in-compiled-region",
     severity=Severity.WARNING,
-    seen="{subject} is switched off for the compiler and called from {where}",
+    message="{subject} is switched off for the compiler and called from {where}",
     why="Each call breaks the graph in two, and fails under fullgraph=True.",
-    cure="Register it as an operator (rs.vendor_op or torch.library.custom_op), so that it stays in the graph.",
+    fix="Register it as an operator (rs.vendor_op or torch.library.custom_op), so that it stays in the graph.",
     check="rocsolid explain SRC113",
     since="0.1",
     evidence=(

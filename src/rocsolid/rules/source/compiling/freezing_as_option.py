@@ -35,9 +35,9 @@ RULE = Rule(
     code="SRC117",
     name="freezing-as-option",
     severity=Severity.WARNING,
-    seen="torch.compile is given freezing among its options",
+    message="torch.compile is given freezing among its options",
     why="As an option it does nothing: what is frozen is decided before options hold.",
-    cure="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call.",
+    fix="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call.",
     check="rocsolid explain inductor.freezing",
     since="0.1",
     evidence=(

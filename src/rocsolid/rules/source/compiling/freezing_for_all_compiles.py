@@ -36,9 +36,9 @@ RULE = Rule(
     code="SRC121",
     name="freezing-for-all-compiles",
     severity=Severity.INFO,
-    seen="inductor.freezing is switched on for everything this thread compiles",
+    message="inductor.freezing is switched on for everything this thread compiles",
     why="Without gradients, later changes of weights are ignored; with gradients it does nothing.",
-    cure="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call of the model that serves.",
+    fix="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call of the model that serves.",
     check="rocsolid explain inductor.freezing",
     since="0.1",
     evidence=(

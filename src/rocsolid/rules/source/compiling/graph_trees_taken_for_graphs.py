@@ -34,9 +34,9 @@ RULE = Rule(
     code="SRC112",
     name="graph-trees-taken-for-graphs",
     severity=Severity.WARNING,
-    seen="{subject} is set to False",
+    message="{subject} is set to False",
     why="That chooses the older way of capturing; it does not switch graphs off.",
-    cure='Switch graphs off where you compile: options={{"triton.cudagraphs": False}}; leave the trees on.',
+    fix='Switch graphs off where you compile: options={{"triton.cudagraphs": False}}; leave the trees on.',
     check="rocsolid explain {subject}",
     since="0.1",
     evidence=(

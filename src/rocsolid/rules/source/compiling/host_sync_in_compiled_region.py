@@ -39,9 +39,9 @@ RULE = Rule(
     code="SRC123",
     name="host-sync-in-compiled-region",
     severity=Severity.WARNING,
-    seen="{subject} stands in {where}",
+    message="{subject} stands in {where}",
     why="The value is not known while tracing: the graph breaks there, and the host waits for the device.",
-    cure="Keep the value on the device as a tensor, or move the line out of what is compiled.",
+    fix="Keep the value on the device as a tensor, or move the line out of what is compiled.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(

@@ -34,9 +34,9 @@ RULE = Rule(
     code="SRC101",
     name="mode-hard-coded",
     severity=Severity.WARNING,
-    seen="torch.compile is always given mode={subject!r}",
+    message="torch.compile is always given mode={subject!r}",
     why="The mode {does}, on every device and whatever the settings say.",
-    cure='Let the caller choose the mode, or use rs.compile(model, profile="fast"), which chooses by device and version.',
+    fix='Let the caller choose the mode, or use rs.compile(model, profile="fast"), which chooses by device and version.',
     check="rocsolid explain compile.mode",
     since="0.1",
     evidence=(

@@ -35,9 +35,9 @@ RULE = Rule(
     code="SRC120",
     name="recompile-limit-raised",
     severity=Severity.INFO,
-    seen="{subject} is raised to {value}; the default is {default}",
+    message="{subject} is raised to {value}; the default is {default}",
     why="At the limit torch falls back to eager. A higher one means more compiles before that, and hides why there are so many.",
-    cure="Find out what changes from call to call (TORCH_LOGS=recompiles), and mark that dimension dynamic.",
+    fix="Find out what changes from call to call (TORCH_LOGS=recompiles), and mark that dimension dynamic.",
     check="TORCH_LOGS=recompiles python your_script.py",
     since="0.1",
     evidence=(

@@ -39,9 +39,9 @@ RULE = Rule(
     code="SRC104",
     name="setting-assigned-after-compile",
     severity=Severity.WARNING,
-    seen="{subject} is assigned after {compiled} was compiled by its call in line {called}",
+    message="{subject} is assigned after {compiled} was compiled by its call in line {called}",
     why="The compiled function keeps the settings of its first call.",
-    cure="Assign it before the first call, or pass it as options= to torch.compile.",
+    fix="Assign it before the first call, or pass it as options= to torch.compile.",
     check="rocsolid explain {subject}",
     since="0.1",
     evidence=(

@@ -50,9 +50,9 @@ RULE = Rule(
     code="SRC105",
     name="setting-assigned-in-another-thread",
     severity=Severity.WARNING,
-    seen="{subject} is assigned {here}, and torch.compile is called {there}",
+    message="{subject} is assigned {here}, and torch.compile is called {there}",
     why="Since torch 2.12 an assignment holds in its own thread only; the other thread compiles without it.",
-    cure="Pass the value as options= to torch.compile, or use rs.compile, whose plan rides on the function.",
+    fix="Pass the value as options= to torch.compile, or use rs.compile, whose plan rides on the function.",
     check="rocsolid explain setting-differs-between-threads",
     since="0.1",
     evidence=(

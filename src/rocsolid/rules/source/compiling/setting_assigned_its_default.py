@@ -5,7 +5,7 @@ Reports assignments of a value that is the default in every release from 2.9 to 
 
 ## Why it matters
 Where nothing moved the setting, the line does nothing, and what it is praised for has another cause. `memory_planning`
-has been off in every release, so that switching it off cures no recursion.
+has been off in every release, so that switching it off fixes no recursion.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -31,15 +31,15 @@ from rocsolid.model.setting import same
 from rocsolid.model.source import Sighting, Source
 from rocsolid.rules.source.settings import moves
 from rocsolid.rules.source.syntax import saw
-from rocsolid.torchapi.upstream import known_releases, upstream
+from rocsolid.torchapi.config.upstream import known_releases, upstream
 
 RULE = Rule(
     code="SRC118",
     name="setting-assigned-its-default",
     severity=Severity.INFO,
-    seen="{subject} is assigned {value}, which is the default of every release from 2.9 to 2.15",
+    message="{subject} is assigned {value}, which is the default of every release from 2.9 to 2.15",
     why="Unless something else moved it, the line changes nothing.",
-    cure="Remove it, or keep it as a pin and say against what; profiles of rocsolid pin what matters.",
+    fix="Remove it, or keep it as a pin and say against what; profiles of rocsolid pin what matters.",
     check="rocsolid settings --here {subject}",
     since="0.1",
     evidence=(upstream_source("torch 2.9 to 2.15, the config modules", "The default is the same in all of them."),),

@@ -31,15 +31,15 @@ from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
 from rocsolid.rules.source.settings import Move, moves
 from rocsolid.rules.source.syntax import blocks, keyword, literal, mentions, saw, test_of
-from rocsolid.torchapi.names import config_names
+from rocsolid.torchapi.config.names import config_names
 
 RULE = Rule(
     code="SRC106",
     name="setting-name-unknown",
     severity=Severity.CRITICAL,
-    seen="{subject} is {how}, and no torch from 2.8 to 2.15 has that name",
+    message="{subject} is {how}, and no torch from 2.8 to 2.15 has that name",
     why="The config modules raise an error for a name they do not have.",
-    cure="{cure}",
+    fix="{fix}",
     check="rocsolid settings",
     since="0.1",
     evidence=(upstream("torch 2.8 to 2.15, the config modules", "The name is in none of them."),),
@@ -56,12 +56,12 @@ def check(source: Source) -> Iterator[Sighting]:
         if _asked_first(move) or (move.how == "option" and _not_an_entry(move)) or source.module.startswith("torch."):
             continue
         near = near_matches(move.name, known)
-        cure = f"Did you mean {' or '.join(near)}?" if near else "Remove it."
+        fix = f"Did you mean {' or '.join(near)}?" if near else "Remove it."
         yield saw(
             move.at,
             move.id,
             how={"option": "an option", "patched": "patched", "assigned": "assigned"}[move.how],
-            cure=cure,
+            fix=fix,
         )
 
 

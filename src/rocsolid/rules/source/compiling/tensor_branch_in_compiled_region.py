@@ -40,9 +40,9 @@ RULE = Rule(
     code="SRC124",
     name="tensor-branch-in-compiled-region",
     severity=Severity.WARNING,
-    seen="{subject} decides in {where}",
+    message="{subject} decides in {where}",
     why="The value is not known while tracing: the graph breaks there, or the compile fails under fullgraph=True.",
-    cure="Compute both sides and choose with torch.where, or use torch.cond.",
+    fix="Compute both sides and choose with torch.where, or use torch.cond.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(

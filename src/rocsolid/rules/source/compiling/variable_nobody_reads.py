@@ -35,9 +35,9 @@ RULE = Rule(
     code="SRC109",
     name="variable-nobody-reads",
     severity=Severity.WARNING,
-    seen="{subject} is set, and nothing we know reads that name",
+    message="{subject} is set, and nothing we know reads that name",
     why="It has no effect. {meant}",
-    cure="{cure}",
+    fix="{fix}",
     check="rocsolid explain {subject}",
     since="0.1",
     evidence=(upstream("torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4", "The name is in none of them."),),
@@ -62,8 +62,8 @@ def check(source: Source) -> Iterator[Sighting]:
         own = family(name)
         setting = find(name)
         if setting and setting.inert:
-            yield saw(variable.at, name, variable=name, meant=setting.inert, cure="Remove it.")
+            yield saw(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
         elif name in MISNOMERS or (own and own.complete and not is_read(name)):
             right = meant(name)
             said = f"The name that is read: {right[0]}." if right else ""
-            yield saw(variable.at, name, variable=name, meant=said, cure=f"Set {right[0]}." if right else "Remove it.")
+            yield saw(variable.at, name, variable=name, meant=said, fix=f"Set {right[0]}." if right else "Remove it.")

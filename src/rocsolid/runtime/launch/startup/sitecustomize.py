@@ -28,7 +28,7 @@ class _Waiting:
 def _prepare():
     sys.path.insert(0, _HOME)
     try:
-        from rocsolid.api.launching import start
+        from rocsolid.api.launch import start
 
         start()
     except Exception as error:  # noqa: BLE001 - the program runs, protected or not

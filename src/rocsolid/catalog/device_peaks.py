@@ -1,0 +1,68 @@
+"""Peaks of the cards whose counters we show, each with where the figure is from; a card that is not here has no peak."""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from rocsolid.model.device_peaks import Card
+from rocsolid.model.evidence import Evidence, claim, source
+
+_MODEL: Final = re.compile(r"\bMI\d{2,3}[AX]?\b")
+_UNITS: Final = claim("ROCm documentation, reference/gpu-specs", "Compute units by model; of two dies, by die.")
+_WAVES: Final = source(
+    "rocprofiler-sdk of 2024-10, counters/yaml/counter_defs.yaml, OccupancyPercent",
+    "The share is taken of 32 wavefronts a compute unit on gfx90a and gfx942.",
+)
+_WAVES_CDNA4: Final = source(
+    "output of rocprofv3 on an MI350X, agents[].max_waves_per_cu and cu_count",
+    "The driver of a gfx950 reports 32 wavefronts a compute unit, and 256 compute units.",
+)
+# A peak is what the vendor computes from bus and clock: nobody of ours has measured one, so each is a claim.
+_CDNA1: Final = claim("AMD, CDNA 2 white paper, footnotes", "MI100: 4,096 bits at 2.4 Gbps.")
+_CDNA2_CARD: Final = claim("AMD, CDNA 2 white paper, footnote MI200-42", "MI210: 4,096 bits at 3.2 Gbps.")
+_CDNA2_DIE: Final = claim(
+    "AMD, CDNA 2 white paper, footnotes", "MI250 and MI250X: 8,192 bits at 3.2 Gbps for two dies, half of it for one."
+)
+_CDNA3: Final = claim(
+    "AMD, footnotes MI300-13 and MI300-14", "MI300X and MI300A: 8,192 bits at 5.2 Gbps; ROCm's pages round to 5.3 TB/s."
+)
+_MI325: Final = claim("AMD, footnote MI325-001A, as others quote it", "6 TB/s; the page itself was not read.")
+_CDNA4: Final = claim(
+    "articles on the MI350 series (Boston Limited, 2025-08-14)", "HBM3E, 8 TB/s; AMD's own page was not read."
+)
+
+
+def _card(name: str, arch: str, gb_per_s: float, units: int, waves: int, *evidence: Evidence) -> Card:
+    return Card(
+        name=name, arch=arch, memory_gb_per_s=gb_per_s, compute_units=units, waves_per_unit=waves, evidence=evidence
+    )
+
+
+CARDS: Final = (
+    _card("MI100", "gfx908", 1228.8, 120, 0, _CDNA1, _UNITS),
+    _card("MI210", "gfx90a", 1638.4, 104, 32, _CDNA2_CARD, _UNITS, _WAVES),
+    _card("MI250", "gfx90a", 1638.4, 104, 32, _CDNA2_DIE, _UNITS, _WAVES),
+    _card("MI250X", "gfx90a", 1638.4, 110, 32, _CDNA2_DIE, _UNITS, _WAVES),
+    _card("MI300A", "gfx942", 5324.8, 228, 32, _CDNA3, _UNITS, _WAVES),
+    _card("MI300X", "gfx942", 5324.8, 304, 32, _CDNA3, _UNITS, _WAVES),
+    _card("MI325X", "gfx942", 6000.0, 304, 32, _MI325, _UNITS, _WAVES),
+    _card("MI350X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
+    _card("MI355X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
+)
+_BY_NAME: Final = {card.name: card for card in CARDS}
+
+
+def card_named(device: str) -> Card | None:
+    """The card of a device's name, such as "AMD Instinct MI300X"; `None` for one that is not declared.
+
+    Drivers call one of two cards "MI250X/MI250": what both share is known, their compute units are not (0).
+    """
+    found = [_BY_NAME.get(word) for word in _MODEL.findall(device)]
+    cards = [card for card in found if card is not None]
+    if not cards or len(cards) < len(found):
+        return None
+    first = cards[0]
+    if any((c.memory_gb_per_s, c.waves_per_unit) != (first.memory_gb_per_s, first.waves_per_unit) for c in cards):
+        return None
+    same = len({card.compute_units for card in cards}) == 1
+    return first if same else replace(first, compute_units=0)

@@ -1,0 +1,127 @@
+"""Puts a workload on the pretended device: every tensor it holds or takes becomes fake, with its shape, strides and type."""
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from rocsolid.errors import InputError
+from rocsolid.measure.load_workload import load_workload
+from rocsolid.model.workload import Workload
+
+_DEEPEST = 3
+
+
+def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
+    """Load it so that no tensor takes memory; where its file needs real values, load it for real and forget them.
+
+    Returns the workload, and a note when values had to be real.
+    """
+    note = ""
+    try:
+        with mode:
+            workload = load_workload(name)
+    except InputError as refused:
+        workload = load_workload(name)
+        note = f"the workload's file needs real values to be loaded ({refused.__cause__ or refused})"
+    mover = _Mover(mode)
+    with mode:
+        for module in _modules(workload.callable):
+            mover.move_module(module)
+        args, kwargs = mover.moved((workload.args, dict(workload.kwargs)))
+    return Workload(name=workload.name, callable=workload.callable, args=tuple(args), kwargs=kwargs), note
+
+
+class _Mover:
+    """Remembers what it moved, so that tensors that were shared stay shared."""
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+        self._made: dict[int, Any] = {}
+        self._kept: list[Any] = []  # ids are only good while their objects live
+
+    def moved(self, value: Any) -> Any:
+        """The same structure, with every tensor in it on the device."""
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, torch.nn.Module):
+            self.move_module(value)
+            return value
+        if isinstance(value, torch.device) and value.type == "cpu":
+            return torch.device("cuda", 0)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.moved(item) for item in value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.moved(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self.moved(item) for key, item in value.items()}
+        return value
+
+    def move_module(self, module: torch.nn.Module) -> None:
+        """In place: parameters, buffers, and tensors kept as plain attributes."""
+        for part in module.modules():
+            named = (part.named_parameters, part.named_buffers)
+            for name, value in [pair for of in named for pair in of(recurse=False, remove_duplicate=False)]:
+                setattr(part, name, self._tensor(value))
+            for name, value in list(vars(part).items()):
+                if isinstance(value, torch.Tensor):
+                    setattr(part, name, self._tensor(value))
+
+    def _tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if id(value) not in self._made:
+            self._kept.append(value)
+            self._made[id(value)] = self._new(value)
+        made: torch.Tensor = self._made[id(value)]
+        return made
+
+    def _new(self, value: torch.Tensor) -> torch.Tensor:
+        if value.layout is not torch.strided:
+            msg = f"a tensor of layout {value.layout} cannot be traced without a device"
+            raise InputError(msg)
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        return made.requires_grad_(value.requires_grad)
+
+
+def _modules(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:
+    """Modules that a callable is, is bound to, closes over, or names."""
+    seen: set[int] = set()
+    waiting: list[tuple[Any, int]] = [(function, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.nn.Module):
+            yield value
+        elif depth < _DEEPEST:
+            waiting += [(inner, depth + 1) for inner in _inside(value)]
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.MethodType):
+        yield value.__self__
+    elif isinstance(value, types.FunctionType):
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
+        yield from (value.__globals__.get(name) for name in value.__code__.co_names)
+        yield from value.__defaults__ or ()
+        if hasattr(value, "__wrapped__"):
+            yield value.__wrapped__
+    elif isinstance(value, (list, tuple)):
+        yield from value
+    elif isinstance(value, dict):
+        yield from value.values()
+    elif not isinstance(value, (type, types.ModuleType)) and hasattr(value, "__dict__"):
+        yield from vars(value).values()
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False

@@ -1,0 +1,80 @@
+"""Carries out the fixes that are safe, with libcst, so that comments and layout stay as they are."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocsolid.errors import InputError, MissingExtraError
+from rocsolid.model.finding import Autofix, Finding
+from rocsolid.rules.engine import rule
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """One file with its fixes."""
+
+    file: str
+    before: str
+    after: str
+    findings: tuple[Finding, ...]
+
+
+def fixes(findings: Iterable[Finding]) -> list[Fixed]:
+    """What every file with something safe to mend would become; nothing is written."""
+    by_file: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.facts.get("edit") and rule(finding.code).rule.autofix is Autofix.SAFE:
+            by_file.setdefault(finding.place.rpartition(":")[0], []).append(finding)
+    return [_fixed(file, there) for file, there in by_file.items()]
+
+
+def _fixed(file: str, findings: Sequence[Finding]) -> Fixed:
+    try:
+        before = Path(file).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as refused:
+        msg = f"cannot mend {file}: {refused}"
+        raise InputError(msg) from refused
+    return Fixed(file=file, before=before, after=_mended(before, findings), findings=tuple(findings))
+
+
+def _mended(text: str, findings: Sequence[Finding]) -> str:
+    try:
+        import libcst as cst
+    except ImportError as missing:
+        feature = "lint --fix"
+        raise MissingExtraError(feature, "fix") from missing
+    from libcst.metadata import MetadataWrapper, PositionProvider
+
+    edits = {_place(f): (str(e["kind"]), str(e["text"])) for f in findings if isinstance(e := f.facts["edit"], dict)}
+
+    class Mend(cst.CSTTransformer):
+        METADATA_DEPENDENCIES = (PositionProvider,)
+
+        def _edit(self, node: "cst.CSTNode") -> tuple[str, str]:
+            start = self.get_metadata(PositionProvider, node).start
+            return edits.get((start.line, start.column + 1), ("", ""))
+
+        def leave_Call(self, original_node: "cst.Call", updated_node: "cst.Call") -> "cst.Call":  # noqa: N802 - libcst's name
+            kind, given = self._edit(original_node)
+            if kind != "keyword":
+                return updated_node
+            name, _, value = given.partition("=")
+            tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+            added = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=tight)
+            return updated_node.with_changes(args=[*updated_node.args, added])
+
+        def leave_Assign(  # noqa: N802 - libcst's name
+            self, original_node: "cst.Assign", updated_node: "cst.Assign"
+        ) -> "cst.Assign | cst.RemovalSentinel":
+            kind, _ = self._edit(original_node)
+            return cst.RemoveFromParent() if kind == "remove" and len(original_node.targets) == 1 else updated_node
+
+    return MetadataWrapper(cst.parse_module(text)).visit(Mend()).code
+
+
+def _place(finding: Finding) -> tuple[int, int]:
+    return int(finding.place.rpartition(":")[2]), int(str(finding.facts["column"]))

@@ -1,0 +1,226 @@
+"""Gathers the facts of a parsed file."""
+
+import ast
+import builtins
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rocsolid.lint.allow_comments import allows
+from rocsolid.lint.facts import Facts, Passed, Seen
+from rocsolid.lint.regions import has_capture, roots, wrappers
+from rocsolid.model.source import Scope, Site, Source, full_name
+
+# Bodies that torch.compile does not trace into.
+OPAQUE: Final = frozenset(
+    {
+        "torch.compiler.disable",
+        "torch._dynamo.disable",
+        "torch._disable_dynamo",
+        "torch._dynamo.disallow_in_graph",
+        "torch._dynamo.allow_in_graph",
+        "torch.compiler.allow_in_graph",
+        "torch.library.custom_op",
+        "torch._library.custom_op",
+        "torch.library.triton_op",
+        "torch.library.register_fake",
+        "torch.library.impl",
+        "torch.jit.ignore",
+        "torch.jit.unused",
+        "triton.jit",
+        "functools.cache",
+        "functools.lru_cache",
+        "torch._dynamo.assume_constant_result",
+        "torch.compiler.assume_constant_result",
+    }
+)
+DISABLED: Final = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
+# Methods that return the object they are called on, or one of its kind.
+_SAME_OBJECT: Final = frozenset(
+    {"to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "to_empty", "share_memory"}
+)
+# Calls that lead to no function of a project; half of all calls are such.
+_NO_LEAD: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
+_BUILTINS: Final = frozenset(dir(builtins))
+_ITERATING: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
+_CONTAINERS: Final = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "list", "tuple"})
+
+
+def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) -> Facts:
+    """The facts of a parsed file, given its own text and what the rules saw in it."""
+    return Facts(
+        module=source.module,
+        package=package,
+        lines=text.count("\n") + (not text.endswith("\n")),
+        seen=tuple(seen),
+        allows=tuple(allows(text)),
+        roots=tuple(roots(source)),
+        wrappers=tuple(wrappers(source)),
+        passed=tuple(_passed(source)),
+        reads=tuple(sorted(set(_reads(source)))),
+        captures=has_capture(source),
+        body_text=json.dumps(_body_data(source), separators=(",", ":")),
+    )
+
+
+def _reads(source: Source) -> Iterator[str]:
+    for site in (*source.calls_to("os.getenv", "os.environ.get", "os.environ.pop"),):
+        if site.call.args and isinstance(site.call.args[0], ast.Constant):
+            yield str(site.call.args[0].value)
+    if "os.environ[" in source.text or " in os.environ" in source.text:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                if isinstance(node.slice, ast.Constant) and source.resolve(node.value) == "os.environ":
+                    yield str(node.slice.value)
+            elif isinstance(node, ast.Compare) and any(source.resolve(c) == "os.environ" for c in node.comparators):
+                yield str(getattr(node.left, "value", ""))
+
+
+def _passed(source: Source) -> Iterator[Passed]:
+    """Functions and classes of this project that are handed on; plain values are of no interest."""
+    for scope in source.scopes.values():
+        for decorator in scope.decorators:
+            yield Passed(
+                to=decorator, what=f"={scope.name}", position=0, scope="", line=getattr(scope.node, "lineno", 1)
+            )
+    for sites in source.calls.values():
+        for site in sites:
+            for position, value in enumerate(site.call.args[:3]):
+                if not isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
+                    continue
+                what = _function_named(value, site.scope, source)
+                if what:
+                    yield Passed(to=site.name, what=what, position=position, scope=site.scope.name, line=site.line)
+
+
+def _function_named(value: ast.expr, scope: Scope, source: Source) -> str:
+    if isinstance(value, ast.Lambda):
+        return f"={scope.name}.<lambda>:{value.lineno}:{value.col_offset}".replace("=.", "=")
+    if isinstance(value, ast.Name):
+        return value.id if value.id in source.scopes or f"{scope.name}.{value.id}" in source.scopes else ""
+    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
+        owner = scope.owner
+        return f"self.{value.attr}" if owner and f"{owner.name}.{value.attr}" in source.scopes else ""
+    return ""
+
+
+def _body_data(source: Source) -> list[Any]:
+    functions: dict[str, list[Any]] = {}
+    for name, scope in source.scopes.items():
+        if scope.kind != "class":
+            flags = int(not OPAQUE.isdisjoint(scope.decorators)) | 2 * int(not DISABLED.isdisjoint(scope.decorators))
+            functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], _annotated(scope, source)]
+    for sites in source.calls.values():
+        for site in sites:
+            name = site.name
+            if name == "?" and isinstance(site.call.func, ast.Subscript):  # self.layers[i](x)
+                name = full_name(site.call.func.value, source.aliases)
+            if site.scope.kind == "class" or name.startswith(_NO_LEAD) or name in _BUILTINS:
+                continue
+            block = site.block
+            flags = 0 if block is None else block.not_compiled | 2 * block.not_captured | 4 * block.captured
+            functions[site.scope.name][3].append([name, site.line, flags])
+    classes = {
+        name: [[source.resolve(b) for b in scope.node.bases], {}]
+        for name, scope in source.scopes.items()
+        if isinstance(scope.node, ast.ClassDef)
+    }
+    for write in source.writes:
+        _bind(write.name, write.value, write.scope, source, functions, classes)
+    for site in source.loops:
+        _bind_loop(site, source, functions)
+    stars = [site.name[:-2] for site in source.imports if site.name.endswith(".*")]
+    return [dict(source.aliases), stars, functions, classes]
+
+
+def _bind(
+    name: str,
+    value: ast.expr | None,
+    scope: Scope,
+    source: Source,
+    functions: dict[str, list[Any]],
+    classes: dict[str, list[Any]],
+) -> None:
+    if value is None:
+        return
+    if name.startswith("self.") and name.count(".") == 1:
+        owner = scope.owner
+        if owner and owner.name in classes:
+            made = classes[owner.name][1].setdefault(name[5:], [])
+            known = functions[scope.name][4] if scope.name in functions else {}
+            made += [m for m in (known.get(m, m) for m in _made_by(value, source)) if m not in made]
+    elif "." not in name and scope.name in functions:
+        made_by = next(iter(_made_by(value, source)), "")
+        if made_by and made_by != name:  # `model = model.eval()` is still what it was
+            functions[scope.name][4][name] = made_by
+
+
+def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> None:
+    """`for layer in self.layers`: the name stands for what the container holds."""
+    node = site.node
+    if not isinstance(node, ast.For) or site.scope.name not in functions:
+        return
+    target, iterated = node.target, node.iter
+    if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
+        target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+        iterated = iterated.args[0]
+        if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
+            iterated = iterated.args[0]
+    if isinstance(iterated, ast.Subscript):
+        iterated = iterated.value
+    name = full_name(iterated, source.aliases)
+    if name.startswith("self.") and isinstance(target, ast.Name):
+        functions[site.scope.name][4].setdefault(target.id, name)
+
+
+def _made_by(value: ast.expr, source: Source) -> Iterator[str]:
+    """What a value was made by: `Cls()`, another name, or the elements of a container, marked by their call."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_OBJECT:
+        yield from _made_by(value.func.value, source)
+    elif isinstance(value, ast.Call) and source.resolve(value.func) not in _CONTAINERS:
+        name = source.resolve(value.func)
+        if not name.startswith("?"):
+            yield f"{name}()"
+        for argument in value.args:  # make_layers(12, lambda prefix: Layer(prefix))
+            if isinstance(argument, ast.Lambda) and isinstance(argument.body, ast.Call):
+                yield from _made_by(argument.body, source)
+    elif isinstance(value, (ast.Name, ast.Attribute)):
+        name = source.resolve(value)
+        if not name.startswith("?"):
+            yield name
+    else:
+        for part in _parts(value):
+            yield from _made_by(part, source)
+
+
+def _annotated(scope: Scope, source: Source) -> dict[str, str]:
+    """Parameters whose class is written beside them, as if that had made them."""
+    arguments = getattr(scope.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return {}
+    given = [
+        (a.arg, a.annotation) for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.annotation
+    ]
+    named = [(name, _class_in(annotation)) for name, annotation in given]
+    return {name: f"{source.resolve(node)}()" for name, node in named if node is not None}
+
+
+def _class_in(annotation: ast.expr) -> ast.expr | None:
+    """The one class an annotation names; `X | None` is X."""
+    if isinstance(annotation, ast.BinOp):
+        sides = [s for s in (annotation.left, annotation.right) if not isinstance(s, ast.Constant)]
+        return _class_in(sides[0]) if len(sides) == 1 else None
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) and annotation.value.isidentifier():
+        return ast.Name(annotation.value)
+    return annotation if isinstance(annotation, (ast.Name, ast.Attribute)) else None
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    """What a container or a choice is made of."""
+    if isinstance(value, ast.Call):
+        return value.args
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return value.elts
+    if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+        return [value.elt]
+    return [value.body, value.orelse] if isinstance(value, ast.IfExp) else []

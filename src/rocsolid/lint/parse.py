@@ -1,0 +1,322 @@
+"""Turns the text of a file into a `Source`, in one pass over its tree."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, decides, make_block
+from rocsolid.model.source import Block, Item, Scope, Site, Source, Write, full_name
+
+# Local names for these are followed, so that `config = torch._inductor.config` is no way out.
+_FOLLOWED: Final = ("torch.", "triton.")
+_LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def read_source(text: str, *, file: str, module: str, package: bool = False) -> Source:
+    """Parse a file and index it; raises SyntaxError, ValueError, RecursionError or MemoryError as the parser does."""
+    tree = ast.parse(text, filename=file)
+    reader = _Reader(tree, module, package=package)
+    reader.body(tree.body, reader.top, None)
+    return Source(
+        file=file,
+        module=module,
+        text=text,
+        tree=tree,
+        aliases=reader.aliases,
+        scopes=reader.scopes,
+        calls=reader.calls,
+        writes=reader.writes,
+        imports=reader.imports,
+        withs=reader.withs,
+        loops=reader.loops,
+        tests=reader.tests,
+        returns=reader.returns,
+    )
+
+
+class _Reader:
+    """What has been seen so far; imports come before their uses, so one pass is enough."""
+
+    def __init__(self, tree: ast.Module, module: str, *, package: bool) -> None:
+        self.package = module if package else module.rpartition(".")[0]
+        self.top = Scope("", "module", tree)
+        self.aliases: dict[str, str] = {}
+        self.hidden: set[str] = set()  # imported names that a parameter or a local name of this function stands before
+        self.scopes: dict[str, Scope] = {"": self.top}
+        self.calls: dict[str, list[Site]] = {}
+        self.writes: list[Write] = []
+        self.imports: list[Site] = []
+        self.withs: list[Item] = []
+        self.loops: list[Site] = []
+        self.tests: list[Site] = []
+        self.returns: list[Site] = []
+
+    def name(self, node: ast.AST) -> str:
+        """The full name of an expression, as the function around sees it."""
+        if not self.hidden:
+            return full_name(node, self.aliases)
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        hidden = isinstance(root, ast.Name) and root.id in self.hidden
+        return full_name(node, {} if hidden else self.aliases)
+
+    def body(self, statements: Sequence[ast.stmt], scope: Scope, block: Block | None) -> None:
+        """A suite; what follows an `if` that leaves is guarded by it."""
+        outer = block
+        for statement in statements:
+            kind = type(statement)
+            if kind is ast.Expr:
+                call = statement.value  # type: ignore[attr-defined]
+                if type(call) is ast.Call and type(call.func) is ast.Attribute:
+                    if call.func.attr == "capture_begin":
+                        self.expression(call, scope, block)
+                        block = make_block("with", statement, block, captured=True)
+                        continue
+                    if call.func.attr == "capture_end":
+                        block = outer
+                self.expression(call, scope, block)
+                continue
+            self.statement(statement, scope, block)
+            if kind is ast.If and isinstance(statement.body[-1], _LEAVES):  # type: ignore[attr-defined]
+                tracing, capturing = decides(statement.test)  # type: ignore[attr-defined]
+                block = make_block(
+                    "after", statement, block, "after", not_compiled=tracing > 0, not_captured=capturing > 0
+                )
+
+    def statement(self, node: ast.stmt, scope: Scope, block: Block | None) -> None:
+        """One statement with all that is in it."""
+        read = _STATEMENTS.get(type(node))
+        if read is not None:
+            read(self, node, scope, block)
+            return
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.expression(child, scope, block)
+
+    def expression(self, root: ast.AST, scope: Scope, block: Block | None) -> None:
+        """Every call in an expression, and what conditional expressions decide on."""
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            kind = type(node)
+            if kind is ast.Name or kind is ast.Constant:
+                continue
+            if kind is ast.Attribute:
+                stack.append(node.value)  # type: ignore[attr-defined]
+            elif kind is ast.Call:
+                call: ast.Call = node  # type: ignore[assignment]
+                name = self.name(call.func)
+                site = Site(call, name, scope, block)
+                self.calls.setdefault(name.rpartition(".")[2], []).append(site)
+                stack.append(call.func)
+                stack.extend(call.args)
+                stack.extend(k.value for k in call.keywords)
+            elif kind is ast.Lambda:
+                self._lambda(node, scope)  # type: ignore[arg-type]
+            elif kind is ast.IfExp:
+                self._choice(node, scope, block)  # type: ignore[arg-type]
+            else:
+                stack.extend(_children(node))
+
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> None:
+        name = f"{scope.name}.<lambda>:{node.lineno}:{node.col_offset}".lstrip(".")
+        inner = Scope(name, "lambda", node, scope, (), tuple(a.arg for a in node.args.args))
+        self.scopes[name] = inner
+        self.expression(node.body, inner, None)
+
+    def _choice(self, node: ast.IfExp, scope: Scope, block: Block | None) -> None:
+        self._test(node, node.test, scope, block)
+        self.expression(node.body, scope, branch_block(node, node.test, block, "body"))
+        self.expression(node.orelse, scope, branch_block(node, node.test, block, "orelse"))
+
+    def _test(self, node: ast.AST, test: ast.expr, scope: Scope, block: Block | None) -> None:
+        """What decides; in `not is_compiling() and mask.any()` the second half is not traced."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            block = branch_block(node, test, block, "body")
+        self.tests.append(Site(test, "", scope, block))
+        self.expression(test, scope, block)
+
+    def function_(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, block: Block | None) -> None:
+        """A function: its decorators and defaults belong outside."""
+        name = f"{scope.name}.{node.name}" if scope.name else node.name
+        while name in self.scopes:  # an overload or a second definition in another branch
+            name += "'"
+        decorators = tuple(self._decorator(d) for d in node.decorator_list)
+        arguments = node.args
+        params = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+        inner = Scope(name, "function", node, scope, decorators, params)
+        self.scopes[name] = inner
+        for expression in (*node.decorator_list, *arguments.defaults, *(d for d in arguments.kw_defaults if d)):
+            self.expression(expression, scope, block)
+        outer = self.hidden
+        self.hidden = outer | {p for p in params if p in self.aliases}
+        self.body(node.body, inner, None)
+        self.hidden = outer
+
+    def class_(self, node: ast.ClassDef, scope: Scope, block: Block | None) -> None:
+        """A class and its body."""
+        name = f"{scope.name}.{node.name}" if scope.name else node.name
+        while name in self.scopes:
+            name += "'"
+        inner = Scope(name, "class", node, scope, tuple(self._decorator(d) for d in node.decorator_list))
+        self.scopes[name] = inner
+        for expression in (*node.decorator_list, *node.bases):
+            self.expression(expression, scope, block)
+        self.body(node.body, inner, None)
+
+    def _decorator(self, node: ast.expr) -> str:
+        return self.name(node.func if isinstance(node, ast.Call) else node)
+
+    def assign_(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign, scope: Scope, block: Block | None) -> None:
+        """Every target of an assignment."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                whole = (
+                    node.value if isinstance(node.value, ast.Call) else None
+                )  # each name is a part of what the call returns
+                self.writes += [Write(node, t, self.name(t), whole, scope, block) for t in target.elts]
+                self._hide(target.elts, scope)
+                continue
+            name = self.name(target.value if isinstance(target, ast.Subscript) else target)
+            self.writes.append(Write(node, target, name, node.value, scope, block))
+            meant = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
+            if isinstance(target, ast.Name) and meant.startswith(_FOLLOWED):
+                self.aliases.setdefault(target.id, meant)
+            else:
+                self._hide([target], scope)
+            if isinstance(target, ast.Subscript):
+                self.expression(target.slice, scope, block)
+        if node.value is not None:
+            self.expression(node.value, scope, block)
+
+    def _hide(self, targets: Sequence[ast.expr], scope: Scope) -> None:
+        """A name that is assigned in a function is no longer what was imported under it."""
+        if scope.kind == "function":
+            hidden = {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
+            if hidden:
+                self.hidden = self.hidden | hidden
+
+    def branch_(self, node: ast.If | ast.While, scope: Scope, block: Block | None) -> None:
+        """An `if` or `while`, each branch in a block of its own; a long chain of `elif` is a loop, not a recursion."""
+        while True:
+            self._test(node, node.test, scope, block)
+            self.body(node.body, scope, branch_block(node, node.test, block, "body"))
+            if not node.orelse:
+                return
+            block = branch_block(node, node.test, block, "orelse")
+            following = node.orelse[0]
+            if len(node.orelse) > 1 or not isinstance(following, ast.If):
+                self.body(node.orelse, scope, block)
+                return
+            node = following
+
+    def with_(self, node: ast.With | ast.AsyncWith, scope: Scope, block: Block | None) -> None:
+        """A `with`; a capture among its items makes its body captured."""
+        captured = False
+        for item in node.items:
+            expression = item.context_expr
+            name = self.name(expression.func if isinstance(expression, ast.Call) else expression)
+            self.withs.append(Item(expression, name, scope, block, node))
+            self.expression(expression, scope, block)
+            captured = captured or name in CAPTURE_BLOCKS
+        self.body(node.body, scope, make_block("with", node, block, captured=captured))
+
+    def for_(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block | None) -> None:
+        """A loop."""
+        self.loops.append(Site(node, "", scope, block))
+        self.expression(node.iter, scope, block)
+        self.body(node.body, scope, make_block("for", node, block))
+        self.body(node.orelse, scope, block)
+
+    def return_(self, node: ast.Return, scope: Scope, block: Block | None) -> None:
+        """What a function returns."""
+        if node.value is not None:
+            self.returns.append(Site(node.value, "", scope, block))
+            self.expression(node.value, scope, block)
+
+    def match_(self, node: ast.Match, scope: Scope, block: Block | None) -> None:
+        """A `match`, each case in a block of its own."""
+        self.expression(node.subject, scope, block)
+        for case in node.cases:
+            self.body(case.body, scope, make_block("case", case, block))
+
+    def assert_(self, node: ast.Assert, scope: Scope, block: Block | None) -> None:
+        """An assertion decides as an `if` does."""
+        self._test(node, node.test, scope, block)
+
+    def try_(self, node: ast.Try, scope: Scope, block: Block | None) -> None:
+        """A `try` with its handlers."""
+        self.body(node.body, scope, make_block("try", node, block))
+        for handler in node.handlers:
+            self.body(handler.body, scope, make_block("try", node, block, "handler"))
+        self.body(node.orelse, scope, make_block("try", node, block, "orelse"))
+        self.body(node.finalbody, scope, block)
+
+    def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope, block: Block | None) -> None:
+        """What each imported name stands for."""
+        self.hidden = (
+            self.hidden - {a.asname or a.name.partition(".")[0] for a in node.names} if self.hidden else self.hidden
+        )
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    self.aliases[alias.asname] = alias.name
+                else:
+                    top = alias.name.partition(".")[0]
+                    self.aliases.setdefault(top, top)
+                self.imports.append(Site(node, alias.name, scope, block))
+            return
+        origin = self._origin(node)
+        for alias in node.names:
+            name = f"{origin}.{alias.name}" if origin else alias.name
+            if alias.name != "*":
+                self.aliases[alias.asname or alias.name] = name
+            self.imports.append(Site(node, name, scope, block))
+
+    def _origin(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".")
+        parts = parts[: len(parts) - (node.level - 1)] if node.level > 1 else parts
+        return ".".join(filter(None, [*parts, node.module or ""]))
+
+
+_STATEMENTS: Final[dict[type, Any]] = {
+    ast.FunctionDef: _Reader.function_,
+    ast.AsyncFunctionDef: _Reader.function_,
+    ast.ClassDef: _Reader.class_,
+    ast.Assign: _Reader.assign_,
+    ast.AugAssign: _Reader.assign_,
+    ast.AnnAssign: _Reader.assign_,
+    ast.If: _Reader.branch_,
+    ast.While: _Reader.branch_,
+    ast.With: _Reader.with_,
+    ast.AsyncWith: _Reader.with_,
+    ast.For: _Reader.for_,
+    ast.AsyncFor: _Reader.for_,
+    ast.Try: _Reader.try_,
+    getattr(ast, "TryStar", ast.Try): _Reader.try_,  # came with 3.11
+    ast.Import: _Reader.import_,
+    ast.ImportFrom: _Reader.import_,
+    ast.Return: _Reader.return_,
+    ast.Match: _Reader.match_,
+    ast.Assert: _Reader.assert_,
+}
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    kind = type(node)
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple(f for f in node._fields if f not in ("ctx", "op", "ops"))
+    found: list[ast.AST] = []
+    for name in fields:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [v for v in value if isinstance(v, ast.AST)]
+    return found

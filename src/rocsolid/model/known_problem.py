@@ -1,0 +1,43 @@
+"""A known problem of the field: where it strikes, how it shows, what fixes it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocsolid.model.evidence import Evidence
+from rocsolid.model.finding import Severity
+from rocsolid.model.setting import Condition
+
+if TYPE_CHECKING:
+    from rocsolid.model.environment import Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One entry of the known-problem list."""
+
+    id: str  # kebab-case, named after the hazard
+    title: str
+    when: Condition
+    severity: Severity
+    symptom: str
+    fix: str
+    verify: str
+    evidence: tuple[Evidence, ...]
+    status: str  # open, fixed in ..., as last read
+    variables: tuple[str, ...] = ()  # strikes only when one of these is set: NAME, or NAME=text it contains
+    packages: tuple[str, ...] = ()  # strikes only when one of these is installed
+    calls: tuple[str, ...] = ()  # rows of the capture-rule table that show it
+    covered_by: str = ""  # code of the rule that sees this one from the machine's own facts
+
+    def strikes(self, env: "Environment") -> bool:
+        """Whether the problem is to be expected on this machine."""
+        return (
+            self.when.holds(env)
+            and (not self.variables or any(_is_set(v, env) for v in self.variables))
+            and (not self.packages or any(p in env.packages for p in self.packages))
+        )
+
+
+def _is_set(variable: str, env: "Environment") -> bool:
+    name, wants, text = variable.partition("=")
+    return name in env.variables and (not wants or text in env.variables[name])

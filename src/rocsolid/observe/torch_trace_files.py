@@ -1,0 +1,238 @@
+"""Reads what TORCH_TRACE wrote in a run that is over, as the same events that live hooks give.
+
+A trace is text: a line with a JSON head, then, where the head says so, the payload, each of its lines after a tab. Every process
+writes a file of its own. A file that was cut off is read up to there.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from rocsolid.errors import InputError
+from rocsolid.model.compile_event import (
+    Began,
+    Broke,
+    Cached,
+    Coded,
+    Ended,
+    Event,
+    Lowered,
+    Named,
+    Summed,
+    Timed,
+    Traced,
+)
+from rocsolid.model.compile_log import CompileLog, GraphKind
+from rocsolid.observe.build_log import assemble
+from rocsolid.observe.graph_text import read_graph
+from rocsolid.observe.kernels import kind_of
+from rocsolid.torchapi.dynamo.compile_events import BACKWARD_PHASES, SUMMARY_FACTS
+
+_HEAD: Final = re.compile(r"^[A-Z]\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
+_BROKE: Final = re.compile(
+    r"Graph break in user code at (.+?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)", re.DOTALL
+)
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_RANK: Final = re.compile(r"_rank_(\d+)_")
+_CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
+
+
+@dataclass
+class _Reader:
+    """One file, that is one process."""
+
+    first_unit: int
+    strings: dict[int, str] = field(default_factory=dict)
+    units: dict[str, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    open: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)  # per thread: name, start, inner
+    torch: str = ""
+    made: int = 0
+
+    def unit(self, head: dict[str, Any], *, fresh: bool = False) -> int:
+        """The unit of an entry; torch counts its ids from the start again after a reset."""
+        if head.get("frame_id") is None:
+            return 0
+        key = f"{head.get('frame_id')}/{head.get('frame_compile_id')}"
+        known = self.units.get(key, 0)
+        if not known or (fresh and known in self.ended):
+            self.made += 1
+            known = self.units[key] = self.first_unit + self.made
+        return known
+
+
+def read_trace(path: Path, rank: int | None = None) -> CompileLog:
+    """The log of a folder of traces, or of one file; raises InputError when there is none in it.
+
+    In a distributed run torch names the rank in each file; with `rank` those of others are left out.
+    """
+    if not path.exists():
+        msg = f"{path} does not exist; give the folder that TORCH_TRACE named"
+        raise InputError(msg)
+    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    files = [file for file in files if rank is None or _rank(file) in (None, rank)]
+    events: list[Event] = []
+    torch = ""
+    for file in files:
+        reader = _Reader(first_unit=max((e.unit for e in events), default=0))
+        events += _events(file, reader)
+        torch = torch or reader.torch
+    if not events:
+        msg = f"{path} holds no trace of a compile; TORCH_TRACE writes files that end with .log"
+        raise InputError(msg)
+    times = [t for e in events if isinstance(e, Timed) for t in (e.start_s, e.end_s)]
+    begin, end = min(times, default=0.0), max(times, default=0.0)
+    started = datetime.fromtimestamp(begin, timezone.utc).isoformat(timespec="seconds")
+    return assemble(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
+
+
+def _rank(file: Path) -> int | None:
+    found = _RANK.search(file.name)
+    return int(found[1]) if found else None
+
+
+def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Thread, head and payload of each entry."""
+    thread, head, payload = "", None, []
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("\t"):
+                    payload.append(line[1:])
+                elif found := _HEAD.match(line):
+                    if head is not None:
+                        yield thread, head, "".join(payload)
+                    thread, payload = found[1], []
+                    head = _json(found[2])
+        if head is not None:
+            yield thread, head, "".join(payload)
+    except OSError as refused:
+        msg = f"cannot read {file}: {refused.strerror}"
+        raise InputError(msg) from refused
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _events(file: Path, reader: _Reader) -> Iterator[Event]:
+    for thread, head, payload in _entries(file):
+        if "str" in head:
+            reader.strings[head["str"][1]] = head["str"][0]
+        elif "chromium_event" in head:
+            yield from _timed(reader, head, _json(payload), thread)
+        elif "dynamo_start" in head:
+            yield from _began(reader, head, thread)
+        elif "dynamo_output_graph" in head:
+            graph = read_graph(payload)
+            unit = reader.unit(head)
+            yield Traced(
+                unit=unit, nodes=graph.nodes, inputs=graph.inputs, operators=graph.operators, places=graph.places
+            )
+        elif "inductor_output_code" in head:
+            backward = kind_of(payload) is GraphKind.BACKWARD
+            yield Coded(unit=reader.unit(head), backward=backward, source=payload)
+        elif "compilation_metrics" in head or "bwd_compilation_metrics" in head:
+            yield from _summed(reader, head)
+        elif "artifact" in head:
+            yield from _artifact(reader, head, payload, thread)
+
+
+def _began(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[Event]:
+    stack = head["dynamo_start"].get("stack") or [{}]
+    frame = stack[-1]
+    caller = next((f for f in reversed(stack[:-1]) if "/torch/" not in reader.strings.get(f.get("filename"), "")), None)
+    unit = reader.unit(head, fresh=head.get("attempt", 0) == 0)
+    yield Named(unit=unit, compile_id=f"{head.get('frame_id')}/{head.get('frame_compile_id')}")
+    yield Began(
+        unit=unit,
+        at_s=0.0,
+        thread=thread,
+        function=str(frame.get("name", "")),
+        file=reader.strings.get(frame.get("filename"), ""),
+        line=int(frame.get("line", 0)),
+        called_from=f"{reader.strings.get(caller['filename'], '')}:{caller['line']}" if caller else "",
+    )
+
+
+def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) -> Iterator[Event]:
+    if not isinstance(event, dict) or event.get("ph") not in ("B", "E"):
+        return
+    # A trace does not tell threads apart; what helpers do beside the compile carries no frame, and is kept out of its nesting.
+    opened = reader.open.setdefault(thread if head.get("frame_id") is not None else "", [])
+    at_s = float(event["ts"]) / 1e6
+    if event["ph"] == "B":
+        opened.append((event["name"], at_s, 0.0))
+        return
+    while opened:
+        name, start_s, inner_s = opened.pop()
+        if name == event["name"]:
+            break
+    else:
+        return
+    took = at_s - start_s
+    if opened:
+        outer = opened[-1]
+        opened[-1] = (outer[0], outer[1], outer[2] + took)
+    if unit := reader.unit(head):
+        yield Timed(
+            unit=unit,
+            name=name,
+            start_s=start_s,
+            end_s=at_s,
+            own_s=max(0.0, took - inner_s),
+            depth=len(opened),
+            thread=thread,
+            backward=name in BACKWARD_PHASES or any(o[0] in BACKWARD_PHASES for o in opened),
+        )
+
+
+def _summed(reader: _Reader, head: dict[str, Any]) -> Iterator[Event]:
+    backward = "bwd_compilation_metrics" in head
+    given = head.get("bwd_compilation_metrics") or head.get("compilation_metrics") or {}
+    unit = reader.unit(head)
+    facts = {name: given[name] for name in SUMMARY_FACTS if given.get(name) is not None}
+    if not facts.get("is_runtime"):
+        yield Summed(unit=unit, backward=backward, facts=facts)
+    if not backward:
+        reader.ended.add(unit)
+        failed = f"{given.get('fail_type')}: {given.get('fail_reason')}" if given.get("fail_type") else ""
+        yield Ended(unit=unit, at_s=float(given.get("end_time_us") or 0) / 1e6, compiled=not failed, error=failed)
+
+
+def _artifact(reader: _Reader, head: dict[str, Any], payload: str, thread: str) -> Iterator[Event]:
+    name = str(head["artifact"].get("name", ""))
+    backward = any(o[0] in BACKWARD_PHASES for o in reader.open.get(thread, ()))
+    if name == "torch_version":
+        reader.torch = str((_json(payload) or {}).get("pytorch_version", ""))
+    elif name == "inductor_post_grad_graph":
+        graph = read_graph(payload)
+        yield Lowered(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
+    elif found := _CACHES.fullmatch(name):
+        cache = "fx" if found[1] == "fx_graph" else "autograd"
+        why = str((_json(payload) or {}).get("cache_bypass_reason") or "")
+        yield Cached(unit=reader.unit(head), cache=cache, state=found[2], why=why, backward=backward)
+    elif name == "dynamo_graph_break_reason" and (said := _BROKE.search(payload)):
+        yield _broke(reader.unit(head), said, payload)
+
+
+def _broke(unit: int, said: re.Match[str], payload: str) -> Broke:
+    reason = said[3].strip()
+    explained = reason.partition("\n  Explanation:")[0].strip().splitlines()
+    user = payload[said.end() :].partition("\nTraceback (most recent call last)")[0]
+    frames = [(f, n, name) for f, n, name in _FRAME.findall(user) if "/torch/" not in f]
+    at = f"{said[1]}:{said[2]}"
+    return Broke(
+        unit=unit,
+        kind=explained[-1].strip() if explained else "",
+        message=reason,
+        frames=(*(f"{file}:{line}" for file, line, _ in frames if f"{file}:{line}" != at), at),
+        function=frames[-1][2] if frames else "",
+    )

@@ -1,0 +1,103 @@
+"""Says whether an operator that some library registered is fit for compile and capture."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rocsolid.model.finding import Finding
+from rocsolid.model.op_audit import OpAudit
+from rocsolid.ops.capture_trial import captured_and_replayed
+from rocsolid.rules.operators import (
+    operator_declares_needless_mutation,
+    operator_not_graph_safe,
+    operator_without_fake,
+    operator_without_gradient,
+)
+from rocsolid.torchapi.operators import OperatorFacts, facts_of, operator
+
+_UNSAFE_TAGS: Final = {
+    "cudagraph_unsafe": "it says so itself (tag cudagraph_unsafe)",
+    "data_dependent_output": "its result is a value that the host must know (tag data_dependent_output)",
+    "dynamic_output_shape": "the data decide the shape of its result (tag dynamic_output_shape)",
+}
+_HOST_TYPES: Final = ("int", "float", "bool", "number", "str", "SymInt", "Scalar")
+
+
+def audit_op(name: str, /, *args: Any) -> OpAudit:
+    """Say whether an operator has a fake, writes only where it must, and can be captured in a device graph.
+
+    Args:
+        name: `namespace::name`; the library that registers it must have been imported.
+        args: arguments to try it with: then it is also seen what it writes to and, on a device, whether a replay is right.
+
+    Example:
+        >>> import rocsolid as rs
+        >>> rs.audit_op("aten::relu").fit
+        True
+        >>> [finding.code for finding in rs.audit_op("aten::nonzero").findings]
+        ['OPR003']
+
+    """
+    overload = operator(name)
+    facts = facts_of(overload)
+    written = _written(overload, facts, args) if args else None
+    captured, why = captured_and_replayed(overload, args) if args else (None, "")
+    findings = tuple(_findings(facts, written, captured=captured, why=why))
+    return OpAudit(
+        name=facts.name,
+        schema=facts.schema,
+        has_fake=facts.has_fake,
+        has_gradient=facts.has_autograd,
+        writes=tuple(a.name for a in facts.arguments if a.written),
+        devices=facts.devices,
+        tags=facts.tags,
+        captured=captured,
+        findings=findings,
+    )
+
+
+def _written(overload: Any, facts: OperatorFacts, args: tuple[Any, ...]) -> set[str]:
+    """The arguments that change when it runs."""
+    import torch
+
+    given = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+    with torch.no_grad():
+        overload(*given)
+    return {
+        argument.name
+        for argument, before, after in zip(facts.arguments, args, given, strict=False)
+        if isinstance(before, torch.Tensor) and not torch.equal(before, after)
+    }
+
+
+def _findings(facts: OperatorFacts, written: set[str] | None, *, captured: bool | None, why: str) -> Iterator[Finding]:
+    if not facts.has_fake:
+        yield operator_without_fake.RULE.found(facts.name, schema=facts.schema)
+    declared = [a.name for a in facts.arguments if a.written]
+    needless, how = _needless(facts, declared, written)
+    if needless:
+        yield operator_declares_needless_mutation.RULE.found(
+            facts.name, arguments=", ".join(needless), how=how, short=facts.name.partition("::")[2]
+        )
+    reasons = [said for tag, said in _UNSAFE_TAGS.items() if tag in facts.tags]
+    host = [kind for kind in facts.returns if kind.removesuffix("?") in _HOST_TYPES]
+    if host and not reasons:
+        reasons.append(f"it returns {', '.join(host)} to the host")
+    if captured is False:
+        reasons.append(why)
+    if reasons:
+        yield operator_not_graph_safe.RULE.found(facts.name, reason="; ".join(reasons))
+    if not facts.has_autograd:
+        yield operator_without_gradient.RULE.found(facts.name)
+
+
+def _needless(facts: OperatorFacts, declared: list[str], written: set[str] | None) -> tuple[list[str], str]:
+    """Declared and not done, where it was run; otherwise every tensor declared, which is how an unknown is written down."""
+    if written is not None:
+        return [name for name in declared if name not in written], ", and did not when it was run"
+    tensors = [a.name for a in facts.arguments if a.type.startswith("Tensor")]
+    everything = len(tensors) > 1 and set(tensors) <= set(declared) and bool(facts.returns)
+    return (
+        (declared, ": to every tensor it takes, which is what a schema of unknown mutation looks like")
+        if everything
+        else ([], "")
+    )

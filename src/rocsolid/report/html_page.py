@@ -1,0 +1,89 @@
+"""The frame that every HTML report shares: one file, no outside references, light and dark."""
+
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from rocsolid.model.evidence import Evidence
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.version import __version__
+
+_ASSETS = Path(__file__).with_name("assets")
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that pages carry within them."""
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def page(title: str, subtitle: str, body: str) -> str:
+    """A whole page around `body`, which is HTML already."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{asset("page.css")}</style>
+</head>
+<body>
+<header>
+<div><h1>{escape(title)}</h1><div class="faint">{escape(subtitle)}</div></div>
+<button id="theme" type="button">light / dark</button>
+</header>
+<main>
+{body}
+</main>
+<footer>rocsolid {escape(__version__)}</footer>
+<script>
+{asset("page.js")}</script>
+</body>
+</html>
+"""
+
+
+def table(
+    table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, tick: str = "", ticked: bool = True
+) -> str:
+    """A table that sorts and filters; each row is a class and its cells, which are HTML already."""
+    checked = " checked" if ticked else ""
+    label = f'<label><input type="checkbox"{checked}> {escape(tick)}</label>' if tick else ""
+    head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
+    body = "".join(f'<tr class="{kind}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for kind, cells in rows)
+    return f"""<div class="tools" data-for="{table_id}">
+<input type="search" placeholder="filter" aria-label="filter {table_id}">{label}<output class="faint"></output>
+</div>
+<div class="scroll" tabindex="0" role="region" aria-label="{table_id}">
+<table id="{table_id}" data-sortable><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+</div>"""
+
+
+def finding_html(finding: Finding) -> str:
+    """One finding that unfolds: seen, why, fix, check, evidence."""
+    kind = finding.severity.name.lower()
+    opened = " open" if finding.severity > Severity.INFO else ""
+    rows = [
+        ("at", finding.place),
+        ("why", finding.why),
+        ("fix", finding.fix),
+        ("check", finding.check),
+        ("cause", finding.cause),
+    ]
+    said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
+    said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
+    return (
+        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
+        f"</summary><div><dl>{said}</dl></div></details>"
+    )
+
+
+def _evidence(evidence: Evidence) -> str:
+    source = (
+        f'<a href="{escape(evidence.url)}">{escape(evidence.ref)}</a>'
+        if evidence.url
+        else f"<code>{escape(evidence.ref)}</code>"
+    )
+    return f"{escape(evidence.says)} {source}"

@@ -1,0 +1,133 @@
+"""Findings for machines: JSON, SARIF, and annotations for GitHub."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocsolid.model.codec import dumps
+from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.lint import LINT_SCHEMA, LintRecord, fingerprint
+from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
+from rocsolid.rules.engine import rule
+from rocsolid.version import __version__
+
+_SARIF_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_RANKS = {"inside": 90.0, "reachable": 60.0, "anywhere": 10.0}
+_GITHUB_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def probe_json(record: ProbeRecord) -> str:
+    """The whole record; the schema is a contract."""
+    return dumps(
+        PROBE_SCHEMA,
+        rocsolid=__version__,
+        profile=record.profile,
+        findings=record.findings,
+        environment=record.environment,
+    )
+
+
+def lint_json(record: LintRecord) -> str:
+    """The whole record; the schema is a contract."""
+    return dumps(
+        LINT_SCHEMA,
+        rocsolid=__version__,
+        findings=record.findings,
+        passed_over=record.passed_over,
+        files=record.files,
+        lines=record.lines,
+        confidence=record.confidence,
+        allowed=record.allowed,
+        in_baseline=record.in_baseline,
+        less_sure=record.less_sure,
+    )
+
+
+def sarif(findings: Sequence[Finding]) -> str:
+    """SARIF 2.1.0, as code-scanning services read it."""
+    codes = sorted({f.code for f in findings})
+    run = {
+        "tool": {
+            "driver": {
+                "name": "rocsolid",
+                "version": __version__,
+                "rules": [_sarif_rule(code) for code in codes],
+            }
+        },
+        "results": [_sarif_result(f, codes) for f in findings],
+    }
+    document = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _sarif_rule(code: str) -> dict[str, object]:
+    declared = rule(code)
+    return {
+        "id": code,
+        "name": declared.rule.name,
+        "shortDescription": {"text": declared.page.partition("\n")[0]},
+        "fullDescription": {"text": declared.page.partition("## Why it matters")[2].partition("## Example")[0].strip()},
+        "help": {"text": declared.page},
+        "defaultConfiguration": {"level": _SARIF_LEVELS[declared.rule.severity]},
+    }
+
+
+def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
+    result: dict[str, object] = {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "level": _SARIF_LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}. {finding.why} Autofix: {finding.fix}"},
+        "partialFingerprints": {"rocsolidFinding": fingerprint(finding) if "text" in finding.facts else finding.key},
+    }
+    file, _, line = finding.place.rpartition(":")
+    # Services insist on a file; what was found in no file is put down to the environment as a whole.
+    where: dict[str, dict[str, object]] = {
+        "artifactLocation": {"uri": _within(file or finding.place or "environment").lstrip("/")},
+        "region": {"startLine": int(line) if line.isdigit() else 1},
+    }
+    if isinstance(column := finding.facts.get("column"), int):
+        where["region"]["startColumn"] = column
+    if (confidence := finding.facts.get("confidence")) in _RANKS:
+        result["rank"] = _RANKS[str(confidence)]
+    if chain := finding.facts.get("chain"):
+        result["codeFlows"] = [{"threadFlows": [{"locations": [_step(text) for text in chain]}]}]  # type: ignore[attr-defined]
+    logical = [{"name": finding.subject, "kind": "resource"}]
+    result["locations"] = [{"physicalLocation": where, "logicalLocations": logical}]
+    return result
+
+
+def _step(text: str) -> dict[str, object]:
+    """One call of a chain, written as `name (file:line)`."""
+    file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
+    place = {
+        "artifactLocation": {"uri": _within(file).lstrip("/")},
+        "region": {"startLine": int(line) if line.isdigit() else 1},
+    }
+    return {"location": {"message": {"text": text}, "physicalLocation": place}}
+
+
+def github(findings: Sequence[Finding]) -> str:
+    """Workflow commands, one annotation a line."""
+    return "".join(_annotation(f) + "\n" for f in findings)
+
+
+def _annotation(finding: Finding) -> str:
+    where = ""
+    if finding.place:
+        file, _, line = finding.place.rpartition(":")
+        where = f"file={_within(file)},line={line}," if line.isdigit() else f"file={_within(finding.place)},"
+        where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
+    title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
+    text = _escape(f"{finding.message}\n{finding.why}\nFix: {finding.fix}")
+    return f"::{_GITHUB_LEVELS[finding.severity]} {where}title={title}::{text}"
+
+
+def _within(file: str) -> str:
+    """As seen from the folder that the command runs in: a service knows files by their place in the checkout."""
+    here = Path.cwd()
+    return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

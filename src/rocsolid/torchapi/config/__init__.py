@@ -1,0 +1,1 @@
+"""Torch's config modules: read, scoped, pinned, watched."""

@@ -1,0 +1,55 @@
+"""What is noted of a graph and of a break, from torch's own objects."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocsolid.model.compile_event import Broke
+from rocsolid.torchapi.dynamo.compile_hooks import Compile
+
+_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo leaves these frames to Python
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def break_of(unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False) -> Broke:
+    """A break from the exception that torch raises for it; `where` is what traced, or the compile that failed."""
+    stack = getattr(error, "real_stack", None) or ()
+    frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
+    code = where.shown if isinstance(where, Compile) else where.f_code
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return Broke(
+        unit=unit,
+        kind=str(getattr(error, "gb_type", "") or _named_in(reason) or type(error).__name__),
+        message=reason,
+        frames=frames or (f"{code.co_filename}:{getattr(where, 'lineno', 0) or code.co_firstlineno}",),
+        function=stack[-1].name if stack else code.co_name,
+        whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
+        fatal=whole_frame and not kinds & _FALLS_BACK,
+    )
+
+
+def _named_in(reason: str) -> str:
+    """The name of a break in its message: the line above the explanation, or the first."""
+    above = reason.partition("\n  Explanation:")[0].strip().splitlines()
+    return above[-1].strip() if above else ""
+
+
+def operators(nodes: list[Any]) -> Mapping[str, int]:
+    """Operators by count, as a reader knows them: `aten.mm`, `relu`, `getitem` left out."""
+    counted: Counter[str] = Counter()
+    for node in nodes:
+        if node.op == "call_function":
+            packet = getattr(node.target, "overloadpacket", None)
+            name = str(packet) if packet is not None else getattr(node.target, "__name__", str(node.target))
+            if name != "getitem":
+                counted[name] += 1
+        elif node.op in ("call_method", "call_module"):
+            counted[str(node.target)] += 1
+    return dict(counted)
+
+
+def place_of(node: Any) -> str:
+    """The user's line of a node: the last of its stack."""
+    found = _FRAME.findall(node.stack_trace or "")
+    return f"{found[-1][0]}:{found[-1][1]}" if found else ""

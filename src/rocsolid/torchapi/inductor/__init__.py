@@ -1,0 +1,1 @@
+"""Private names of TorchInductor: lowering and compiler start-up."""

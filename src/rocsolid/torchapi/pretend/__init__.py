@@ -1,0 +1,1 @@
+"""Make this process believe that it has an accelerator that is not here."""
