@@ -163,3 +163,22 @@ def record_row(file: str, text: str) -> str:
 def with_path(folder: Path, **planted: str) -> dict[str, str]:
     """Clean surroundings in which `folder` comes first on the path."""
     return clean_environ(PYTHONPATH=f"{folder}{os.pathsep}{SOURCE}", **planted)
+
+
+def check_golden(name: str, text: str, *, replace: Mapping[str, str] | None = None) -> None:
+    """Compare a message with `tests/golden/<name>.txt`; `ROCSOLID_UPDATE=1 pytest` writes the files.
+
+    Paths of this checkout become `<repo>`; `replace` maps regular expressions to what stands for them, such as a time.
+    """
+    import re
+
+    shown = text.replace(str(ROOT), "<repo>")
+    for pattern, stand_in in (replace or {}).items():
+        shown = re.sub(pattern, stand_in, shown)
+    shown = "\n".join(line.rstrip() for line in shown.strip("\n").splitlines()) + "\n"
+    file = ROOT / "tests/golden" / f"{name}.txt"
+    if os.environ.get("ROCSOLID_UPDATE") == "1":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(shown)
+    assert file.exists(), f"{file} is missing: ROCSOLID_UPDATE=1 pytest writes it"
+    assert shown == file.read_text()

@@ -94,7 +94,7 @@ def test_a_file_that_is_no_python_is_left_out(tmp_path: Path) -> None:
 LIVE = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
-from rocsolid.torchapi import config
+from rocsolid.torchapi.config import live as config
 for name in config.MODULES.values():
     importlib.import_module(name)
 from rocsolid.torchapi.config.upstream import plain

@@ -15,8 +15,8 @@ from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.options import Verify
-from rocsolid.runtime.capture.tree import take_apart
 from rocsolid.runtime.compiled import choose_options, compiled_with
+from rocsolid.torchapi.pytree import flatten
 
 _COMPILE_S: Final = 900.0
 
@@ -66,7 +66,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     def captured(function: Callable[..., Any]) -> Any:
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
-    on_device = any(take_apart((example.args, dict(example.kwargs)), "").on_device for example in examples)
+    on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
     chosen = chosen_plan(profile, plan, surroundings())
     capturing = captured if on_device else None
     if not progressive:

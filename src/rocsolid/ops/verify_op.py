@@ -15,13 +15,6 @@ _MEANING: Final = {
     "test_autograd_registration": "its gradients are registered in a way that does not compile",
     "test_aot_dispatch_dynamic": "compiled, with sizes that change, it gives another answer or other gradients",
 }
-# Relative and absolute, by dtype: four units in the last place of the largest values, since a kernel adds in another order.
-_TOLERANCE: Final = {
-    "torch.float64": (1e-7, 1e-8),
-    "torch.float32": (1.3e-5, 1e-5),
-    "torch.float16": (4e-3, 4e-3),
-    "torch.bfloat16": (3.2e-2, 3.2e-2),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,26 +185,23 @@ def _compare_gradients(op: "VendorOp", args: tuple[Any, ...], rtol: float | None
 
 
 def _agree(said: str, made: list[Any], wanted: list[Any], rtol: float | None, atol: float | None) -> float:
-    import torch
+    from rocsolid.numerics import reference_tolerance, worst_excess
 
     if len(made) != len(wanted):
         msg = f"{said}: it gives {len(made)} tensors, and the reference {len(wanted)}"
         raise VendorOpError(msg)
     worst = 0.0
     for number, (mine, theirs) in enumerate(zip(made, wanted, strict=True)):
-        relative, absolute = _TOLERANCE.get(str(mine.dtype), (0.0, 0.0))
         if mine.shape != theirs.shape:
             msg = f"{said}: result {number} is {list(mine.shape)}, and the reference's {list(theirs.shape)}"
             raise VendorOpError(msg)
-        allowed = (atol if atol is not None else absolute) + (
-            rtol if rtol is not None else relative
-        ) * theirs.double().abs()
+        relative, absolute = reference_tolerance(mine.dtype, rtol, atol)
         off = (mine.double() - theirs.double()).abs()
         largest = float(theirs.double().abs().max()) if theirs.numel() else 0.0
-        error = float(off.max()) / max(largest, 1e-12) if off.numel() else 0.0
-        worst = max(worst, error)
-        if not bool((off <= allowed).all()) or bool(torch.isnan(mine).any() != torch.isnan(theirs).any()):
-            msg = f"{said}: result {number} is off by {float(off.max()):.3g} where {float(allowed.max()):.3g} would do"
+        worst = max(worst, float(off.max()) / max(largest, 1e-12) if off.numel() else 0.0)
+        if worst_excess(mine, theirs, relative, absolute) > 1:
+            allowed = absolute + relative * largest
+            msg = f"{said}: result {number} is off by {float(off.max()):.3g} where {allowed:.3g} would do"
             raise VendorOpError(msg)
     return worst
 

@@ -1,4 +1,4 @@
-"""From a model to its fast form: every way there is, measured on the user's own example, and the best kept."""
+"""From a model to its fast form: every way there is, measured on the user's own example, and the best detached_copy."""
 
 import platform
 import time
@@ -14,13 +14,13 @@ import torch
 from rocsolid.measure.gc_pause import garbage_left_alone
 from rocsolid.model.optimize_report import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
+from rocsolid.numerics import detached_copy
 from rocsolid.optimize.dynamo_traces import WHOLE
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.race import EAGER, Entrant, Heat, judge, named, run_race, set_up
 from rocsolid.optimize.warm_start import Kept, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compiled_with
-from rocsolid.runtime.output_error import kept
 from rocsolid.runtime.regional_compile import Regional, repeated_regions
 
 _AMONG_ALL: Final = Heat(seconds=20.0, rounds=15)
@@ -69,7 +69,7 @@ def optimized(
     """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as before:
-        truth = [kept(example.call(model)) for example in examples]
+        truth = [detached_copy(example.call(model)) for example in examples]
 
         def forms() -> Forms:
             return candidates(model, plan, capture, budget_s, whole_model=before.traces.model)

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.numerics import Tolerance, compare, relative_error, result_leaves
 from rocsolid.runtime.background_thread import beside
-from rocsolid.runtime.capture.verify import Tolerance, compared, results_of
-from rocsolid.runtime.output_error import error_against
 
 _SMALL: Final = 8
 _CONVOLUTIONS: Final = {
@@ -66,7 +65,7 @@ def _comparison(weight: Any) -> Callable[[], Any]:
     def call() -> Any:
         few = torch.ones(_SMALL, device=weight.device, dtype=weight.dtype)
         other = few * 2
-        return compared(results_of(few), results_of(other), Tolerance()), error_against(few, other)
+        return compare(result_leaves(few), result_leaves(other), Tolerance()), relative_error(few, other)
 
     return call
 

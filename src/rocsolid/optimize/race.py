@@ -13,9 +13,9 @@ from rocsolid.measure.race import Race, race
 from rocsolid.measure.statistics import compare
 from rocsolid.model.optimize_report import Candidate, Outcome
 from rocsolid.model.timing import Verdict
+from rocsolid.numerics import error_limit, relative_error
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.runtime.capture.captured import Captured
-from rocsolid.runtime.output_error import error_against, limit_of
 
 _log = logging.getLogger("rocsolid")
 EAGER: Final = "eager"
@@ -69,9 +69,9 @@ def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], 
         function = entrant.make()
         for example in examples:
             example.call(function)  # the first call of a captured function is eager
-        error = max(error_against(example.call(function), one) for example, one in zip(examples, truth, strict=True))
+        error = max(relative_error(example.call(function), one) for example, one in zip(examples, truth, strict=True))
         entrant.function = function
-        limit = max(limit_of(one) for one in truth)
+        limit = max(error_limit(one) for one in truth)
         if not error <= limit:
             outcome, why = (
                 Outcome.WRONG,

@@ -25,8 +25,8 @@ from rocsolid.model.plan import Plan
 from rocsolid.optimize.dynamo_traces import GRAPH, Traces
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.prewarm import wake_libraries
-from rocsolid.runtime.capture.tree import take_apart
 from rocsolid.torchapi.inductor.compiler_startup import no_pool_ahead, start_compiler
+from rocsolid.torchapi.pytree import flatten
 
 _log = logging.getLogger("rocsolid")
 
@@ -67,7 +67,7 @@ def _model(model: Callable[..., Any]) -> Iterator[str]:
 def _calls(examples: Sequence[Example]) -> Iterator[str]:
     yield f"{torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}"
     for example in examples:
-        for leaf in take_apart((example.args, dict(example.kwargs)), "").leaves:
+        for leaf in flatten((example.args, dict(example.kwargs)), "").leaves:
             value = leaf.value
             if isinstance(value, torch.Tensor):
                 yield f"{leaf.path} {tuple(value.shape)} {value.stride()} {value.dtype} {value.device.type}"

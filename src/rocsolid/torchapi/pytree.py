@@ -1,27 +1,190 @@
-"""Container types that were registered with torch, such as the outputs of a model hub's classes."""
+"""Nested arguments and results: flattened into leaves with their paths, and built again.
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+`torch.utils._pytree` does this for registered containers. Here every leaf also has the path a user would type
+(`batch['ids'][0]`), dataclasses are opened without being registered, and containers that cannot be rebuilt are left whole.
+"""
+
+import copy
+import dataclasses
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from rocsolid.torchapi.private_api import door
 
 _LEAVES = door("torch.utils._pytree", "tree_leaves", "2.2..")
 _NODES = door("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
+_PLAIN: Final = (type(None), bool, int, str, bytes, type(...))
+_FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
 
 class Registered(NamedTuple):
-    """How one registered type is taken apart and put together."""
+    """The flatten and unflatten functions of a registered container type."""
 
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
     unflatten: Callable[[Sequence[Any], Any], Any]
 
 
 def registered(kind: type) -> Registered | None:
-    """The two functions that somebody registered for exactly this type."""
+    """What was registered with torch for exactly this type, such as a model output of transformers."""
     node = _NODES.reach().get(kind)
     return Registered(node.flatten_fn, node.unflatten_fn) if node is not None else None
 
 
 def leaves(value: Any) -> list[Any]:
-    """Everything in a value that is no registered container."""
+    """Every leaf by torch's own rules, without paths."""
     return list(_LEAVES.reach()(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """One level of a container: its values, how each is reached, and how to build it again."""
+
+    values: tuple[Any, ...]
+    steps: tuple[str, ...]  # as a user types them: [0], ['ids'], .scale
+    structure: Hashable  # what must be equal besides the type: length, keys, context
+    rebuild: Callable[[Sequence[Any]], Any]
+    by_flattening: bool = False  # the values can only be reached through a registered flatten function
+
+
+def open_container(value: Any) -> ContainerSpec | None:
+    """The spec of a container that can be rebuilt; None for leaves and for containers that cannot."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _sequence(value, kind)
+    if kind is dict or kind is OrderedDict:
+        return _mapping(value, lambda values: kind(zip(value, values, strict=True)))
+    if isinstance(value, tuple) and hasattr(kind, "_make") and hasattr(kind, "_fields"):
+        return _sequence(value, kind._make)
+    if kind.__module__.startswith("torch.return_types"):
+        return _sequence(value, kind)
+    found = registered(kind)
+    if found is not None:
+        return _registered(value, found.flatten, found.unflatten)
+    if isinstance(value, dict) and dataclasses.is_dataclass(value):  # a model output that was not registered
+        return _mapping(value, lambda values: kind(**dict(zip(value, values, strict=True))))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass(value)
+    return None
+
+
+def _sequence(value: Any, make: Callable[[Any], Any]) -> ContainerSpec:
+    steps = tuple(f"[{number}]" for number in range(len(value)))
+    return ContainerSpec(values=tuple(value), steps=steps, structure=len(value), rebuild=make)
+
+
+def _mapping(value: Any, make: Callable[[Sequence[Any]], Any]) -> ContainerSpec:
+    keys = tuple(value)
+    return ContainerSpec(
+        values=tuple(value.values()), steps=tuple(f"[{k!r}]" for k in keys), structure=keys, rebuild=make
+    )
+
+
+def _registered(
+    value: Any, flatten_fn: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]
+) -> ContainerSpec | None:
+    values, context = flatten_fn(value)
+    try:
+        hash(context)
+        structure: Hashable = context
+    except TypeError:
+        structure = repr(context)
+    steps = tuple(f"<{number}>" for number in range(len(values)))
+    return ContainerSpec(
+        values=tuple(values),
+        steps=steps,
+        structure=(len(steps), structure),
+        rebuild=lambda new: unflatten(list(new), context),
+        by_flattening=True,
+    )
+
+
+def _dataclass(value: Any) -> ContainerSpec:
+    names = tuple(field.name for field in dataclasses.fields(value))
+
+    def rebuild(values: Sequence[Any]) -> Any:
+        made = copy.copy(value)
+        for name, new in zip(names, values, strict=True):
+            object.__setattr__(made, name, new)  # works for frozen dataclasses too
+        return made
+
+    values = tuple(getattr(value, name) for name in names)
+    return ContainerSpec(values=values, steps=tuple(f".{name}" for name in names), structure=names, rebuild=rebuild)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value that is not a container, and its path."""
+
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Flattened:
+    """A flattened value: its leaves, its structure, and how to build it again."""
+
+    leaves: tuple[Leaf, ...]
+    structure: Hashable
+    rebuild: Callable[[Iterator[Any]], Any]
+
+    def unflatten(self, values: Sequence[Any]) -> Any:
+        """The same structure with other leaves."""
+        return self.rebuild(iter(values))
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a leaf is a tensor on a GPU."""
+        import torch
+
+        return any(isinstance(leaf.value, torch.Tensor) and leaf.value.device.type == "cuda" for leaf in self.leaves)
+
+
+def flatten(value: Any, path: str) -> Flattened:
+    """Flatten a nested value; paths begin with `path`."""
+    spec = open_container(value)
+    if spec is None:
+        return Flattened((Leaf(path, value),), "*", next)
+    below = [flatten(v, path + step) for v, step in zip(spec.values, spec.steps, strict=True)]
+    return Flattened(
+        leaves=tuple(leaf for inner in below for leaf in inner.leaves),
+        structure=(type(value), spec.structure, tuple(inner.structure for inner in below)),
+        rebuild=lambda values: spec.rebuild([inner.rebuild(values) for inner in below]),
+    )
+
+
+def constant_key(value: Any) -> Hashable | None:
+    """A hashable key with the type and value of a constant, so that True, 1 and 1.0 differ; None for anything else."""
+    import torch
+
+    kind = type(value)
+    if kind in _PLAIN or isinstance(
+        value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, Enum)
+    ):
+        return kind, value
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if kind is slice:
+        return _constant_keys(kind, (value.start, value.stop, value.step))
+    if kind in (set, frozenset):
+        within = [constant_key(v) for v in value]
+        return None if None in within else (kind, frozenset(within))
+    return None
+
+
+def _constant_keys(kind: type, values: tuple[Any, ...]) -> Hashable | None:
+    within = tuple(constant_key(v) for v in values)
+    return None if None in within else (kind, within)
+
+
+def compared_by_identity(value: Any) -> bool:
+    """Whether a value equals only itself: a module, a function, a random number generator."""
+    import torch
+
+    return isinstance(value, (torch.nn.Module, torch.Generator, *_FUNCTIONS))

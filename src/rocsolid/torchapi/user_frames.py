@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from rocsolid.model.code_line import CodeLine, underline
+
 _OURS = str(Path(__file__).parents[1]) + "/"
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 
@@ -62,3 +64,13 @@ def user_expression(trace: TracebackType | None) -> str:
     if first != last or first != found.tb_lineno or start is None or end is None:
         return line.strip()
     return line.encode()[start:end].decode(errors="replace")
+
+
+def read_code_line(place: str, *names: str) -> CodeLine:
+    """The line at `file:line`, read from disk; a caret goes under the first expression called one of `names`."""
+    file, _, number = place.rpartition(":")
+    if not number.isdigit():
+        return CodeLine(file=place, line=0)
+    text = linecache.getline(file, int(number)).rstrip("\n")
+    start, end = underline(text, *names) if names else (0, 0)
+    return CodeLine(file=file, line=int(number), text=text, start=start, end=end)

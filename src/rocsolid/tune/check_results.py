@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.workload import Workload
-from rocsolid.runtime.capture.tree import take_apart
-from rocsolid.runtime.output_error import error_against, kept, limit_of
+from rocsolid.numerics import detached_copy, error_limit, relative_error
+from rocsolid.torchapi.pytree import flatten
 from rocsolid.tune.isolate.trial_process import WrongAnswerError
 
 _SLACK: Final = 2.0  # how much further from the exact answer than eager itself a variant may be
@@ -31,13 +31,13 @@ class Inputs:
     @property
     def on_device(self) -> bool:
         """Whether there is anything that can be captured."""
-        return take_apart((self.args, dict(self.kwargs)), "call").on_device
+        return flatten((self.args, dict(self.kwargs)), "call").on_device
 
     def changed(self, change: Callable[[Any], Any]) -> "Inputs":
         """The same call with its tensors changed."""
-        tree = take_apart((self.args, dict(self.kwargs)), "call")
+        tree = flatten((self.args, dict(self.kwargs)), "call")
         leaves = [change(leaf.value) if isinstance(leaf.value, torch.Tensor) else leaf.value for leaf in tree.leaves]
-        args, kwargs = tree.with_leaves(leaves)
+        args, kwargs = tree.unflatten(leaves)
         return Inputs(args, kwargs)
 
 
@@ -49,9 +49,9 @@ class Checker:
         # Only floats may be changed: an integer may be an index, and a flag a structure.
         moved = self.first.changed(lambda t: t.roll(1, -1) if t.is_floating_point() and t.dim() else t)
         self._inputs = [self.first, moved]
-        self._truth = [kept(one.call(work.callable, seed=0)) for one in self._inputs]
+        self._truth = [detached_copy(one.call(work.callable, seed=0)) for one in self._inputs]
         again = self.first.call(work.callable, seed=1)
-        self.random = error_against(again, self._truth[0]) > limit_of(self._truth[0])
+        self.random = relative_error(again, self._truth[0]) > error_limit(self._truth[0])
         self._exact = [] if self.random else _exact(work, self._inputs)
 
     def check(self, function: Callable[..., Any], times: int = 1) -> tuple[str, float | None]:
@@ -62,8 +62,8 @@ class Checker:
         worst = 0.0
         for number in range(calls):
             which = number % len(self._inputs)
-            got, truth = kept(self._inputs[which].call(function, seed=0)), self._truth[which]
-            error, limit = error_against(got, truth), limit_of(truth)
+            got, truth = detached_copy(self._inputs[which].call(function, seed=0)), self._truth[which]
+            error, limit = relative_error(got, truth), error_limit(truth)
             if not error <= limit and not self._as_good_as_eager(got, which):
                 msg = f"its answer to input {which + 1} is {error:.2%} of its size away from eager's ({limit:.0%} is allowed)"
                 raise WrongAnswerError(msg)
@@ -75,8 +75,8 @@ class Checker:
         """A variant may be far from eager because eager is far from the truth."""
         if not self._exact:
             return False
-        own = error_against(self._truth[which], self._exact[which])
-        return error_against(got, self._exact[which]) <= _SLACK * own
+        own = relative_error(self._truth[which], self._exact[which])
+        return relative_error(got, self._exact[which]) <= _SLACK * own
 
 
 def _exact(work: Workload, inputs: list[Inputs]) -> list[Any]:
@@ -85,7 +85,7 @@ def _exact(work: Workload, inputs: list[Inputs]) -> list[Any]:
         return []
     try:
         model = copy.deepcopy(work.callable).double()
-        return [kept(one.changed(_doubled).call(model, seed=0)) for one in inputs]
+        return [detached_copy(one.changed(_doubled).call(model, seed=0)) for one in inputs]
     except Exception:  # noqa: BLE001 - a model may refuse in any way; eager remains as the reference
         return []
 

@@ -167,8 +167,8 @@ class Answering:
             result, verdict = recheck(function, entry, call, self._options.tolerance, generators)
         self._books.checks += 1
         entry.check_after(self._options.verify.calls)
-        if not verdict.right:
-            self._throw_away(entry, "; ".join(verdict.wrong))
+        if not verdict.equal:
+            self._throw_away(entry, "; ".join(verdict.mismatches))
             self._refuse(call, wrong_result(verdict))
         return result
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import Reason
-from rocsolid.runtime.capture.tree import Leaf, Tree, known_by_identity, take_apart, token
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
 
 
 class CannotCapture(Exception):  # noqa: N818 - a way out, not an error: the call runs eagerly
@@ -90,7 +90,7 @@ class Parameters:
         except (TypeError, ValueError):
             return cls()
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-        tokens = {p.name: token(p.default) for p in parameters if p.default is not p.empty}
+        tokens = {p.name: constant_key(p.default) for p in parameters if p.default is not p.empty}
         return cls(
             positional=positional,
             rest=next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), ""),
@@ -120,7 +120,7 @@ class Argument:
 
     name: str
     expression: str
-    tree: Tree
+    tree: Flattened
 
 
 @dataclass(kw_only=True)
@@ -173,7 +173,7 @@ class Call:
                 tensors[next(places)] if isinstance(leaf.value, torch.Tensor) else leaf.value
                 for leaf in argument.tree.leaves
             ]
-            value = argument.tree.with_leaves(leaves)
+            value = argument.tree.unflatten(leaves)
             if argument.expression.startswith("args["):
                 args[int(argument.expression[5:-1])] = value
             else:
@@ -232,7 +232,7 @@ def take_call(
                 tokens.append(("tensor", place))
             else:
                 tokens.append(_token(leaf, argument, static, kept))
-        parts.append((argument.name, (argument.tree.form, tuple(tokens))))
+        parts.append((argument.name, (argument.tree.structure, tuple(tokens))))
     given = {argument.name for argument in arguments}
     parts += [(name, ("*", (known,))) for name, known in parameters.defaults.items() if name not in given]
     _refuse_names_of_nothing(buckets or {}, [leaf.path for leaf in tensors])
@@ -252,19 +252,19 @@ def take_call(
     )
 
 
-def _tree(value: Any, name: str, static: Collection[str]) -> Tree:
+def _tree(value: Any, name: str, static: Collection[str]) -> Flattened:
     if name in static:
-        return Tree((Leaf(name, value),), "*", next)
-    return take_apart(value, name)
+        return Flattened((Leaf(name, value),), "*", next)
+    return flatten(value, name)
 
 
 def _token(leaf: Leaf, argument: Argument, static: Collection[str], kept: list[Any]) -> Hashable:
-    if argument.name in static or known_by_identity(leaf.value):
+    if argument.name in static or compared_by_identity(leaf.value):
         kept.append(leaf.value)
         fields = vars(leaf.value) if argument.name in static and hasattr(leaf.value, "__dict__") else {}
-        constants = tuple((name, known) for name, value in fields.items() if (known := token(value)) is not None)
+        constants = tuple((name, known) for name, value in fields.items() if (known := constant_key(value)) is not None)
         return "object", id(leaf.value), constants
-    known = token(leaf.value)
+    known = constant_key(leaf.value)
     if known is None:
         kind = type(leaf.value)
         raise CannotCapture(

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from rocsolid.model.capture_report import Reason
-from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
+from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.state import RandomState, Stage, TensorState
-from rocsolid.runtime.capture.tree import Leaf
-from rocsolid.runtime.capture.verify import Tolerance, Verdict, compared, fresh_like, noise_between, results_of
 from rocsolid.torchapi.graphs.capture_state import seen_as_capturing, uncompiled
+from rocsolid.torchapi.pytree import Leaf
 
 _PADDING_ALLOWANCE = 4.0  # another length means other kernels, which sum in another order
 _ANOTHER_WAY_ALLOWANCE = 8.0  # other kernels, which round otherwise
@@ -38,30 +38,30 @@ class Checker:
             verdict = self._beside_eager(entry, inputs)
             entry.checks += 1
             entry.error = max(entry.error or 0.0, verdict.error)
-            if not verdict.right:
+            if not verdict.equal:
                 raise wrong_result(verdict)
 
-    def _beside_eager(self, entry: Entry, inputs: Sequence[Any]) -> Verdict:
+    def _beside_eager(self, entry: Entry, inputs: Sequence[Any]) -> Comparison:
         eager = self._eager(entry, inputs)
         self._stage.reset()
-        replayed = results_of(entry.replay_on(inputs, self._call.lengths_by_group))
+        replayed = result_leaves(entry.replay_on(inputs, self._call.lengths_by_group))
         got = [*replayed, *_state(entry), *_leaves("argument", entry.written, entry.statics)]
-        verdict = compared(eager, got, self._options.tolerance)
-        if verdict.right:
+        verdict = compare(eager, got, self._options.tolerance)
+        if verdict.equal:
             return verdict
         noise = noise_between(eager, self._eager(entry, inputs))
-        verdict = compared(eager, got, self._options.tolerance, noise)
-        return verdict if verdict.right else self._beside_eager_as_captured(entry, inputs, eager, got, verdict)
+        verdict = compare(eager, got, self._options.tolerance, noise)
+        return verdict if verdict.equal else self._beside_eager_as_captured(entry, inputs, eager, got, verdict)
 
     def _beside_eager_as_captured(
-        self, entry: Entry, inputs: Sequence[Any], eager: Sequence[Leaf], got: Sequence[Leaf], verdict: Verdict
-    ) -> Verdict:
+        self, entry: Entry, inputs: Sequence[Any], eager: Sequence[Leaf], got: Sequence[Leaf], verdict: Comparison
+    ) -> Comparison:
         """A function that goes another way when it is captured is compared with that way, which must be near the usual one."""
         with seen_as_capturing():
             that_way = self._eager(entry, inputs)
-        beside = compared(that_way, got, self._options.tolerance)
-        near = compared(eager, got, self._options.tolerance, scale=_ANOTHER_WAY_ALLOWANCE)
-        if not (beside.right and near.right):
+        beside = compare(that_way, got, self._options.tolerance)
+        near = compare(eager, got, self._options.tolerance, scale=_ANOTHER_WAY_ALLOWANCE)
+        if not (beside.equal and near.equal):
             return verdict
         entry.goes_another_way = True
         return beside
@@ -71,7 +71,7 @@ class Checker:
         padded = padded_copies(self._call, inputs)
         self._stage.reset()
         args, kwargs = self._call.rebuilt(padded)
-        leaves = _copied(results_of(self._function(*args, **kwargs)))
+        leaves = _copied(result_leaves(self._function(*args, **kwargs)))
         cut = entry.outputs.cut(leaves, self._call.lengths_by_group)
         return [*cut, *_state(entry), *_leaves("argument", entry.written, padded)]
 
@@ -81,26 +81,26 @@ class Checker:
         with uncompiled():
             self._stage.reset()
             args, kwargs = self._call.rebuilt(inputs)
-            plain = _copied(results_of(self._function(*args, **kwargs)))
+            plain = _copied(result_leaves(self._function(*args, **kwargs)))
             self._stage.reset()
             args, kwargs = self._call.rebuilt(padded_copies(self._call, inputs))
-            padded = entry.outputs.cut(_copied(results_of(self._function(*args, **kwargs))), lengths)
+            padded = entry.outputs.cut(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
         own = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
         allowed = self._options.tolerance
         scale = _PADDING_ALLOWANCE if allowed.rtol is None else 1.0
-        verdict = compared([plain[n] for n in own], [padded[n] for n in own], allowed, scale=scale)
-        if not verdict.right:
+        verdict = compare([plain[n] for n in own], [padded[n] for n in own], allowed, scale=scale)
+        if not verdict.equal:
             detail = (
-                f"{'; '.join(verdict.wrong)} when the input is padded to {[length.size for length in self._call.lengths]}: "
+                f"{'; '.join(verdict.mismatches)} when the input is padded to {[length.size for length in self._call.lengths]}: "
                 "padding takes part in it. Pass a mask and use it, or capture without buckets"
             )
             raise CannotCapture(Reason.PADDING, detail)
 
 
-def wrong_result(verdict: Verdict) -> CannotCapture:
+def wrong_result(verdict: Comparison) -> CannotCapture:
     """The refusal for a graph that does not answer as eager does."""
     detail = (
-        f"the graph does not answer as eager does: {'; '.join(verdict.wrong)}. A value was baked in (a Python number, a value "
+        f"the graph does not answer as eager does: {'; '.join(verdict.mismatches)}. A value was baked in (a Python number, a value "
         "read on the host), a buffer is stale, or the platform replays wrongly"
     )
     return CannotCapture(Reason.WRONG_RESULT, detail)
@@ -108,7 +108,7 @@ def wrong_result(verdict: Verdict) -> CannotCapture:
 
 def recheck(
     function: Callable[..., Any], entry: Entry, call: Call, tolerance: Tolerance, generators: Sequence[Any]
-) -> tuple[Any, Verdict]:
+) -> tuple[Any, Comparison]:
     """Answer a call eagerly, and say whether the graph would have answered the same."""
     before = Stage(
         tensors=TensorState([tensor for _, tensor in entry.state]),
@@ -117,7 +117,7 @@ def recheck(
     )
     tensors = [leaf.value for leaf in call.tensors]
     lengths = call.lengths_by_group
-    got = [*results_of(entry.replay_on(tensors, lengths)), *_state(entry)]
+    got = [*result_leaves(entry.replay_on(tensors, lengths)), *_state(entry)]
     got += _leaves("argument", entry.written, entry.statics)
     that_way = _as_captured(function, entry, call, before) if entry.goes_another_way else None
     before.reset()
@@ -125,9 +125,9 @@ def recheck(
     given = padded_copies(call, tensors) if call.lengths else tensors
     args, kwargs = call.rebuilt(given)
     result = function(*args, **kwargs)
-    leaves = entry.outputs.cut(results_of(result), lengths)
+    leaves = entry.outputs.cut(result_leaves(result), lengths)
     eager = [*leaves, *_state(entry), *_leaves("argument", entry.written, given)]
-    verdict = compared(that_way or eager, got, tolerance)
+    verdict = compare(that_way or eager, got, tolerance)
     if call.lengths:
         result = _cut_back(entry, leaves, tensors, given)
     entry.checks += 1
@@ -141,7 +141,7 @@ def _as_captured(function: Callable[..., Any], entry: Entry, call: Call, before:
     given = padded_copies(call, [leaf.value for leaf in call.tensors])
     args, kwargs = call.rebuilt(given)
     with seen_as_capturing():
-        leaves = _copied(results_of(function(*args, **kwargs)))
+        leaves = _copied(result_leaves(function(*args, **kwargs)))
     return [
         *entry.outputs.cut(leaves, call.lengths_by_group),
         *_state(entry),
@@ -184,3 +184,20 @@ def _state(entry: Entry) -> list[Leaf]:
 
 def _leaves(what: str, numbers: Sequence[int], tensors: Sequence[Any]) -> list[Leaf]:
     return [Leaf(f"{what} {number}", tensors[number].detach().clone()) for number in numbers]
+
+
+def fresh_like(tensor: Any, random: Any) -> Any:
+    """Other values for an input, of the same kind and layout: its numbers in another order and size. Integers stay as they are.
+
+    Indices, lengths and offsets must fit each other; a made-up one could make a kernel read outside its memory.
+    """
+    twin = Buffer(spec_of(tensor))
+    twin.take(tensor.detach())
+    if tensor.is_floating_point() and tensor.numel():
+        memory = twin.memory
+        shift = int(torch.randint(1, memory.numel() + 1, (1,), generator=random, device=random.device))
+        noise = torch.rand(memory.shape, generator=random, device=random.device).to(memory.device)
+        values = memory.float().flatten().roll(shift).reshape(memory.shape)
+        blank = not bool((values != 0).any())
+        memory.copy_(noise - 0.5 if blank else values * (0.5 + noise))
+    return twin.tensor.requires_grad_(tensor.requires_grad)

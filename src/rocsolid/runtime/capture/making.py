@@ -13,6 +13,7 @@ import torch
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.model.capture_report import Reason
+from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backend import Backend, Graph
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.checking import Checker
@@ -27,7 +28,6 @@ from rocsolid.runtime.capture.stamp import Stamp
 from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, Versions, kept, own_casts, worth_keeping
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.runtime.capture.training import carrying, make_training
-from rocsolid.runtime.capture.verify import results_of
 from rocsolid.torchapi.graphs.capture_state import compiles_refused, seen_as_capturing, uncompiled
 
 Function = Callable[..., Any]
@@ -108,7 +108,7 @@ def _entry(
 
 
 def _refuse_what_no_replay_repeats(first: FirstRun, call: Call, *, trains: bool) -> None:
-    leaves = results_of(first.result)
+    leaves = result_leaves(first.result)
     lost = next((x.path for x in leaves if isinstance(x.value, torch.Tensor) and x.value.requires_grad), None)
     if lost is not None and not trains:
         detail = (

@@ -7,7 +7,7 @@ from typing import Any
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_rule import Runtime
-from rocsolid.runtime.capture.verify import Tolerance
+from rocsolid.numerics import Tolerance
 
 _OUTPUTS = ("clone", "alias", "out")
 _ON_ERROR = ("eager", "raise")

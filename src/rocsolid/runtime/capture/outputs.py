@@ -15,9 +15,9 @@ import torch
 from rocsolid.errors import StaleOutputError, UsageError
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.runtime.capture.tree import Leaf, Tree, opened, take_apart, token
 from rocsolid.torchapi.graphs.fast_checks import grouped_copy
 from rocsolid.torchapi.graphs.memory import reach, storage_number
+from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten, open_container
 
 Give = Callable[[Sequence[Any], Mapping[int, int]], Any]
 _STALE: Final = (
@@ -57,7 +57,7 @@ class _Alias(NamedTuple):
 class Outputs:
     """The results of one graph, and how they are handed out."""
 
-    tree: Tree
+    tree: Flattened
     owned: list[Any]  # results in the graph's memory
     plan: list[tuple[str, Any]]  # for each leaf: ("owned", number), ("input", _Alias) or ("as it is", value)
     follows: dict[int, tuple[Follows, ...]]  # by number of the owned result
@@ -68,7 +68,7 @@ class Outputs:
 
         `held` are tensors that the function reaches by itself, `padded` the numbers of buffers longer than the call's tensors.
         """
-        tree = take_apart(result, "result")
+        tree = flatten(result, "result")
         inputs = {storage_number(static): number for number, static in reversed(list(enumerate(statics)))}
         kept = {storage_number(tensor) for tensor in held}
         owned: list[Any] = []
@@ -76,7 +76,7 @@ class Outputs:
         for leaf in tree.leaves:
             value = leaf.value
             if not isinstance(value, torch.Tensor):
-                if opened(value) is None and token(value) is None:
+                if open_container(value) is None and constant_key(value) is None:
                     kind = type(value)
                     detail = (
                         f"{leaf.path} is a {kind.__module__}.{kind.__qualname__}, which cannot be put together again after a "
@@ -117,7 +117,7 @@ class Outputs:
 
     def put_together(self, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
         """The result around these tensors."""
-        return self.tree.with_leaves([self._leaf(kind, what, owned, tensors) for kind, what in self.plan])
+        return self.tree.unflatten([self._leaf(kind, what, owned, tensors) for kind, what in self.plan])
 
     def _leaf(self, kind: str, what: Any, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
         if kind == "owned":
@@ -149,7 +149,7 @@ def _of_input(value: Any, statics: Sequence[Any], inputs: Mapping[int, int], pad
 
 def giver(outputs: Outputs, mode: str) -> Give:
     """How results are handed out, as quickly as their structure allows."""
-    if outputs.plan == [("owned", 0)] and outputs.tree.form == "*" and not outputs.follows:
+    if outputs.plan == [("owned", 0)] and outputs.tree.structure == "*" and not outputs.follows:
         return {"clone": _one_clone, "alias": _one_alias, "out": _one_borrowed}[mode](outputs.owned[0])
     handing = {"clone": _clones, "alias": _aliases, "out": _borrowed}[mode](outputs)
 
@@ -244,9 +244,9 @@ def _borrowed(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
 
 def copy_into(given: Any, result: Any) -> Any:
     """Fill the caller's tensors with a result of the same structure."""
-    targets, sources = take_apart(given, "out"), take_apart(result, "out")
-    if targets.form != sources.form:
-        msg = f"out= has another structure than the result: {targets.form} and not {sources.form}"
+    targets, sources = flatten(given, "out"), flatten(result, "out")
+    if targets.structure != sources.structure:
+        msg = f"out= has another structure than the result: {targets.structure} and not {sources.structure}"
         raise UsageError(msg)
     for target, source in zip(targets.leaves, sources.leaves, strict=True):
         if isinstance(source.value, torch.Tensor):

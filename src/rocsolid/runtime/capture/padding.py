@@ -7,8 +7,8 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import Call, CannotCapture, Length
 from rocsolid.runtime.capture.outputs import Follows, Outputs
 from rocsolid.runtime.capture.state import Stage
-from rocsolid.runtime.capture.tree import take_apart
 from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.pytree import flatten
 
 
 def followed(
@@ -25,8 +25,8 @@ def followed(
         if other < 1:
             continue
         shorter = _run(function, call, statics, lengths, other, stage)
-        tree = take_apart(shorter, "result")
-        if tree.form != outputs.tree.form:
+        tree = flatten(shorter, "result")
+        if tree.structure != outputs.tree.structure:
             raise CannotCapture(Reason.BUCKET, "the function returns another structure for another length")
         for leaf, (kind, number) in zip(tree.leaves, outputs.plan, strict=True):
             if kind == "owned":

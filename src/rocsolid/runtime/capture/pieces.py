@@ -15,9 +15,9 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.surroundings import look_around
-from rocsolid.runtime.capture.tree import Tree, take_apart
 from rocsolid.torchapi.graphs.memory import storage_number
 from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.pytree import Flattened, flatten
 
 
 class EagerStep:
@@ -31,12 +31,12 @@ class EagerStep:
         self._forward = forward
         self._args = args
         self._kwargs = kwargs
-        self._result: Tree = take_apart(result, f"the result of {name}")
+        self._result: Flattened = flatten(result, f"the result of {name}")
 
     def replay(self) -> None:
         """Call the module, and put its results where the next graph reads them."""
-        now = take_apart(self._forward(*self._args, **self._kwargs), f"the result of {self._name}")
-        if now.form != self._result.form:
+        now = flatten(self._forward(*self._args, **self._kwargs), f"the result of {self._name}")
+        if now.structure != self._result.structure:
             msg = f"the result of {self._name} has another structure than it had when the call was captured"
             raise CannotCapture(Reason.PIECE, msg)
         for new, old in zip(now.leaves, self._result.leaves, strict=True):

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rocsolid.runtime.capture.call import Call
-from rocsolid.runtime.capture.tree import opened, token
-from rocsolid.torchapi.pytree import registered
+from rocsolid.torchapi.pytree import constant_key, open_container, registered
 
 Read = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any] | None]
 _SINGLETONS = (None, True, False, ...)
@@ -31,7 +30,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._names: dict[str, Any] = {"token": token}
+        self._names: dict[str, Any] = {"constant_key": constant_key}
         self._tensors: dict[int, str] = {}
         self._expressions: list[str] = []
         self._count = 0
@@ -46,7 +45,7 @@ class _Writer:
             self._tensor(value, name, expression)
             return
         self._lines.append(f"{name} = {expression}")
-        inner = None if whole else opened(value)
+        inner = None if whole else open_container(value)
         if inner is None:
             self._constant(value, name, whole=whole)
             return
@@ -58,7 +57,7 @@ class _Writer:
             steps = [f"{name}_[{number}]" for number in range(len(inner.values))]
         else:
             if isinstance(value, dict):
-                self._refuse(f"tuple({name}) != {self._known(inner.form)}")
+                self._refuse(f"tuple({name}) != {self._known(inner.structure)}")
             elif isinstance(value, (list, tuple)):
                 self._refuse(f"len({name}) != {len(value)}")
             steps = [name + step for step in inner.steps]
@@ -77,11 +76,11 @@ class _Writer:
     def _constant(self, value: Any, name: str, *, whole: bool) -> None:
         import torch
 
-        if whole or isinstance(value, torch.nn.Module) or token(value) is None:
+        if whole or isinstance(value, torch.nn.Module) or constant_key(value) is None:
             self._refuse(f"{name} is not {self._known(value)}")
             if whole and hasattr(value, "__dict__"):
-                fields = [(field, known) for field, v in vars(value).items() if (known := token(v)) is not None]
-                fields_now = f"[(f, k) for f, v in vars({name}).items() if (k := token(v)) is not None]"
+                fields = [(field, known) for field, v in vars(value).items() if (known := constant_key(v)) is not None]
+                fields_now = f"[(f, k) for f, v in vars({name}).items() if (k := constant_key(v)) is not None]"
                 self._refuse(f"{fields_now} != {self._known(fields)}")
         elif any(value is one for one in _SINGLETONS):
             self._refuse(f"{name} is not {value!r}")
@@ -90,7 +89,7 @@ class _Writer:
         elif type(value) is float:
             self._refuse(f"type({name}) is not float or {name}.hex() != {value.hex()!r}")
         else:
-            self._refuse(f"token({name}) != {self._known(token(value))}")
+            self._refuse(f"constant_key({name}) != {self._known(constant_key(value))}")
 
     def _refuse(self, condition: str) -> None:
         self._lines.append(f"if {condition}: return None")

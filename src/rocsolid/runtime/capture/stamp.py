@@ -9,8 +9,8 @@ from operator import getitem, is_
 from typing import Any
 
 from rocsolid.runtime.capture.surroundings import Sight, Slot
-from rocsolid.runtime.capture.tree import token
 from rocsolid.torchapi.graphs.fast_checks import pointer_check
+from rocsolid.torchapi.pytree import constant_key
 
 _GROWING = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
@@ -91,7 +91,7 @@ def _change(slot: Slot) -> str:
         return f"{slot.path} is gone"
     if now is slot.value:
         return ""
-    before_token, now_token = token(slot.value), token(now)
-    if before_token is None or now_token is None:
+    before_key, now_key = constant_key(slot.value), constant_key(now)
+    if before_key is None or now_key is None:
         return f"{slot.path} was replaced"
-    return "" if before_token == now_token else f"{slot.path} was {slot.value!r} and is {now!r}"
+    return "" if before_key == now_key else f"{slot.path} was {slot.value!r} and is {now!r}"

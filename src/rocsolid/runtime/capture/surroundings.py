@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from rocsolid.runtime.capture.tree import token
+from rocsolid.torchapi.pytree import constant_key
 
 _MOST: Final = 50_000  # values looked at; a function that reaches more is not watched beyond
 _LARGE: Final = 64
@@ -78,7 +78,7 @@ class Sight:
             except LookupError:
                 prints[slot.path] = "gone"
                 continue
-            known = token(value)
+            known = constant_key(value)
             prints[slot.path] = id(value) if known is None else known
         prints.update({f"the length of {path}": len(held) for path, held in self.containers})
         return prints
@@ -158,7 +158,7 @@ class _Walk:
             return
         if isinstance(value, torch.nn.Module):
             self._sight.modules.append(slot)
-        elif token(value) is not None:
+        elif constant_key(value) is not None:
             self._sight.constants.append(slot)
             return
         self._next.append((slot.path, value))
@@ -199,7 +199,7 @@ class _Walk:
             self._sight.containers.append((path, held))
         large = len(held) > _LARGE
         for key, value in pairs:
-            if large and token(value) is not None:
+            if large and constant_key(value) is not None:
                 continue  # a table of words or numbers; watching each on every call would cost more than the call
             self._hold(Slot(f"{path}[{key!r}]", held, key, value))
 

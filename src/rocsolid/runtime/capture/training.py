@@ -13,9 +13,10 @@ import torch
 
 from rocsolid.errors import CaptureError, CompileInCaptureError
 from rocsolid.model.capture_report import Reason
+from rocsolid.numerics import compare, noise_between, result_leaves
 from rocsolid.runtime.capture.backend import Backend, Graph
 from rocsolid.runtime.capture.call import Call, CannotCapture
-from rocsolid.runtime.capture.checking import wrong_result
+from rocsolid.runtime.capture.checking import fresh_like, wrong_result
 from rocsolid.runtime.capture.diagnosis import explained
 from rocsolid.runtime.capture.entry import INSIDE, STALE, Entry
 from rocsolid.runtime.capture.inputs import Buffer
@@ -24,9 +25,8 @@ from rocsolid.runtime.capture.outputs import Outputs
 from rocsolid.runtime.capture.stamp import Stamp
 from rocsolid.runtime.capture.state import Stage, own_casts
 from rocsolid.runtime.capture.surroundings import Sight
-from rocsolid.runtime.capture.tree import Leaf, take_apart
-from rocsolid.runtime.capture.verify import compared, fresh_like, noise_between, results_of
 from rocsolid.torchapi.graphs.capture_state import compiles_refused, seen_as_capturing
+from rocsolid.torchapi.pytree import Leaf, flatten
 
 Function = Callable[..., Any]
 _LATE = (
@@ -105,7 +105,7 @@ def trained(sight: Sight) -> list[Any]:
 
 def carrying(result: Any) -> list[Any]:
     """The tensors of a result that carry a gradient."""
-    leaves = take_apart(result, "result").leaves
+    leaves = flatten(result, "result").leaves
     return [x.value for x in leaves if isinstance(x.value, torch.Tensor) and x.value.requires_grad]
 
 
@@ -265,7 +265,8 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
         results = carrying(result)
         made = torch.autograd.grad(results, wanted, [torch.ones_like(r) for r in results], allow_unused=True)
         answers = [
-            Leaf(x.path, x.value.detach() if isinstance(x.value, torch.Tensor) else x.value) for x in results_of(result)
+            Leaf(x.path, x.value.detach() if isinstance(x.value, torch.Tensor) else x.value)
+            for x in result_leaves(result)
         ]
         return [*answers, *(Leaf(f"gradient {number}", gradient) for number, gradient in enumerate(made))]
 
@@ -280,11 +281,11 @@ def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, o
     entry.trained = twins
     got = gradients(entry.run(inputs, {}))
     entry.trained = entry.steps.parameters
-    verdict = compared(truth, got, options.tolerance)
-    if not verdict.right:
-        verdict = compared(truth, got, options.tolerance, noise_between(truth, eager()))
+    verdict = compare(truth, got, options.tolerance)
+    if not verdict.equal:
+        verdict = compare(truth, got, options.tolerance, noise_between(truth, eager()))
     entry.hits = 0
     entry.checks += 1
     entry.error = max(entry.error or 0.0, verdict.error)
-    if not verdict.right:
+    if not verdict.equal:
         raise wrong_result(verdict)
