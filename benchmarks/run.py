@@ -32,6 +32,8 @@ _CALLS = 5  # in a round
 class Running:
     """A cell's process."""
 
+    module = "benchmarks.cell"
+
     def __init__(self, model: str, method: str, device: str, kind: str) -> None:
         self.model, self.method = model, method
         self._device, self._kind = device, kind
@@ -43,7 +45,7 @@ class Running:
         """Start it."""
         device = self._device
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cell", self.model, self.method, device, self._kind],
+            [sys.executable, "-m", self.module, self.model, self.method, device, self._kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,0 +1,147 @@
+"""Measure methods one process at a time: nothing else runs while a method is measured.
+
+    python -m benchmarks.quiet --models bert resnet50 --out evidence/quiet-on-h200.json
+
+`benchmarks.run` keeps the processes of many models alive side by side, which slows down everything that is bound by the CPU.
+Here a process starts, warms up, is measured and ends before the next one starts; methods take turns, and every method has
+several processes. A first pass fills the compile caches, several processes at once, and is not measured.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks import cell
+from benchmarks.run import Running, versions
+from rocsolid.measure.evidence import evidence, write
+
+BY_HAND: Final = "graph by hand"
+METHODS: Final = ("eager", "reduce-overhead", BY_HAND, "rs.optimize")
+
+
+def graph_by_hand(model: Callable[..., Any], inputs: tuple[Any, ...], _: object) -> Callable[..., Any]:
+    """`torch.compile` and `torch.cuda.graph`, as short as it gets: always replays the example inputs, copies and checks nothing."""
+    compiled = torch.compile(model)
+    for _ in range(3):
+        compiled(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compiled(*inputs)
+
+    def replay(*_: object) -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+class QuietCell(Running):
+    """A process of this module instead of `benchmarks.cell`, which does not know the graph by hand."""
+
+    module = "benchmarks.quiet"
+
+
+def measure(models: Sequence[str], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Median milliseconds of every method, over all of its processes."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {name: {m: [] for m in args.methods} for name in models}
+    for number in range(args.processes):
+        for name in models:
+            turn = number % len(args.methods)
+            for method in (*args.methods[turn:], *args.methods[:turn]):
+                found[name][method].append(_one(name, method, args))
+    return {name: {m: _merged(runs) for m, runs in methods.items()} for name, methods in found.items()}
+
+
+def _one(model: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
+    running = QuietCell(model, method, "cuda", args.dtype)
+    running.begin()
+    try:
+        running.wait(time.monotonic() + args.deadline)
+        for _ in range(args.rounds):
+            if running.stands:
+                running.measure(time.monotonic() + 60)
+    finally:
+        running.stop()
+    record = running.record()
+    print(f"{model:20s} {method:16s} {record.get('median_ms', record.get('failed'))}", flush=True)
+    return record
+
+
+def _merged(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    medians = [run["median_ms"] for run in runs if "median_ms" in run]
+    last = {key: value for key, value in runs[-1].items() if key not in ("rounds_ms", "from_to_ms", "median_ms")}
+    if not medians:
+        return last
+    return {**last, "median_ms": round(statistics.median(medians), 4), "processes_ms": medians}
+
+
+def fill_caches(models: Sequence[str], args: argparse.Namespace) -> None:
+    """Compile everything once, several processes at a time."""
+    cells = [QuietCell(name, m, "cuda", args.dtype) for name in models for m in args.methods if m != "eager"]
+    until = time.monotonic() + args.deadline
+    for at in range(0, len(cells), args.at_once):
+        group = cells[at : at + args.at_once]
+        for one in group:
+            one.begin()
+        for one in group:
+            one.wait(until)
+            one.stop()
+    print(f"caches filled, {sum('failed' in one.about for one in cells)} of {len(cells)} failed", flush=True)
+
+
+def mean_gain(found: Mapping[str, Mapping[str, Any]], other: str) -> float:
+    """The geometric mean of how many times faster rs.optimize is."""
+    gains = [
+        methods[other]["median_ms"] / methods["rs.optimize"]["median_ms"]
+        for methods in found.values()
+        if "median_ms" in methods.get(other, {}) and "median_ms" in methods.get("rs.optimize", {})
+    ]
+    return math.exp(statistics.fmean(map(math.log, gains))) if gains else math.nan
+
+
+def main() -> None:
+    """Measure, or be one of the measured processes."""
+    cell.METHODS = {**cell.METHODS, BY_HAND: graph_by_hand}  # type: ignore[misc]
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        cell.main()
+        return
+    from benchmarks.models import MODELS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="MODEL")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--processes", type=int, default=2, help="processes of every method")
+    parser.add_argument("--at-once", type=int, default=6, help="processes at a time while the caches are filled")
+    parser.add_argument("--deadline", type=float, default=300, help="seconds for a process to be set up")
+    parser.add_argument("--out", type=Path, help="write the record here")
+    args = parser.parse_args()
+    record = evidence(
+        what="public models with random weights, batch 1; one process at a time, nothing else running",
+        command=" ".join(["python -m benchmarks.quiet", *sys.argv[1:]]),
+        **versions(argparse.Namespace(device="cuda")),
+        dtype=args.dtype,
+        models={},
+    )
+    fill_caches(args.models, args)
+    for name in args.models:
+        record["models"] |= measure([name], args)
+        if args.out:
+            write(record, args.out)
+    for other in args.methods:
+        print(f"rs.optimize over {other}: {mean_gain(record['models'], other):.2f}")
+    print(json.dumps({n: {m: f.get("median_ms") for m, f in x.items()} for n, x in record["models"].items()}))
+
+
+if __name__ == "__main__":
+    main()
