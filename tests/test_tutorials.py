@@ -27,7 +27,7 @@ def test_there_is_one_for_each_chair() -> None:
     assert [page.stem for page in tutorials.pages()] == [
         "checks-in-ci",
         "compile-hangs-in-a-container",
-        "policy-at-twice-the-rate",
+        "speed-up-a-policy",
         "two-traces",
     ]
     assert all(f"tutorial/{page.name}" in (ROOT / "mkdocs.yml").read_text() for page in tutorials.pages())
