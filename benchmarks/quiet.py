@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--processes", type=int, default=2, help="processes of every method")
-    parser.add_argument("--at-once", type=int, default=6, help="processes at a time while the caches are filled")
+    parser.add_argument("--at-once", type=int, default=6, help="processes at a time while the caches are filled; 0: do not fill them")
     parser.add_argument("--deadline", type=float, default=300, help="seconds for a process to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
     args = parser.parse_args()
@@ -133,7 +133,8 @@ def main() -> None:
         dtype=args.dtype,
         models={},
     )
-    fill_caches(args.models, args)
+    if args.at_once:
+        fill_caches(args.models, args)
     for name in args.models:
         record["models"] |= measure([name], args)
         if args.out:
