@@ -1,6 +1,7 @@
 """Measure methods one process at a time: nothing else runs while a method is measured.
 
     python -m benchmarks.quiet --models bert resnet50 --out evidence/quiet-on-h200.json
+    python -m benchmarks.quiet --draw evidence/quiet-on-h200.json docs/assets/speed-up.svg
 
 `benchmarks.run` keeps the processes of many models alive side by side, which slows down everything that is bound by the CPU.
 Here a process starts, warms up, is measured and ends before the next one starts; methods take turns, and every method has
@@ -14,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,8 +110,47 @@ def mean_gain(found: Mapping[str, Mapping[str, Any]], other: str) -> float:
     return math.exp(statistics.fmean(map(math.log, gains))) if gains else math.nan
 
 
+_COLOURS: Final = {"reduce-overhead": "#d99a4e", BY_HAND: "#8da0b8", "rs.optimize": "#c8372d"}
+
+
+def draw(record: Mapping[str, Any]) -> str:
+    """Milliseconds per call as horizontal bars; eager, which is far longer, as a number next to the model's name."""
+    models = record["models"]
+    longest = max(found[m]["median_ms"] for found in models.values() for m in _COLOURS)
+    bar, gap, left, width = 15, 16, 200, 560
+    body, y = [], 66
+    for name, found in models.items():
+        body.append(_text(left - 12, y + 20, escape(name), anchor="end", weight=600))
+        body.append(_text(left - 12, y + 37, f"eager {found['eager']['median_ms']:.2g} ms", anchor="end"))
+        for method, colour in _COLOURS.items():
+            ms = found[method]["median_ms"]
+            body.append(
+                f'<rect x="{left}" y="{y}" width="{width * ms / longest:.1f}" height="{bar - 2}" rx="2" fill="{colour}"/>'
+            )
+            body.append(_text(left + width * ms / longest + 6, y + 11, f"{ms:.2f} ms"))
+            y += bar
+        y += gap
+    keys, x = [], left
+    for method, colour in _COLOURS.items():
+        keys.append(f'<rect x="{x}" y="34" width="12" height="12" rx="2" fill="{colour}"/>{_text(x + 18, 44, method)}')
+        x += 150
+    title = f"Milliseconds per call, batch 1, {record['dtype']}, one {record['device']}, torch {record['torch']}"
+    gain = f"rs.optimize: {mean_gain(models, 'reduce-overhead'):.2f}x as fast as reduce-overhead (geometric mean)"
+    height = y + 24
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {height}" width="860" height="{height}" role="img" '
+        'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif">'
+        f'<rect x="0.5" y="0.5" width="859" height="{height - 1}" rx="12" fill="#f7f8fa" stroke="#c9ced6"/>'
+        f"{_text(20, 22, title, weight=600)}{''.join(keys)}{''.join(body)}{_text(20, height - 12, gain)}</svg>\n"
+    )
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: int = 400) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" font-weight="{weight}" text-anchor="{anchor}" fill="#1c2330">{text}</text>'
+
+
 def main() -> None:
-    """Measure, or be one of the measured processes."""
+    """Measure, draw a record, or be one of the measured processes."""
     cell.METHODS = {**cell.METHODS, BY_HAND: graph_by_hand}  # type: ignore[misc]
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         cell.main()
@@ -122,10 +163,16 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--processes", type=int, default=2, help="processes of every method")
-    parser.add_argument("--at-once", type=int, default=6, help="processes at a time while the caches are filled; 0: do not fill them")
+    parser.add_argument(
+        "--at-once", type=int, default=6, help="processes at a time while the caches are filled; 0: do not fill them"
+    )
     parser.add_argument("--deadline", type=float, default=300, help="seconds for a process to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
+    parser.add_argument("--draw", nargs=2, type=Path, metavar=("RECORD", "SVG"), help="draw a record")
     args = parser.parse_args()
+    if args.draw:
+        args.draw[1].write_text(draw(json.loads(args.draw[0].read_text(encoding="utf-8"))), encoding="utf-8")
+        return
     record = evidence(
         what="public models with random weights, batch 1; one process at a time, nothing else running",
         command=" ".join(["python -m benchmarks.quiet", *sys.argv[1:]]),
