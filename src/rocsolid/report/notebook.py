@@ -1,0 +1,31 @@
+"""Results as HTML for a notebook cell: the page of the result in a frame, or its text where it has no page."""
+
+from html import escape
+from importlib import import_module
+from typing import Final
+
+# The page of each result type. By name, so that showing one result does not import the pages of all others.
+_PAGES: Final = {
+    "ABResult": ("study_page", "ab_html"),
+    "BreakReport": ("compiles_page", "breaks_html"),
+    "CompileLog": ("compiles_page", "compiles_html"),
+    "DryRunRecord": ("dryrun_page", "dryrun_html"),
+    "LintRecord": ("lint_page", "lint_html"),
+    "OptimizeReport": ("optimize_page", "optimize_html"),
+    "ProbeRecord": ("probe_page", "probe_html"),
+    "Study": ("study_page", "study_html"),
+    "TraceComparison": ("compare_page", "comparison_html"),
+    "TraceReport": ("trace_page", "trace_html"),
+}
+_HEIGHT_PX: Final = 480
+
+
+def to_html(result: object) -> str:
+    """HTML for a notebook cell. The page runs in a sandboxed frame, so that its styles and script stay its own."""
+    entry = _PAGES.get(type(result).__name__)
+    if entry is None:
+        return f"<pre>{escape(str(result))}</pre>"
+    module, function = entry
+    page: str = getattr(import_module(f"rocsolid.report.{module}"), function)(result)
+    style = f"width:100%;height:{_HEIGHT_PX}px;border:1px solid #8884;border-radius:6px"
+    return f'<iframe srcdoc="{escape(page, quote=True)}" sandbox="allow-scripts" style="{style}"></iframe>'
