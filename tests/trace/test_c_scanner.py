@@ -1,4 +1,4 @@
-"""The scanner in C keeps what the reader in Python keeps, or leaves the text to it."""
+"""The C scanner reads the same as the Python reader, or leaves the text to it."""
 
 import ctypes
 import importlib
@@ -25,7 +25,7 @@ from rocsolid.trace.readers.c_scanner import Scanner
 from rocsolid.trace.readers.event_decoder import DECODER
 from rocsolid.trace.readers.kineto_columns import KinetoColumnBuilder
 
-# By name, since `rocsolid.trace` is the function when it is asked for as an attribute.
+# By name, because the attribute `rocsolid.trace` is the function.
 building, kineto, bytestream = (
     importlib.import_module(f"rocsolid.trace.readers.{name}") for name in ("c_scanner_build", "kineto", "bytestream")
 )
@@ -46,41 +46,41 @@ PLAIN_EVENTS = [
 ]
 
 
-def listed(gathered: KinetoColumnBuilder) -> dict[str, Any]:
-    """All that was gathered, with words instead of their numbers."""
-    found = gathered.tables()
-    words = {
-        "name": list(gathered.names),
-        "launch_config": list(gathered.launch_configs),
-        "thread": list(gathered.threads),
+def contents(builder: KinetoColumnBuilder) -> dict[str, Any]:
+    """All columns of a builder, with strings instead of ids."""
+    found = builder.tables()
+    strings = {
+        "name": list(builder.names),
+        "launch_config": list(builder.launch_configs),
+        "thread": list(builder.threads),
     }
     tables = {}
     for table, rows in found.items():
         columns = {column: values.tolist() for column, values in vars(rows).items()}
         tables[table] = {
-            column: [words[column][value] for value in values] if column in words else values
+            column: [strings[column][value] for value in values] if column in strings else values
             for column, values in columns.items()
         }
-    counts = gathered.events, gathered.unusable, gathered.unused_events, gathered.thread_names
+    counts = builder.events, builder.unusable, builder.unused_events, builder.thread_names
     return {**tables, "counts": counts}
 
 
 def by_python(text: bytes) -> dict[str, Any]:
-    gathered = KinetoColumnBuilder()
-    gathered.add(DECODER.decode(b"[" + text + b"]"))
-    return listed(gathered)
+    builder = KinetoColumnBuilder()
+    builder.add(DECODER.decode(b"[" + text + b"]"))
+    return contents(builder)
 
 
-def by_scanner(library: ctypes.CDLL, text: bytes, behind: bytes = b"") -> dict[str, Any] | None:
-    """`None` where it leaves the text to Python; `behind`: what follows in the file."""
-    gathered = KinetoColumnBuilder()
-    scanner = Scanner(library, gathered)
-    read = scanner.read(text + behind, len(text))
+def by_scanner(library: ctypes.CDLL, text: bytes, following: bytes = b"") -> dict[str, Any] | None:
+    """`None` when the scanner leaves the text to Python; `following`: the text that follows in the file."""
+    builder = KinetoColumnBuilder()
+    scanner = Scanner(library, builder)
+    read = scanner.read(text + following, len(text))
     scanner.flush()
     if not read:
-        assert listed(gathered) == listed(KinetoColumnBuilder())
+        assert contents(builder) == contents(KinetoColumnBuilder())
         return None
-    return listed(gathered)
+    return contents(builder)
 
 
 def between_brackets(events: list[data.Event], write: Callable[[list[data.Event]], str]) -> bytes:
@@ -91,25 +91,25 @@ def between_brackets(events: list[data.Event], write: Callable[[list[data.Event]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("behind", [b"", b"}", b' ,\n {"ph": "X"', b"]"])
-def test_what_kineto_writes_is_read_as_in_python(native: ctypes.CDLL, layout: str, behind: bytes) -> None:
+@pytest.mark.parametrize("following", [b"", b"}", b' ,\n {"ph": "X"', b"]"])
+def test_kineto_events_are_read_as_in_python(native: ctypes.CDLL, layout: str, following: bytes) -> None:
     text = between_brackets(PLAIN_EVENTS, LAYOUTS[layout])
 
-    found = by_scanner(native, text, behind)
+    found = by_scanner(native, text, following)
     assert found == by_python(text)
     assert found["device"]["start"] == [20_001, 30_000, 40_100]
     assert found["device"]["bytes"] == [-1, 4096, -1]
 
 
-ODD = {
+UNUSUAL = {
     "a size as text": copy("1", "1", 1, "512"),
     "a device as text": kernel("1", "1", 1, args={"device": "0"}),
     "no device": {**kernel("1", "1", 1), "args": {"correlation": 1}},
     "a process by name": {**host("cpu_op", "a", "1", "1"), "pid": "Spans"},
     "a stream with decimals": kernel("1", "1", 1, args={"stream": 7.5}),
-    "nothing for a stream": kernel("1", "1", 1, args={"stream": None}),
-    "no length": {key: value for key, value in kernel("1", "1", 1).items() if key != "dur"},
-    "a negative length": kernel("1", "-1", 1),
+    "null as a stream": kernel("1", "1", 1, args={"stream": None}),
+    "no duration": {key: value for key, value in kernel("1", "1", 1).items() if key != "dur"},
+    "a negative duration": kernel("1", "-1", 1),
     "a negative time": kernel("-1", "1", 1),
     "a late time": kernel("9000000000000000", "1", 1),
     "the last time": kernel("8999999999999999.999", "1", 1),
@@ -121,19 +121,19 @@ ODD = {
     "an escape in a name": kernel("1", "1", 1, name='a "b"'),
     "a letter beyond ASCII": kernel("1", "1", 1, name="größer"),
     "no category": {key: value for key, value in kernel("1", "1", 1).items() if key != "cat"},
-    "a category of somebody's own": {**kernel("1", "1", 1), "cat": "mine"},
+    "a custom category": {**kernel("1", "1", 1), "cat": "mine"},
     "no arguments": {key: value for key, value in kernel("1", "1", 1).items() if key != "args"},
-    "arguments of nothing": {**kernel("1", "1", 1), "args": None},
-    "a name for nothing": {"ph": "M", "name": "process_labels", "pid": 1, "args": {"labels": ""}},
-    "an object within": kernel("1", "1", 1, args={"more": {"a": [1, {"b": None}], "c": [True, False, -1.5e-3]}}),
+    "null as arguments": {**kernel("1", "1", 1), "args": None},
+    "a label for a process": {"ph": "M", "name": "process_labels", "pid": 1, "args": {"labels": ""}},
+    "a nested object": kernel("1", "1", 1, args={"more": {"a": [1, {"b": None}], "c": [True, False, -1.5e-3]}}),
     "a long grid": kernel("1", "1", 1, args={"grid": [10**9] * 60}),
 }
 
 
-@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("what", UNUSUAL)
 @pytest.mark.parametrize("how", [{"ensure_ascii": True}, {"ensure_ascii": False}])
-def test_what_is_odd_is_read_as_in_python_or_left_to_it(native: ctypes.CDLL, what: str, how: Any) -> None:
-    text = between_brackets([PLAIN_EVENTS[3], ODD[what], PLAIN_EVENTS[5]], data.dumped(**how))
+def test_unusual_events_are_read_as_in_python_or_left_to_it(native: ctypes.CDLL, what: str, how: Any) -> None:
+    text = between_brackets([PLAIN_EVENTS[3], UNUSUAL[what], PLAIN_EVENTS[5]], data.dumped(**how))
 
     assert by_scanner(native, text) in (None, by_python(text))
 
@@ -167,15 +167,15 @@ def test_what_is_odd_is_read_as_in_python_or_left_to_it(native: ctypes.CDLL, wha
         "",
     ],
 )
-def test_what_is_broken_is_left_to_python(native: ctypes.CDLL, broken: str) -> None:
+def test_broken_events_are_left_to_python(native: ctypes.CDLL, broken: str) -> None:
     good = json.dumps(PLAIN_EVENTS[1]).encode()
 
     assert by_scanner(native, broken.encode()) is None
     assert by_scanner(native, good + b"," + broken.encode()) is None
 
 
-def test_no_phase_is_known_that_python_does_not_know(native: ctypes.CDLL) -> None:
-    """Both keep a list of them."""
+def test_all_phases_that_the_scanner_knows_are_known_to_python(native: ctypes.CDLL) -> None:
+    """Both have a list of phases."""
     read = ""
     for phase in filter(str.isprintable, map(chr, range(32, 127))):
         text = json.dumps({"ph": phase, "ts": 1, "dur": 1}).encode()
@@ -186,15 +186,15 @@ def test_no_phase_is_known_that_python_does_not_know(native: ctypes.CDLL) -> Non
     assert {*"XsftMi"} <= {*read}
 
 
-def test_text_that_is_no_text_is_left_to_python(native: ctypes.CDLL) -> None:
+def test_invalid_utf8_is_left_to_python(native: ctypes.CDLL) -> None:
     assert by_scanner(native, b'{"ph": "X", "name": "\xff\xfe"}') is None
     assert by_scanner(native, b'{"ph": "X", "name": "a\0b"}') is None
 
 
-def test_damage_is_never_taken_for_something_else(native: ctypes.CDLL) -> None:
-    """Bytes are changed at random: what the scanner reads, Python reads, and to the same."""
-    chance = random.Random(11)  # noqa: S311 - no secret
-    letters = [
+def test_randomly_damaged_text_is_read_as_in_python_or_left_to_it(native: ctypes.CDLL) -> None:
+    """Change random bytes: what the scanner reads, Python reads with the same result."""
+    rng = random.Random(11)  # noqa: S311 - no secret
+    fragments = [
         b'"',
         b"\\",
         b"null",
@@ -213,10 +213,10 @@ def test_damage_is_never_taken_for_something_else(native: ctypes.CDLL) -> None:
     texts = [between_brackets(PLAIN_EVENTS * 2, LAYOUTS[layout]) for layout in ("kineto", "compact", "indent 4")]
     read = 0
     for _ in range(3000):
-        text = bytearray(chance.choice(texts))
-        for _ in range(chance.randint(1, 3)):
-            at, new = chance.randrange(len(text)), chance.choice([*letters, bytes([chance.randrange(256)])])
-            text[at : at + chance.choice([0, 1, len(new)])] = new
+        text = bytearray(rng.choice(texts))
+        for _ in range(rng.randint(1, 3)):
+            at, new = rng.randrange(len(text)), rng.choice([*fragments, bytes([rng.randrange(256)])])
+            text[at : at + rng.choice([0, 1, len(new)])] = new
         found = by_scanner(native, bytes(text))
         if found is not None:
             assert found == by_python(bytes(text)), bytes(text)
@@ -225,7 +225,7 @@ def test_damage_is_never_taken_for_something_else(native: ctypes.CDLL) -> None:
 
 
 def functions(count: int) -> list[data.Event]:
-    """Python functions of two shapes, and arrows, each with values of its own."""
+    """Python functions of two kinds and flow events, each with different values."""
     arrow = {"ph": "s", "id": 7, "pid": 1, "tid": 1, "ts": "11", "cat": "ac2g", "name": "ac2g"}
     return [
         event
@@ -239,7 +239,7 @@ def functions(count: int) -> list[data.Event]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_events_that_look_alike_are_counted(native: ctypes.CDLL, layout: str) -> None:
+def test_events_that_match_a_template_are_counted(native: ctypes.CDLL, layout: str) -> None:
     text = between_brackets([*functions(40), *PLAIN_EVENTS, *functions(10)], LAYOUTS[layout])
 
     found = by_scanner(native, text)
@@ -250,7 +250,7 @@ def test_events_that_look_alike_are_counted(native: ctypes.CDLL, layout: str) ->
 
 @pytest.mark.parametrize("old", ['"Python id": 25', '"ts": 25.5', '"name": "f25"', '"dur": 1.25'])
 @pytest.mark.parametrize("new", ["025", "2.", "-", "1e", '"a\tb"', '"\\q"', '"open', "", "{}}", "NaN"])
-def test_one_that_is_broken_among_many_alike_is_seen(native: ctypes.CDLL, old: str, new: str) -> None:
+def test_a_broken_event_among_many_similar_ones_is_found(native: ctypes.CDLL, old: str, new: str) -> None:
     text = between_brackets(functions(30), LAYOUTS["kineto"]).decode()
     key = old.partition(": ")[0]
     assert old in text
@@ -259,8 +259,8 @@ def test_one_that_is_broken_among_many_alike_is_seen(native: ctypes.CDLL, old: s
     assert by_scanner(native, broken.encode()) is None
 
 
-def test_no_two_alike_are_read_too(native: ctypes.CDLL) -> None:
-    """More shapes than are remembered, and one that is too long to be."""
+def test_events_without_a_template_are_read_too(native: ctypes.CDLL) -> None:
+    """More kinds of events than there are templates, and one that is too long for a template."""
     shapes = [{**host("python_function", "f", "1", "1"), f"key{n % 300}": n} for n in range(900)]
     long = {**host("python_function", "f", "1", "1"), "list": list(range(500))}
     text = between_brackets([*shapes, long, long, *shapes], LAYOUTS["kineto"])
@@ -271,11 +271,11 @@ def test_no_two_alike_are_read_too(native: ctypes.CDLL) -> None:
 def test_rows_stay_in_the_order_of_the_file(
     tmp_path: Path, native: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pieces that go to Python stand between those that the scanner reads."""
+    """Some chunks are read by Python, between chunks that the scanner reads."""
     monkeypatch.setattr(bytestream, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(kineto, "_LAYOUT_BYTES", 500)
-    odd = {n for n in range(400) if n % 37 == 0}
-    events = [kernel(str(n), "0.5", n, args={"stream": "7"} if n in odd else {}) for n in range(400)]
+    unusual = {n for n in range(400) if n % 37 == 0}
+    events = [kernel(str(n), "0.5", n, args={"stream": "7"} if n in unusual else {}) for n in range(400)]
     file = tmp_path / "t.json"
     file.write_text(data.kineto_text(events))
     monkeypatch.setattr(kineto, "c_library", lambda: native)
@@ -283,20 +283,20 @@ def test_rows_stay_in_the_order_of_the_file(
     assert kineto.read_kineto(file).device.correlation.tolist() == list(range(400))
 
 
-def test_a_file_full_of_oddities_is_left_to_python_for_good(native: ctypes.CDLL) -> None:
+def test_after_8_failures_the_scanner_is_not_used(native: ctypes.CDLL) -> None:
     scanner = Scanner(native, KinetoColumnBuilder())
-    odd = json.dumps(ODD["a size as text"]).encode()
+    unusual = json.dumps(UNUSUAL["a size as text"]).encode()
     for _ in range(7):
-        assert not scanner.read(odd, len(odd))
+        assert not scanner.read(unusual, len(unusual))
     assert not scanner.failing
-    assert not scanner.read(odd, len(odd))
+    assert not scanner.read(unusual, len(unusual))
     assert scanner.failing
 
 
-def test_many_words_are_told_apart(native: ctypes.CDLL) -> None:
-    """More than there were places for at first, with one text after another."""
-    gathered = KinetoColumnBuilder()
-    scanner = Scanner(native, gathered)
+def test_many_names_have_different_ids(native: ctypes.CDLL) -> None:
+    """More names than the string table first has room for, in several texts."""
+    builder = KinetoColumnBuilder()
+    scanner = Scanner(native, builder)
     for batch in range(5):
         numbers = range(batch * 1000, batch * 1000 + 3000)
         text = ",".join(
@@ -305,11 +305,11 @@ def test_many_words_are_told_apart(native: ctypes.CDLL) -> None:
         assert scanner.read(text, len(text))
     scanner.flush()
 
-    assert listed(gathered)["ops"]["name"] == [f"op {n}" for b in range(5) for n in range(b * 1000, b * 1000 + 3000)]
+    assert contents(builder)["ops"]["name"] == [f"op {n}" for b in range(5) for n in range(b * 1000, b * 1000 + 3000)]
 
 
-def test_no_text_is_read_beyond_its_end(tmp_path: Path) -> None:
-    """Cut and damaged texts in blocks of just their size, under the compiler's own watch over memory."""
+def test_the_scanner_does_not_read_beyond_the_end(tmp_path: Path) -> None:
+    """Truncated and damaged texts in blocks of exactly their size, with the compiler's address sanitizer."""
     driver = tmp_path / "driver.c"
     driver.write_text(
         f'#include "{SOURCE}"\n'
@@ -349,15 +349,15 @@ int main(int count, char **given) {
         [compiler, *flags, str(driver), "-o", str(tmp_path / "driver")], capture_output=True, text=True, check=False
     )
     if "cannot find" in built.stderr and "asan" in built.stderr:
-        pytest.skip("the compiler comes without its sanitizers")
+        pytest.skip("the compiler has no sanitizers")
     assert built.returncode == 0, built.stderr
     ran = subprocess.run([str(tmp_path / "driver"), str(seed)], capture_output=True, text=True, check=False)
 
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 
-def test_it_takes_half_the_time_at_most(native: ctypes.CDLL) -> None:
-    """A quarter on a quiet core."""
+def test_the_scanner_takes_at_most_half_the_time(native: ctypes.CDLL) -> None:
+    """It takes a quarter on an idle core."""
     text = between_brackets(PLAIN_EVENTS * 500, LAYOUTS["kineto"])
 
     def share() -> float:
@@ -374,8 +374,8 @@ def test_it_takes_half_the_time_at_most(native: ctypes.CDLL) -> None:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the library would be kept, in a folder of this test."""
+def library_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The path of the cached library, in a folder of this test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ROCSOLID_NATIVE", raising=False)
     building.c_library.cache_clear()
@@ -383,30 +383,30 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     building.c_library.cache_clear()
 
 
-def test_it_is_built_once_for_files_that_are_worth_it(
-    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_library_is_built_once_for_large_files(
+    tmp_path: Path, library_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, packed = tmp_path / "small.json", tmp_path / "packed.json.gz"
     small.write_bytes(b" " * 1000)
     packed.write_bytes(b" " * 100)
     building.build_if_worthwhile([small, tmp_path / "missing.json"])
-    assert not kept.exists()
+    assert not library_file.exists()
     assert building.c_library() is None
 
     monkeypatch.setattr(building, "_MIN_TEXT_BYTES", 2000)
-    building.build_if_worthwhile([small, packed])  # what is packed is more than it looks
-    assert kept.exists()
-    assert kept.parent.stat().st_mode & 0o077 == 0
-    built = kept.stat().st_mtime_ns
+    building.build_if_worthwhile([small, packed])  # the text of a gzip file is estimated
+    assert library_file.exists()
+    assert library_file.parent.stat().st_mode & 0o077 == 0
+    built = library_file.stat().st_mtime_ns
     building.build_if_worthwhile([small, packed])
-    assert kept.stat().st_mtime_ns == built
+    assert library_file.stat().st_mtime_ns == built
     building.c_library.cache_clear()
     assert building.c_library() is not None
-    assert list(kept.parent.iterdir()) == [kept]
+    assert list(library_file.parent.iterdir()) == [library_file]
 
 
-def test_without_a_compiler_or_wanted_off_python_reads(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_a_compiler_or_when_disabled_python_reads(
+    library_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(building, "_MIN_TEXT_BYTES", 0)
     file = tmp_path / "t.json"
@@ -414,22 +414,22 @@ def test_without_a_compiler_or_wanted_off_python_reads(
     with monkeypatch.context() as without:
         without.setenv("PATH", str(tmp_path))
         building.build_if_worthwhile([file])
-    assert not kept.exists()
+    assert not library_file.exists()
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
     broken.chmod(0o755)
     with monkeypatch.context() as without:
         without.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         building.build_if_worthwhile([file])
-    assert not kept.exists()
+    assert not library_file.exists()
     monkeypatch.setenv("ROCSOLID_NATIVE", "0")
     building.build_if_worthwhile([file])
-    assert not kept.exists()
+    assert not library_file.exists()
     assert building.c_library() is None
 
 
-def test_a_user_without_a_home_or_a_folder_reads_in_python(
-    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_home_or_cache_folder_python_reads(
+    tmp_path: Path, library_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nowhere() -> Path:
         msg = "Could not determine home directory."
@@ -451,52 +451,56 @@ def test_a_user_without_a_home_or_a_folder_reads_in_python(
         building.build_if_worthwhile([tmp_path / "no-folder"])
         assert building.c_library() is None
     building.c_library.cache_clear()
-    assert building.build(kept)
+    assert building.build(library_file)
     monkeypatch.setattr(user_cache, "distrust", closed)
     assert building.c_library() is None
 
 
-def test_what_others_may_have_written_is_not_loaded(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert building.build(kept)
-    kept.chmod(0o777)
+def test_a_library_that_others_can_write_is_not_loaded(library_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert building.build(library_file)
+    library_file.chmod(0o777)
     with caplog.at_level("WARNING", "rocsolid"):
         assert building.c_library() is None
-    assert f"others may write to {kept}" in caplog.text
-    assert user_cache.distrust(kept)
+    assert f"others may write to {library_file}" in caplog.text
+    assert user_cache.distrust(library_file)
 
-    kept.chmod(0o700)
-    kept.write_bytes(b"no library")
+    library_file.chmod(0o700)
+    library_file.write_bytes(b"no library")
     building.c_library.cache_clear()
     assert building.c_library() is None
 
 
-def test_ranks_are_read_with_it(tmp_path: Path, kept: Path) -> None:
-    """As a user calls it: in processes of their own, with the library in the user's folder."""
-    assert building.build(kept)
+def test_ranks_use_the_scanner(tmp_path: Path, library_file: Path) -> None:
+    """With the command, in child processes, with the library in the user's cache folder."""
+    assert building.build(library_file)
     folder = tmp_path / "ranks"
     folder.mkdir()
     for rank in range(3):
         (folder / f"{rank}.json").write_text(data.kineto_text(PLAIN_EVENTS * 50))
-    watched = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "LD_DEBUG": "libs"}  # what is loaded is told on stderr
-    ways = [clean_environ(**watched, ROCSOLID_NATIVE=native) for native in ("1", "0")]
-    with_it, without = [run_cli("trace", str(folder), "--ranks", "--output", "json", env=way) for way in ways]
+    variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "LD_DEBUG": "libs"}  # writes the loaded libraries to stderr
+    environments = [clean_environ(**variables, ROCSOLID_NATIVE=native) for native in ("1", "0")]
+    with_scanner, without = [
+        run_cli("trace", str(folder), "--ranks", "--output", "json", env=environment) for environment in environments
+    ]
 
-    assert with_it.code == without.code == 0
-    assert with_it.out == without.out
-    assert kept.name in with_it.err
-    assert kept.name not in without.err
+    assert with_scanner.code == without.code == 0
+    assert with_scanner.out == without.out
+    assert library_file.name in with_scanner.err
+    assert library_file.name not in without.err
 
 
-@pytest.mark.parametrize("scanned", [True, False])
-def test_one_process_reads_more_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scanned: Any) -> None:
+@pytest.mark.parametrize("with_scanner", [True, False])
+def test_the_size_limit_for_two_processes_is_higher_with_the_scanner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_scanner: Any
+) -> None:
     parallel = importlib.import_module("rocsolid.trace.readers.parallel")
     file = tmp_path / "t.json"
     file.write_text(data.kineto_text(PLAIN_EVENTS))
-    asked: list[Path] = []
-    monkeypatch.setattr(parallel, "_halves", asked.append)
+    split: list[Path] = []
+    monkeypatch.setattr(parallel, "_halves", split.append)
     monkeypatch.setattr(parallel, "_MIN_BYTES", 0)
-    monkeypatch.setattr(parallel, "c_library", lambda: object() if scanned else None)
+    monkeypatch.setattr(parallel, "c_library", lambda: object() if with_scanner else None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     parallel.read_in_parallel(file)
 
-    assert asked == ([] if scanned else [file])
+    assert split == ([] if with_scanner else [file])
