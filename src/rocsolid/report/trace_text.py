@@ -24,6 +24,7 @@ from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
 _ROWS: Final = 12
+_PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 
 
 def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False) -> str:
@@ -45,7 +46,7 @@ def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False
 def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     rank = f" · rank {file.rank}" if file.rank is not None else ""
     lines = [
-        terminal.paint(f"{file.file} · {file.producer}{rank}", "bold"),
+        terminal.paint(f"{file.file} · {_PRODUCERS.get(file.producer, file.producer)}{rank}", "bold"),
         terminal.paint(event_counts_text(file), "dim"),
     ]
     lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.counter_files]
@@ -63,7 +64,7 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
 def event_counts_text(file: TraceFile) -> str:
     """How many events were read, not used, and skipped."""
     unused = sum(file.unused_events.values())
-    return f"{file.events:,} events, {unused:,} of them not used, {file.skipped_events:,} broken and skipped"
+    return f"{_plural(file.events, 'event')}: {unused:,} not used, {file.skipped_events:,} broken and skipped"
 
 
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _kernels(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
         )
         for r in device.kernels[:rows]
     ]
-    title = f"kernels ({len(device.kernels)} names)"
+    title = f"kernels ({_plural(len(device.kernels), 'name')})"
     return _table(terminal, title, ("", "total", "share", "count", "mean", "p50", "p99"), cells)
 
 

@@ -67,4 +67,4 @@ def _unsupported(file: Path, head: bytes) -> str:
         return f"{file} is a zip archive; unpack it first"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return f"{file} is compressed with zstd; decompress it first (zstd -d)"
-    return f"{file} is not a supported trace; supported are {_FORMATS}"
+    return f"{file} is not a supported trace. Supported: {_FORMATS}"
