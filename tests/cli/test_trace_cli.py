@@ -1,4 +1,4 @@
-"""`rocsolid trace` and what goes with it, as a user meets them."""
+"""`rocsolid trace`: output, exit codes and error messages."""
 
 import json
 import sys
@@ -29,14 +29,14 @@ def trace(tmp_path: Path) -> Path:
     return tmp_path / "t.json"
 
 
-def test_json_names_the_figures_and_comes_back(trace: Path) -> None:
+def test_json_has_the_metrics_and_can_be_rendered_again(trace: Path) -> None:
     ran = run_cli("trace", str(trace), "--output", "json")
     (device,) = ran.json()["files"][0]["devices"]
 
     assert ran.json()["schema"] == "rocsolid/trace/1"
     assert set(device) >= NAMES
     assert (device["kernel_count"], device["idle_ns"]) == (2, 30_000)
-    saved = trace.with_name("answers.json")
+    saved = trace.with_name("report.json")
     saved.write_text(ran.out)
     again = run_cli("report", str(saved), "--output", "json")
     assert json.loads(again.out) == ran.json()
@@ -44,49 +44,49 @@ def test_json_names_the_figures_and_comes_back(trace: Path) -> None:
     assert "no form 'sarif'" in run_cli("report", str(saved), "--output", "sarif").err
 
 
-def test_text_tells_the_story(trace: Path) -> None:
+def test_text_has_metrics_causes_and_findings(trace: Path) -> None:
     ran = run_cli("trace", str(trace))
 
     assert ran.code == 0
-    for part in ("device 0 · A chip", "idle          30.00 µs (60.0 %)", "host-late", "attn_fwd", "TRC001"):
+    for part in ("device 0 · A chip", "idle           30.00 µs (60.0 %)", "late-launch", "attn_fwd", "TRC001"):
         assert part in ran.out
 
 
-def test_the_exit_code_says_whether_there_is_advice(trace: Path) -> None:
+def test_exit_code_1_with_findings(trace: Path) -> None:
     assert run_cli("trace", str(trace), "--fail-on", "warning").code == 1
     assert run_cli("trace", str(trace), "--fail-on", "warning", "--allow", "launch-bound").code == 0
 
 
-def test_damage_is_said_on_the_side(trace: Path) -> None:
+def test_damage_is_reported_on_stderr(trace: Path) -> None:
     trace.write_text(trace.read_text()[:-200])
     ran = run_cli("trace", str(trace), "--output", "json")
 
     assert ran.code == 0
     assert ran.err.startswith(
-        f"rocsolid: {trace}: the list of events has no end: the file was cut off; 1 events skipped"
+        f"rocsolid: {trace}: the file is truncated: the list of events does not end; 1 event skipped"
     )
     assert ran.json()["findings"][0]["code"] in ("TRC001", "TRC008")
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [("<html>", "is a web page, not a trace"), ("", "is empty"), ('{"a": 1}', "holds no list of trace events")],
+    ("content", "message"),
+    [("<html>", "is a web page, not a trace"), ("", "is empty"), ('{"a": 1}', "is not a trace: it has no")],
 )
-def test_foreign_files_are_one_line_and_exit_code_2(tmp_path: Path, content: str, says: str) -> None:
+def test_other_files_are_a_one_line_error_with_exit_code_2(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "x.json").write_text(content)
     ran = run_cli("trace", str(tmp_path / "x.json"))
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert says in ran.err
+    assert message in ran.err
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_a_missing_file() -> None:
     ran = run_cli("trace", "no-such.json")
 
     assert (ran.code, ran.err) == (2, "rocsolid: error: cannot read no-such.json: No such file or directory\n")
 
 
-def test_a_missing_extra_is_one_line(trace: Path) -> None:
+def test_a_missing_extra_is_a_one_line_error(trace: Path) -> None:
     script = (
         "import importlib.util, sys\nfind = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'msgspec' else find(name, *a)\n"

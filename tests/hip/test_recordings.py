@@ -74,11 +74,11 @@ def test_as_many_kernels_are_replayed_on_the_chip_as_were_captured() -> None:
 def test_our_reading_of_the_capture_and_of_its_replay_agree() -> None:
     pytest.importorskip("msgspec")
     pytest.importorskip("numpy")
-    from rocsolid.trace.analysis import answer
+    from rocsolid.trace.analysis.analyze import analyze_trace
     from rocsolid.trace.read import read_trace
 
     files = [real(name) for name in (CAPTURE, *REPLAYS)]
-    capture, *replays = (answer(file, read_trace(file)) for file in files)
+    capture, *replays = (analyze_trace(file, read_trace(file)) for file in files)
     inside = sum(count for call, count in stored()[CAPTURE]["inside"].items() if "LaunchKernel" in call)
 
     assert capture.captures.recorded_launches == inside

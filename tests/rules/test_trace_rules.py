@@ -10,17 +10,17 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.trace import (
     Category,
     CategoryTime,
-    Cause,
     CollectiveTime,
     CopyRow,
     DeviceTrace,
     Gap,
+    HostRegion,
+    IdleCause,
     IdleTime,
     KernelRow,
-    Launches,
+    LaunchStats,
     RankRow,
     Ranks,
-    Region,
     TraceFile,
 )
 from rocsolid.rules import tracing
@@ -46,8 +46,8 @@ def file(*devices: DeviceTrace, **fields: Any) -> TraceFile:
     )
 
 
-def idle(cause: Cause, ms: float) -> TraceFile:
-    gap = Gap(start_ns=0, length_ns=1, cause=cause, before="a", after="b", call="c", operator="o", host="hipMemcpy")
+def idle(cause: IdleCause, ms: float) -> TraceFile:
+    gap = Gap(start_ns=0, length_ns=1, cause=cause, before="a", after="b", launch_call="c", operator="o", host_activity="hipMemcpy")
     times = (IdleTime(cause=cause, gap_count=3, time_ns=int(ms * MS)),)
     return file(device(idle=times, gaps=(gap,)))
 
@@ -60,7 +60,7 @@ def copies(direction: str, count: int, size: int, memory: str = "pinned") -> Tra
 def kernels(name: str, category: Category, ms: float, busy_ms: int = 50) -> TraceFile:
     row = KernelRow(
         name=name, category=category, count=4, total_ns=int(ms * MS), mean_ns=1.0, p50_ns=1, p99_ns=1,
-        graph_count=0, shape="", operator="",
+        graph_count=0, launch_config="", operator="",
     )  # fmt: skip
     times = (CategoryTime(category=category, count=4, time_ns=int(ms * MS)),)
     other = CategoryTime(category=Category.OTHER, count=1, time_ns=int((busy_ms - ms) * MS))
@@ -70,7 +70,7 @@ def kernels(name: str, category: Category, ms: float, busy_ms: int = 50) -> Trac
 def steps(*ms: int) -> TraceFile:
     return file(
         steps=tuple(
-            Region(name=f"ProfilerStep#{n}", count=1, total_ns=t * MS, p50_ns=t, shortest_ns=t, longest_ns=t)
+            HostRegion(name=f"ProfilerStep#{n}", count=1, total_ns=t * MS, p50_ns=t, shortest_ns=t, longest_ns=t)
             for n, t in enumerate(ms)
         )
     )
@@ -81,8 +81,8 @@ def talk(exposed_ms: int) -> TraceFile:
 
 
 CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
-    "TRC001": ([idle(Cause.HOST_LATE, 30), idle(Cause.LAUNCHING, 10)], [idle(Cause.HOST_LATE, 9), idle(Cause.QUEUED, 40)]),
-    "TRC002": ([idle(Cause.SYNC, 5), idle(Cause.COPY, 2)], [idle(Cause.SYNC, 1), idle(Cause.HOST_LATE, 30)]),
+    "TRC001": ([idle(IdleCause.LATE_LAUNCH, 30), idle(IdleCause.LAUNCH_IN_PROGRESS, 10)], [idle(IdleCause.LATE_LAUNCH, 9), idle(IdleCause.QUEUED, 40)]),
+    "TRC002": ([idle(IdleCause.SYNC, 5), idle(IdleCause.BLOCKING_COPY, 2)], [idle(IdleCause.SYNC, 1), idle(IdleCause.LATE_LAUNCH, 30)]),
     "TRC003": (
         [copies("HtoD", 100, 100 * 512), copies("DtoH", 32, 32)],
         [copies("DtoD", 100, 100), copies("HtoD", 31, 31), copies("HtoD", 100, 100 << 20)],
@@ -91,14 +91,14 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=95)],
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
     ),
-    "TRC005": ([idle(Cause.LOADER, 6)], [idle(Cause.LOADER, 4)]),
+    "TRC005": ([idle(IdleCause.DATA_LOADER, 6)], [idle(IdleCause.DATA_LOADER, 4)]),
     "TRC006": ([talk(12)], [talk(5)]),
     "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
     "TRC008": (
-        [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=Launches(unlinked_count=5)))],
-        [file(), file(device(launches=Launches(unlinked_count=1))), file(device(launches=Launches(unlinked_count=9)), producer="rocprofv3")],
+        [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=LaunchStats(unlinked_count=5)))],
+        [file(), file(device(launches=LaunchStats(unlinked_count=1))), file(device(launches=LaunchStats(unlinked_count=9)), producer="rocprofv3")],
     ),
-    "TRC009": ([idle(Cause.GRAPH, 8)], [idle(Cause.GRAPH, 1)]),
+    "TRC009": ([idle(IdleCause.BETWEEN_GRAPH_NODES, 8)], [idle(IdleCause.BETWEEN_GRAPH_NODES, 1)]),
     "TRC010": ([steps(10, 11, 30)], [steps(10, 11, 12), steps(10, 30)]),
     "TRC011": (
         [kernels("void at::native::vectorized_elementwise_kernel<4>", Category.ELEMENTWISE, 20)],
@@ -130,7 +130,7 @@ def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
 
 
 def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
-    trace = idle(Cause.HOST_LATE, 30)
+    trace = idle(IdleCause.LATE_LAUNCH, 30)
     replayed = replace(trace.devices[0], graph_kernel_time_ns=45 * MS)
     (before,) = found(trace, "TRC001")
     (after,) = found(replace(trace, devices=(replayed,)), "TRC001")

@@ -1,4 +1,4 @@
-"""Traces are read by Python alone, or with the scanner in C; the answers are the same."""
+"""Fixtures to read traces in Python only and with the C scanner; the results are the same."""
 
 import ctypes
 import importlib
@@ -8,21 +8,21 @@ import pytest
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The scanner, built for this run."""
+    """The C scanner, built for this test run."""
     pytest.importorskip("numpy")
-    from rocsolid.trace.c_scanner_build import build, load
+    from rocsolid.trace.readers.c_scanner_build import build, load_library
 
     file = tmp_path_factory.mktemp("native") / "scan.so"
     assert build(file), "the tests need a C compiler"
-    found = load(file)
+    found = load_library(file)
     assert found
     return found
 
 
 @pytest.fixture(params=["Python", "C"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to read, one after the other."""
+    """Run the test in Python only, and with the C scanner."""
     library = request.getfixturevalue("native") if request.param == "C" else None
-    # By name, since `rocsolid.trace` is the function when it is asked for as an attribute.
-    monkeypatch.setattr(importlib.import_module("rocsolid.trace.kineto"), "library", lambda: library)
+    # By name, because the attribute `rocsolid.trace` is the function.
+    monkeypatch.setattr(importlib.import_module("rocsolid.trace.readers.kineto"), "c_library", lambda: library)
     return str(request.param)

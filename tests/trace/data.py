@@ -1,4 +1,4 @@
-"""Real traces, which are other projects' and lie outside this repository; and small ones made here."""
+"""Real traces of other projects, which are not in this repository, and small ones made here."""
 
 import gzip
 import json
@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import ROOT
+from tests.support import ROOT, clean_environ
 
 TRUTH: dict[str, Any] = json.loads((Path(__file__).parent / "truth.json").read_text())
 Event = dict[str, Any]
 
 
 def real_folder() -> Path | None:
-    """`$SAMPLE_TRACES`, or a folder `shared` beside the checkout."""
+    """`$SAMPLE_TRACES`, or `shared/data/traces` in or next to the checkout."""
     named = os.environ.get("SAMPLE_TRACES")
-    places = [Path(named)] if named else [folder / "shared/data/traces" for folder in (ROOT.parent, ROOT)]
-    return next((place for place in places if place.is_dir()), None)
+    folders = [Path(named)] if named else [folder / "shared/data/traces" for folder in (ROOT.parent, ROOT)]
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def real(name: str) -> Path:
-    """A real trace, or a skip that says what is missing."""
+    """A real trace; skips the test when it is not available."""
     folder = real_folder()
     found = sorted(folder.glob(f"*/{name}")) if folder else []
     if not found:
-        pytest.skip(f"{name} is not here: set SAMPLE_TRACES to the folder of real traces")
+        pytest.skip(f"{name} is not available: set SAMPLE_TRACES to the folder of real traces")
     return found[0]
 
 
 def kernel(ts: str, dur: str, correlation: int, **more: Any) -> Event:
-    """A kernel; times are text, so that they are written as given."""
+    """A kernel; times are text, so that they are written exactly as given."""
     args = {"device": 0, "stream": 7, "correlation": correlation, "External id": correlation, **more.pop("args", {})}
     return {
         "ph": "X",
@@ -66,14 +66,14 @@ def copy(ts: str, dur: str, correlation: int, size: Any, name: str = "Memcpy Hto
 
 
 def _numbers(text: str) -> str:
-    """Times are given as text and stand as numbers."""
+    """Write times, given as text, as numbers."""
     import re
 
     return re.sub(r'"(ts|dur)": "(-?[\d.eE+]+)"', r'"\1": \2', text)
 
 
 def kineto_text(events: list[Event], *, one_key_a_line: bool = False) -> str:
-    """As Kineto writes: before torch 2.13 several keys a line, since then one."""
+    """The layout of Kineto: several keys per line before torch 2.13, one key per line since."""
     parts = []
     for event in events:
         keys = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in event.items() if k != "args"]
@@ -85,7 +85,7 @@ def kineto_text(events: list[Event], *, one_key_a_line: bool = False) -> str:
 
 
 def dumped(**how: Any) -> Callable[[list[Event]], str]:
-    """As a program writes that has read the trace and writes it again."""
+    """The layout of a program that reads a trace and writes it again."""
 
     def write(events: list[Event]) -> str:
         return _numbers(json.dumps({"deviceProperties": [{"id": 0, "name": "A chip"}], "traceEvents": events}, **how))
@@ -109,7 +109,7 @@ LAYOUTS: dict[str, Callable[[list[Event]], str]] = {
 
 
 def count(text: str | bytes) -> dict[str, dict[str, int]]:
-    """The figures by the standard library alone: whole file, decimal numbers, no column in sight."""
+    """The metrics computed with the standard library only: the whole file at once, with decimal numbers."""
     data = json.loads(text, parse_float=Decimal)
     events = data["traceEvents"] if isinstance(data, dict) else data
     launches = [e for e in events if "GraphLaunch" in e.get("name", "") and e.get("cat", "").startswith("cuda")]
@@ -119,11 +119,11 @@ def count(text: str | bytes) -> dict[str, dict[str, int]]:
         if event.get("ph") == "X" and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
             start, length = (int(Decimal(event[key]) * 1000) for key in ("ts", "dur"))
             work.setdefault(str(event["args"]["device"]), []).append((start, start + length, event))
-    return {device: _figures(stretches, ids, len(launches)) for device, stretches in work.items()}
+    return {device: _metrics(events, ids, len(launches)) for device, events in work.items()}
 
 
-def _figures(work: list[tuple[int, int, Event]], graphs: set[int], launches: int) -> dict[str, int]:
-    work.sort(key=lambda stretch: stretch[:2])
+def _metrics(work: list[tuple[int, int, Event]], graphs: set[int], launches: int) -> dict[str, int]:
+    work.sort(key=lambda event: event[:2])
     busy, reached = 0, work[0][0]
     for start, end, _ in work:
         busy += max(0, end - max(start, reached))
@@ -147,3 +147,10 @@ def _figures(work: list[tuple[int, int, Event]], graphs: set[int], launches: int
 def packed(text: str | bytes) -> bytes:
     """Gzip."""
     return gzip.compress(text.encode() if isinstance(text, str) else text)
+
+
+def environ_without(folder: Path, package: str) -> dict[str, str]:
+    """An environment in which importing a package fails, whether it is installed or not."""
+    (folder / "hidden").mkdir()
+    (folder / f"hidden/{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    return clean_environ(PYTHONPATH=f"{folder / 'hidden'}{os.pathsep}{ROOT / 'src'}")

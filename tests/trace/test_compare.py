@@ -1,4 +1,4 @@
-"""Two runs side by side."""
+"""`rs.compare` and `rocsolid compare`."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ pytest.importorskip("numpy")
 
 import rocsolid as rs
 from rocsolid.errors import InputError
-from rocsolid.model.trace import TraceDifference
+from rocsolid.model.trace import TraceComparison
 
 
 def write(folder: Path, name: str, *rows: tuple[str, str, str]) -> Path:
-    """Kernels one after another: name, operator, length in µs."""
+    """Write a trace of kernels, one after another: name, operator, length in µs."""
     events: list[Event] = []
     for n, (title, operator, length) in enumerate(rows):
         start = 1000 + n * 100
@@ -28,11 +28,11 @@ def write(folder: Path, name: str, *rows: tuple[str, str, str]) -> Path:
     return folder / name
 
 
-def changes(difference: TraceDifference) -> dict[str, tuple[str, str]]:
-    return {row.before or row.after: (row.change.value, row.after) for row in difference.kernels}
+def changes(comparison: TraceComparison) -> dict[str, tuple[str, str]]:
+    return {row.before or row.after: (row.change.value, row.after) for row in comparison.kernels}
 
 
-def test_kernels_are_matched_by_operator_and_place(tmp_path: Path) -> None:
+def test_kernels_are_matched_by_name_or_by_operator_and_order(tmp_path: Path) -> None:
     before = write(
         tmp_path, "a.json",
         ("Cijk_x", "aten::mm", "10.000"), ("Cijk_y", "aten::mm", "20.000"), ("same", "aten::relu", "5.000"),
@@ -43,30 +43,30 @@ def test_kernels_are_matched_by_operator_and_place(tmp_path: Path) -> None:
         ("sgemm_x", "aten::mm", "8.000"), ("sgemm_y", "aten::mm", "25.000"), ("same", "aten::relu", "5.000"),
         ("new", "aten::tan", "2.000"), ("quick", "aten::sin", "3.000"),
     )  # fmt: skip
-    difference = rs.compare(before, after)
+    comparison = rs.compare(before, after)
 
-    assert changes(difference) == {
+    assert changes(comparison) == {
         "Cijk_x": ("replaced", "sgemm_x"),
         "Cijk_y": ("replaced", "sgemm_y"),
         "same": ("same", "same"),
-        "old": ("gone", ""),
+        "old": ("removed", ""),
         "new": ("added", "new"),
         "quick": ("faster", "quick"),
     }
-    assert {row.name: (row.before, row.after) for row in difference.categories}["gemm"] == (30_000, 33_000)
+    assert {row.name: (row.before, row.after) for row in comparison.categories}["gemm"] == (30_000, 33_000)
 
 
-def test_twins_on_two_vendors_meet_at_their_operators() -> None:
-    difference = rs.compare(real("h100_qwen1.5-0.5b.json.gz"), real("mi300x_qwen1.5-0.5b.json.gz"))
-    matched = [row for row in difference.kernels if row.before and row.after]
-    time = sum(row.before_ns + row.after_ns for row in difference.kernels)
+def test_kernels_of_two_vendors_are_matched_by_operator() -> None:
+    comparison = rs.compare(real("h100_qwen1.5-0.5b.json.gz"), real("mi300x_qwen1.5-0.5b.json.gz"))
+    matched = [row for row in comparison.kernels if row.before and row.after]
+    time = sum(row.before_ns + row.after_ns for row in comparison.kernels)
 
-    assert (difference.before_model, difference.after_model) == ("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X VF")
+    assert (comparison.before_model, comparison.after_model) == ("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X VF")
     assert sum(row.before_ns + row.after_ns for row in matched) > 0.8 * time
     assert any(row.before.startswith("sm90_xmma_gemm") and row.after.startswith("Cijk_") for row in matched)
 
 
-def test_the_command_shows_it_and_takes_saved_answers(tmp_path: Path) -> None:
+def test_the_command_compares_traces_and_saved_reports(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
     after = write(tmp_path, "b.json", ("k", "aten::mm", "4.000"))
     saved = tmp_path / "saved.json"
@@ -75,13 +75,13 @@ def test_the_command_shows_it_and_takes_saved_answers(tmp_path: Path) -> None:
     data = run_cli("compare", str(saved), str(after), "--output", "json").json()
 
     assert "0 same, 1 faster, 0 slower" in text.out
-    assert data["schema"] == "rocsolid/trace-difference/1"
-    assert data["difference"]["kernels"][0]["change"] == "faster"
+    assert data["schema"] == "rocsolid/trace-comparison/1"
+    assert data["comparison"]["kernels"][0]["change"] == "faster"
 
 
-def test_a_run_without_device_cannot_be_compared(tmp_path: Path) -> None:
+def test_a_trace_without_gpu_work_cannot_be_compared(tmp_path: Path) -> None:
     one = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
     (tmp_path / "cpu.json").write_text(LAYOUTS["kineto"]([host("cpu_op", "aten::mm", "1.000", "1.000")]))
 
-    with pytest.raises(InputError, match="holds no work of any device"):
+    with pytest.raises(InputError, match="has no GPU work"):
         rs.compare(one, tmp_path / "cpu.json")

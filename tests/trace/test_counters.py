@@ -1,4 +1,4 @@
-"""Hardware counters against the chip's peak: from CSV in its dialects, JSON and databases; and what is not known is said."""
+"""GPU utilization from hardware counters in CSV, JSON and databases, and the messages for unknown values."""
 
 import json
 import sqlite3
@@ -14,11 +14,11 @@ from tests.trace.test_rocprof import COMMON, DIRECT, ROCM7, TRACKED, made_json
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.trace import read_traces
-from rocsolid.catalog.counters import METERS, RUNS
+from rocsolid.api.trace import analyze_traces
+from rocsolid.catalog.counters import COUNTER_RUNS, METERS
 from rocsolid.catalog.device_peaks import CARDS, card_named
-from rocsolid.model.trace import HardwareUse, TraceFile
-from rocsolid.trace.analysis import answer
+from rocsolid.model.trace import HardwareUtilization, TraceFile
+from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 
 OLD = '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Kernel_Name","Counter_Name","Counter_Value"\n'
@@ -29,11 +29,13 @@ VALUES = {"FETCH_SIZE": 3000, "WRITE_SIZE": 1000, "OccupancyPercent": 25, "TCC_H
 
 
 def read(file: Path) -> TraceFile:
-    return answer(file, read_trace(file))
+    return analyze_trace(file, read_trace(file))
 
 
-def counted(folder: Path, heading: str, values: Mapping[str, float], product: str = "AMD Instinct MI300X") -> Path:
-    """Two dispatches of a kernel, of 400 and 1200 ns; the second counts thrice as much as the first."""
+def write_counters(
+    folder: Path, heading: str, values: Mapping[str, float], product: str = "AMD Instinct MI300X"
+) -> Path:
+    """Write two dispatches of a kernel, of 400 and 1200 ns; the second counts three times as much as the first."""
     guid = '"0a1b",' if heading.startswith('"Guid"') else ""
     lines = []
     for dispatch, factor in ((1, 0.5), (2, 1.5)):
@@ -46,101 +48,101 @@ def counted(folder: Path, heading: str, values: Mapping[str, float], product: st
     return folder / "7_counter_collection.csv"
 
 
-def hardware(trace: TraceFile) -> HardwareUse:
+def hardware(trace: TraceFile) -> HardwareUtilization:
     assert trace.hardware
     return trace.hardware
 
 
 @pytest.mark.parametrize("heading", [NEW, CONVERTED], ids=["ROCm 7", "converted"])
-def test_figures_against_the_peak_from_times_in_the_same_rows(tmp_path: Path, heading: str) -> None:
-    use = hardware(read(counted(tmp_path, heading, VALUES)))
+def test_utilization_with_times_in_the_same_rows(tmp_path: Path, heading: str) -> None:
+    use = hardware(read(write_counters(tmp_path, heading, VALUES)))
     (kernel,) = use.kernels
 
     assert (use.chip, use.peak_gb_per_s, use.waves_per_unit, use.unknown) == ("AMD Instinct MI300X", 5324.8, 32, ())
-    assert (kernel.dispatches, kernel.time_ns, kernel.occupancy, kernel.l2_hit) == (2, 800.0, 0.25, 0.75)
+    assert (kernel.dispatches, kernel.time_ns, kernel.occupancy, kernel.l2_hit_rate) == (2, 800.0, 0.25, 0.75)
     assert kernel.bytes == 4000 * 1024
     assert kernel.gb_per_s == pytest.approx(4000 * 1024 / 800)
-    assert kernel.of_peak == pytest.approx(4000 * 1024 / 800 / 5324.8)
+    assert kernel.peak_fraction == pytest.approx(4000 * 1024 / 800 / 5324.8)
 
 
-def test_a_release_that_tells_no_times_borrows_them_from_the_trace_beside_it(tmp_path: Path) -> None:
-    alone = hardware(read(counted(tmp_path, OLD, VALUES)))
+def test_without_times_in_the_rows_those_of_the_trace_are_used(tmp_path: Path) -> None:
+    alone = hardware(read(write_counters(tmp_path, OLD, VALUES)))
     assert (alone.kernels[0].gb_per_s, alone.kernels[0].occupancy) == (None, 0.25)
-    assert alone.unknown == ("the bandwidth of 1 of 1 kernels is unknown: nothing tells how long dispatches took",)
+    assert alone.unknown == ("bandwidth of 1 of 1 kernels unknown: no file has their times",)
     (tmp_path / "7_kernel_trace.csv").write_text(ROCM7)
-    beside = hardware(read(tmp_path / "7_counter_collection.csv"))
-    assert beside.kernels[0].time_ns == 250.0
-    assert beside.kernels[0].gb_per_s == pytest.approx(4000 * 1024 / 250)
+    with_trace = hardware(read(tmp_path / "7_counter_collection.csv"))
+    assert with_trace.kernels[0].time_ns == 250.0
+    assert with_trace.kernels[0].gb_per_s == pytest.approx(4000 * 1024 / 250)
 
 
-def test_counters_alone_become_part_of_the_one_trace_with_work(tmp_path: Path) -> None:
+def test_counter_files_are_merged_into_the_file_with_kernels(tmp_path: Path) -> None:
     (tmp_path / "trace_kernel_trace.csv").write_text(ROCM7)
-    counters = counted(tmp_path, OLD, VALUES)
+    counters = write_counters(tmp_path, OLD, VALUES)
     with counters.open("a") as out:
         out.write('3,3,4,1,9,"attn_fwd(a, b)","FETCH_SIZE",no number\n')
-    (file,) = read_traces([tmp_path / "trace_kernel_trace.csv", counters]).record.files
+    (file,) = analyze_traces([tmp_path / "trace_kernel_trace.csv", counters]).report.files
 
-    assert file.joined == (str(counters),)
+    assert file.counter_files == (str(counters),)
     assert hardware(file).kernels[0].gb_per_s == pytest.approx(4000 * 1024 / 250)
-    assert file.damage == (f"{counters}: 1 rows are broken",)
-    twice = read_traces([tmp_path / "trace_kernel_trace.csv", tmp_path / "trace_kernel_trace.csv", counters])
-    assert len(twice.record.files) == 3  # nobody can say whose counters they are
+    assert file.damage == (f"{counters}: 1 broken rows skipped",)
+    twice = analyze_traces([tmp_path / "trace_kernel_trace.csv", tmp_path / "trace_kernel_trace.csv", counters])
+    assert len(twice.report.files) == 3  # it is unknown which trace the counters belong to
 
 
-def test_counters_of_another_program_or_chip_are_left_alone(tmp_path: Path) -> None:
+def test_counters_of_another_program_or_gpu_are_not_merged(tmp_path: Path) -> None:
     (tmp_path / "trace_kernel_trace.csv").write_text(ROCM7.replace("attn_fwd", "other"))
-    counters = counted(tmp_path, OLD, VALUES)
-    assert len(read_traces([tmp_path / "trace_kernel_trace.csv", counters]).record.files) == 2
+    counters = write_counters(tmp_path, OLD, VALUES)
+    assert len(analyze_traces([tmp_path / "trace_kernel_trace.csv", counters]).report.files) == 2
     (tmp_path / "trace_kernel_trace.csv").write_text(ROCM7)
     (tmp_path / "trace_agent_info.csv").write_text(AGENTS + '4,"GPU",256,32,"gfx950","AMD Instinct MI350X"\n')
-    assert len(read_traces([tmp_path / "trace_kernel_trace.csv", counters]).record.files) == 2
+    assert len(analyze_traces([tmp_path / "trace_kernel_trace.csv", counters]).report.files) == 2
 
 
 @pytest.mark.parametrize(
-    ("product", "said"),
+    ("product", "message"),
     [
-        ("AMD Radeon Graphics", "the peak bandwidth of AMD Radeon Graphics is unknown: the catalogue has no figure"),
+        ("AMD Radeon Graphics", "peak bandwidth of AMD Radeon Graphics unknown: the catalogue has no sourced value"),
         ("AMD Instinct MI325X", ""),
         ("AMD Instinct MI250X / MI250", ""),
-        ("AMD Instinct MI999X", "the peak bandwidth of AMD Instinct MI999X is unknown"),
-        ("AMD Instinct MI355X", "304 compute units, an MI355X has 256; it may be a partition"),
-        ("", "the chip is unknown"),
+        ("AMD Instinct MI999X", "peak bandwidth of AMD Instinct MI999X unknown"),
+        ("AMD Instinct MI355X", "304 compute units, but an MI355X has 256; it may be a partition"),
+        ("", "the file does not name the GPU"),
     ],
 )
-def test_what_the_catalogue_does_not_know_is_said_and_not_guessed(tmp_path: Path, product: str, said: str) -> None:
-    file = counted(tmp_path, NEW, VALUES, product)
+def test_an_unknown_peak_is_reported_and_not_guessed(tmp_path: Path, product: str, message: str) -> None:
+    file = write_counters(tmp_path, NEW, VALUES, product)
     if not product:
         (tmp_path / "7_agent_info.csv").unlink()
     use = hardware(read(file))
 
-    assert (use.peak_gb_per_s is None) == bool(said)
-    assert (use.kernels[0].of_peak is None) == bool(said)
-    assert said in " ".join(use.unknown)
+    assert (use.peak_gb_per_s is None) == bool(message)
+    assert (use.kernels[0].peak_fraction is None) == bool(message)
+    assert message in " ".join(use.unknown)
     assert use.kernels[0].gb_per_s
 
 
-def test_a_figure_nobody_counted_is_a_question_mark(tmp_path: Path) -> None:
-    nothing = run_cli("trace", str(counted(tmp_path, NEW, {"SQ_WAVES": 64})))
-    assert "use of the chip by kernel, from hardware counters\n  the occupancy is unknown" in nothing.out
-    file = counted(tmp_path, NEW, {"FETCH_SIZE": 3000, "L2CacheHit": 80})
+def test_a_value_that_was_not_counted_is_a_question_mark(tmp_path: Path) -> None:
+    nothing = run_cli("trace", str(write_counters(tmp_path, NEW, {"SQ_WAVES": 64})))
+    assert "GPU utilization by kernel, from hardware counters\n  occupancy unknown" in nothing.out
+    file = write_counters(tmp_path, NEW, {"FETCH_SIZE": 3000, "L2CacheHit": 80})
     use = hardware(read(file))
     ran = run_cli("trace", str(file))
 
-    assert (use.kernels[0].bytes, use.kernels[0].occupancy, use.kernels[0].l2_hit) == (None, None, 0.8)
-    assert "the bandwidth is unknown: it needs FETCH_SIZE and WRITE_SIZE, which were not counted" in use.unknown
-    assert "the occupancy is unknown: it needs OccupancyPercent" in ran.out.replace("\n  ", " ")
+    assert (use.kernels[0].bytes, use.kernels[0].occupancy, use.kernels[0].l2_hit_rate) == (None, None, 0.8)
+    assert "bandwidth unknown: needs FETCH_SIZE and WRITE_SIZE, not counted in this run" in use.unknown
+    assert "occupancy unknown: needs OccupancyPercent" in ran.out.replace("\n  ", " ")
     assert "attn_fwd(a, b)           2  800 ns          ?   80.0 %      ?     ?        ?" in ran.out
 
 
-def test_waves_a_unit_become_occupancy_by_what_the_device_holds(tmp_path: Path) -> None:
-    file = counted(tmp_path, NEW, {"MeanOccupancyPerCU": 8})
+def test_occupancy_from_wavefronts_per_compute_unit(tmp_path: Path) -> None:
+    file = write_counters(tmp_path, NEW, {"MeanOccupancyPerCU": 8})
     assert hardware(read(file)).kernels[0].occupancy == pytest.approx(8 / 32)
     (tmp_path / "7_agent_info.csv").write_text(AGENTS + '4,"GPU",60,16,"gfx1100","AMD Radeon"\n')
-    assert hardware(read(file)).kernels[0].occupancy == pytest.approx(8 / 16)  # the file's own word goes first
+    assert hardware(read(file)).kernels[0].occupancy == pytest.approx(8 / 16)  # the value in the file takes precedence
 
 
 def with_counters() -> dict[str, Any]:
-    """JSON in which a counter comes in parts, one for each channel of the cache, which add up."""
+    """JSON with several values per counter, one for each L2 channel, which are summed."""
     made = made_json()
     (process,) = made["rocprofiler-sdk-tool"]
     process["agents"][1].update(product_name="AMD Instinct MI300X", cu_count=304, max_waves_per_cu=32)
@@ -155,13 +157,13 @@ def with_counters() -> dict[str, Any]:
     return made
 
 
-def test_counters_of_a_json_whole_and_cut(tmp_path: Path) -> None:
+def test_counters_of_a_complete_and_a_truncated_json(tmp_path: Path) -> None:
     text = json.dumps(with_counters())
     (tmp_path / "r.json").write_text(text)
     (kernel,) = hardware(read(tmp_path / "r.json")).kernels
     assert (kernel.kernel, kernel.dispatches, kernel.time_ns, kernel.occupancy) == ("attn_fwd", 1, 800.0, 0.25)
-    assert (kernel.l2_hit, kernel.bytes) == (0.75, 4000 * 1024)
-    assert kernel.of_peak == pytest.approx(4000 * 1024 / 800 / 5324.8)
+    assert (kernel.l2_hit_rate, kernel.bytes) == (0.75, 4000 * 1024)
+    assert kernel.peak_fraction == pytest.approx(4000 * 1024 / 800 / 5324.8)
 
     (tmp_path / "cut.json").write_text(text[:-8])
     cut = read(tmp_path / "cut.json")
@@ -169,7 +171,7 @@ def test_counters_of_a_json_whole_and_cut(tmp_path: Path) -> None:
     assert cut.devices[0].kernel_count == 4
 
 
-@pytest.mark.parametrize("layout", [DIRECT, TRACKED], ids=["times in the row", "times in tables of their own"])
+@pytest.mark.parametrize("layout", [DIRECT, TRACKED], ids=["times in the row", "times in other tables"])
 def test_counters_of_a_database(tmp_path: Path, layout: str) -> None:
     values = "".join(
         f"""insert into "rocpd_info_pmc_u1" values ({n}, '{name}');
@@ -183,33 +185,35 @@ def test_counters_of_a_database(tmp_path: Path, layout: str) -> None:
     (kernel,) = use.kernels
 
     assert (use.peak_gb_per_s, kernel.dispatches, kernel.time_ns) == (8000.0, 2, 250.0)  # 400 and 100 ns
-    assert (kernel.occupancy, kernel.l2_hit) == (0.25, 0.75)
-    assert kernel.of_peak == pytest.approx(4000 * 1024 / 250 / 8000)
+    assert (kernel.occupancy, kernel.l2_hit_rate) == (0.25, 0.75)
+    assert kernel.peak_fraction == pytest.approx(4000 * 1024 / 250 / 8000)
 
 
-def test_the_page_shows_the_table_and_a_saved_record_too(tmp_path: Path) -> None:
-    file = counted(tmp_path, NEW, VALUES)
+def test_page_and_saved_report_show_the_table(tmp_path: Path) -> None:
+    file = write_counters(tmp_path, NEW, VALUES)
     page = run_cli("trace", str(file), "--output", "html").out
     run_cli("trace", str(file), "--output", "json", "--out", str(tmp_path / "saved.json"))
     again = run_cli("report", str(tmp_path / "saved.json")).out
 
-    assert "Use of the chip by kernel" in page
-    assert "peak of AMD Instinct MI300X: 5,324.8 GB/s to and from memory and 32 wavefronts a compute unit" in page
+    assert "GPU utilization by kernel" in page
+    assert "peak of AMD Instinct MI300X: 5,324.8 GB/s memory bandwidth, 32 wavefronts per compute unit" in page
     assert "96.2 %" in page
     assert "96.2 %" in again
 
 
-def test_real_counters_without_a_name_of_the_chip() -> None:
+def test_real_counters_without_the_name_of_the_gpu() -> None:
     use = hardware(read(real("counter_collection.csv")))
 
     assert use.chip == ""
     assert len(use.kernels) == 3
-    assert any("the chip is unknown" in text for text in use.unknown)
+    assert any("the file does not name the GPU" in text for text in use.unknown)
 
 
-def test_every_chip_and_counter_is_declared_with_a_source() -> None:
+def test_every_card_and_counter_has_a_source() -> None:
     assert len({chip.name for chip in CARDS}) == len(CARDS)
     assert all(chip.evidence and card_named(f"AMD Instinct {chip.name}") == chip for chip in CARDS)
     assert all(meter.evidence for meter in METERS.values())
-    assert all(counter in METERS for choices in RUNS for asked in choices for counter in asked)
+    assert all(
+        counter in METERS for alternatives in COUNTER_RUNS for counter_set in alternatives for counter in counter_set
+    )
     assert card_named("NVIDIA H100 80GB HBM3") is None

@@ -1,4 +1,4 @@
-"""Host stacks by Python frame, and the lines behind kernels, from a second pass over a trace."""
+"""The flame graph, and the Python lines that launched kernels."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.trace.data import LAYOUTS, Event, call, host, kernel, packed, real
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
-from rocsolid.api.trace import read_traces
-from rocsolid.model.trace_view import Flame
-from rocsolid.trace import flame as flames
-from rocsolid.trace.column_files import join
-from rocsolid.trace.json_layout import find_events, first_border, sniff
-from rocsolid.trace.kineto import Share, read_kineto
-from rocsolid.trace.timeline import timeline
+from rocsolid.api.trace import analyze_traces
+from rocsolid.model.trace_view import FlameGraph
+from rocsolid.trace.export import flame as flames
+from rocsolid.trace.export.timeline import build_timeline
+from rocsolid.trace.readers.json_events import detect_layout, find_first_event, first_event_boundary
+from rocsolid.trace.readers.kineto import FilePart, read_kineto
+from rocsolid.trace.readers.parallel import join_columns
 
 
 def frame(name: str, ts: str, dur: str, tid: int = 1) -> Event:
@@ -43,16 +43,16 @@ STEPS: list[Event] = [
 ]
 
 
-def flame_of(file: Path) -> Flame:
-    found = read_traces([file], picture=True).timelines[str(file)].flame
+def flame_of(file: Path) -> FlameGraph:
+    found = analyze_traces([file], timeline=True).timelines[str(file)].flame
     assert found
     return found
 
 
-def stacks(flame: Flame) -> dict[tuple[str, ...], tuple[int, int, int]]:
-    """Each stack by its names: time on the host, device time, calls."""
+def stacks(flame: FlameGraph) -> dict[tuple[str, ...], tuple[int, int, int]]:
+    """For each stack of names: host time, device time, calls."""
     paths: list[tuple[str, ...]] = []
-    for name, parent in zip(flame.name, flame.parent, strict=True):
+    for name, parent in zip(flame.name_index, flame.parent, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), flame.names[name]))
     return dict(zip(paths, zip(flame.host_ns, flame.device_ns, flame.count, strict=True), strict=True))
 
@@ -72,7 +72,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_stacks_carry_their_time_and_the_work_they_launched(tmp_path: Path, layout: str) -> None:
+def test_stacks_have_host_time_and_launched_device_time(tmp_path: Path, layout: str) -> None:
     (tmp_path / "t.json").write_text(LAYOUTS[layout](STEPS))
     flame = flame_of(tmp_path / "t.json")
 
@@ -82,13 +82,13 @@ def test_stacks_carry_their_time_and_the_work_they_launched(tmp_path: Path, layo
     assert rows["nn.Module: Linear"] == (2, 50_000, 30_000, 12_000)
 
 
-def test_the_order_of_the_file_and_its_packing_do_not_matter(tmp_path: Path) -> None:
+def test_event_order_and_compression_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "t.json.gz").write_bytes(packed(LAYOUTS["kineto"](STEPS[::-1])))
 
     assert stacks(flame_of(tmp_path / "t.json.gz")) == EXPECTED
 
 
-def test_a_function_that_calls_itself_is_counted_once(tmp_path: Path) -> None:
+def test_recursive_calls_count_once_in_total_time(tmp_path: Path) -> None:
     events = [frame("f.py(1): f", "10.000", "50.000"), frame("f.py(1): f", "20.000", "30.000")]
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
     (row,) = flame_of(tmp_path / "t.json").rows
@@ -96,9 +96,9 @@ def test_a_function_that_calls_itself_is_counted_once(tmp_path: Path) -> None:
     assert (row.count, row.total_ns, row.self_ns) == (2, 50_000, 50_000)
 
 
-@pytest.mark.parametrize("spoil", [('"dur": 10.000', '"dur": nan'), ("loader.py", "load\ter.py")], ids=["nan", "tab"])
-def test_one_broken_event_costs_only_itself(tmp_path: Path, spoil: tuple[str, str]) -> None:
-    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](STEPS).replace(*spoil, 1))
+@pytest.mark.parametrize("damage", [('"dur": 10.000', '"dur": nan'), ("loader.py", "load\ter.py")], ids=["nan", "tab"])
+def test_one_broken_event_is_skipped(tmp_path: Path, damage: tuple[str, str]) -> None:
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](STEPS).replace(*damage, 1))
     found = stacks(flame_of(tmp_path / "t.json"))
 
     assert found[LINEAR] == EXPECTED[LINEAR]
@@ -106,34 +106,32 @@ def test_one_broken_event_costs_only_itself(tmp_path: Path, spoil: tuple[str, st
     assert found != EXPECTED
 
 
-def test_of_too_many_calls_the_longest_are_kept_and_the_rest_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flames, "MOST_FRAMES", 4)
+def test_the_longest_calls_are_kept_and_the_others_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flames, "MAX_FRAMES", 4)
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"](STEPS))
     flame = flame_of(tmp_path / "t.json")
-    assert flame.left_out == 2
+    assert flame.dropped_calls == 2
     assert stacks(flame)[LINEAR] == EXPECTED[LINEAR]
-    monkeypatch.setattr(flames, "MOST_NODES", 3)
-    assert flame_of(tmp_path / "t.json").pruned > 0
+    monkeypatch.setattr(flames, "MAX_NODES", 3)
+    assert flame_of(tmp_path / "t.json").dropped_nodes > 0
 
 
-def test_a_trace_without_python_functions_has_no_flame(tmp_path: Path) -> None:
+def test_a_trace_without_python_functions_has_no_flame_graph(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"]([e for e in STEPS if e.get("cat") != "python_function"]))
-    assert read_traces([tmp_path / "t.json"], picture=True).timelines[str(tmp_path / "t.json")].flame is None
-    assert "Host stacks by Python frame" not in run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
+    assert analyze_traces([tmp_path / "t.json"], timeline=True).timelines[str(tmp_path / "t.json")].flame is None
+    assert "Flame graph of Python stacks" not in run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
 
 
-def test_the_page_names_lines_without_being_asked_twice(tmp_path: Path) -> None:
+def test_the_page_shows_python_lines_without_stacks_option(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"](STEPS))
     page = run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
 
-    assert "Host stacks by Python frame" in page
+    assert "Flame graph of Python stacks" in page
     assert " at train.py(10): step" in page
 
 
-def test_the_line_is_one_of_the_thread_that_launched(tmp_path: Path) -> None:
-    """Another thread was in a shorter function at that moment; a thread without frames borrows from who waits for it."""
+def test_the_line_is_in_the_launching_thread(tmp_path: Path) -> None:
+    """Another thread runs a shorter function at that time. For a thread without frames, the waiting thread's is used."""
     events: list[Event] = [
         frame("train.py(10): step", "10.000", "90.000"),
         frame("loader.py(5): work", "15.000", "40.000", tid=2),
@@ -143,34 +141,34 @@ def test_the_line_is_one_of_the_thread_that_launched(tmp_path: Path) -> None:
         kernel("110.000", "7.000", 2, name="backward"),
     ]
     (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
-    (device,) = read_traces([tmp_path / "t.json"], stacks=True).record.files[0].devices
+    (device,) = analyze_traces([tmp_path / "t.json"], stacks=True).report.files[0].devices
 
-    assert {row.name: row.place for row in device.kernels} == {
+    assert {row.name: row.location for row in device.kernels} == {
         "forward": "train.py(10): step",
         "backward": "train.py(10): step",
     }
 
 
-def test_threads_named_in_one_half_of_a_file_are_the_same_in_the_other(tmp_path: Path) -> None:
+def test_both_halves_of_a_file_use_the_same_thread_names(tmp_path: Path) -> None:
     names: list[Event] = [STEPS[-1]]
     events = [*names, *(call(f"{10 * n}.000", "1.000", n) for n in range(1, 9))]
     text = LAYOUTS["kineto"](events).encode()
     (tmp_path / "t.json").write_bytes(text)
-    start = find_events(text) or 0
-    layout = sniff(text[start:])
-    middle = len(text) // 2 + (first_border(text[len(text) // 2 :], layout) or 0)
+    start = find_first_event(text) or 0
+    layout = detect_layout(text[start:])
+    middle = len(text) // 2 + (first_event_boundary(text[len(text) // 2 :], layout) or 0)
     halves = [
-        Share(first=start, last=middle - len(layout.between), layout=layout, ends=False),
-        Share(first=middle, last=None, layout=layout, ends=True),
+        FilePart(first=start, last=middle - len(layout.between), layout=layout, has_list_end=False),
+        FilePart(first=middle, last=None, layout=layout, has_list_end=True),
     ]
-    columns = join([read_kineto(tmp_path / "t.json", half) for half in halves])
+    columns = join_columns([read_kineto(tmp_path / "t.json", half) for half in halves])
 
     assert columns.threads == ("1/1",)
-    assert [lane.label for lane in timeline(columns).lanes] == ["thread 1 (python)"]
+    assert [lane.label for lane in build_timeline(columns).lanes] == ["thread 1 (python)"]
 
 
-def test_a_real_trace_agrees_with_its_own_parent_ids() -> None:
-    """Kineto numbers each Python call and its caller; the tree read off the times must be the same."""
+def test_a_real_flame_graph_agrees_with_kineto_parent_ids() -> None:
+    """Kineto writes an id for each Python call and its caller; the tree built from times must be the same."""
     import gzip
 
     file = real("mi300x_qwen1.5-0.5b.json.gz")
@@ -181,16 +179,43 @@ def test_a_real_trace_agrees_with_its_own_parent_ids() -> None:
     for event in calls:
         caller = by_id.get(event["args"]["Python parent id"])
         if caller:
-            key = (flames._common(caller["name"]), flames._common(event["name"]))
+            key = (flames._common_name(caller["name"]), flames._common_name(event["name"]))
             pairs[key] = pairs.get(key, 0) + 1
     flame = flame_of(file)
-    seen: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], int] = {}
     for node, parent in enumerate(flame.parent):
         if parent >= 0 and flame.parent[parent] >= 0:
-            key = (flame.names[flame.name[parent]], flame.names[flame.name[node]])
-            seen[key] = seen.get(key, 0) + flame.count[node]
+            key = (flame.names[flame.name_index[parent]], flame.names[flame.name_index[node]])
+            found[key] = found.get(key, 0) + flame.count[node]
 
-    assert flame.left_out == 0
-    assert sum(seen.values()) == sum(pairs.values()) == 4_264
-    # Of two calls the file names a caller that had called another in between, by its own times.
-    assert sum(min(times, pairs.get(pair, 0)) for pair, times in seen.items()) == 4_262
+    assert flame.dropped_calls == 0
+    assert sum(found.values()) == sum(pairs.values()) == 4_264
+    # For two calls, the caller in the file contradicts the times in the file: it was in another call.
+    assert sum(min(times, pairs.get(pair, 0)) for pair, times in found.items()) == 4_262
+
+
+def test_stacks_find_the_line_that_launched_a_kernel(tmp_path: Path) -> None:
+    events = [
+        host("python_function", "train.py(10): step", "1.000", "90.000"),
+        host("python_function", "model.py(42): forward", "2.000", "50.000"),
+        host("python_function", "torch/nn/modules/linear.py(130): forward", "3.000", "20.000"),
+        call("5.000", "1.000", 1),
+        call("60.000", "1.000", 2),
+        kernel("10.000", "5.000", 1, name="one"),
+        kernel("70.000", "5.000", 2, name="two"),
+    ]
+    (tmp_path / "t.json").write_text(LAYOUTS["kineto"](events))
+    (device,) = analyze_traces([tmp_path / "t.json"], stacks=True).report.files[0].devices
+
+    assert {row.name: row.location for row in device.kernels} == {
+        "one": "model.py(42): forward",
+        "two": "train.py(10): step",
+    }
+
+
+def test_stacks_find_most_lines_of_a_real_trace() -> None:
+    file = real("mi300x_bert-small.json.gz")
+    (device,) = analyze_traces([file], stacks=True).report.files[0].devices
+
+    assert sum(bool(row.location) for row in device.kernels) > 0.9 * len(device.kernels)
+    assert any("bert/modeling_bert.py" in row.location for row in device.kernels)

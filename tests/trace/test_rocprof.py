@@ -1,4 +1,4 @@
-"""rocprofv3: JSON, CSV in its three dialects, and databases in both of their layouts."""
+"""rocprofv3 files: JSON, CSV of three releases, and databases in two layouts."""
 
 import gzip
 import json
@@ -14,15 +14,15 @@ pytest.importorskip("numpy")
 
 from rocsolid.errors import InputError
 from rocsolid.model.trace import TraceFile
-from rocsolid.trace.analysis import answer
+from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 
 
 def read(file: Path) -> TraceFile:
-    return answer(file, read_trace(file))
+    return analyze_trace(file, read_trace(file))
 
 
-def test_a_real_json_is_counted_exactly() -> None:
+def test_a_real_json_has_exact_totals() -> None:
     file = real("mi350x_results.json.gz")
     (process,) = json.loads(gzip.decompress(file.read_bytes()))["rocprofiler-sdk-tool"]
     work = sorted((d["start_timestamp"], d["end_timestamp"]) for d in process["buffer_records"]["kernel_dispatch"])
@@ -74,27 +74,27 @@ def made_json() -> dict[str, Any]:
     return {"rocprofiler-sdk-tool": [process]}
 
 
-def test_copies_calls_and_graphs_of_a_json(tmp_path: Path) -> None:
+def test_json_copies_calls_and_graphs(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps(made_json()))
     (device,) = read(tmp_path / "r.json").devices
 
     assert (device.device, device.model) == ("3", "A chip")
     assert (device.copy_count, device.copy_bytes, device.copies[0].direction) == (1, 4096, "HtoD")
     assert (device.graph_launches, device.graph_kernel_count, device.graph_kernel_time_ns) == (1, 1, 50)
-    assert device.kernels[0].shape == "grid 100×1×1, block 64×1×1, 32 VGPRs"
+    assert device.kernels[0].launch_config == "grid 100×1×1, block 64×1×1, 32 VGPRs"
 
 
-def test_a_json_that_is_cut_or_broken_gives_what_can_be_read(tmp_path: Path) -> None:
+def test_complete_records_of_a_damaged_json_are_read(tmp_path: Path) -> None:
     text = json.dumps(made_json())
     at = text.index('"start_timestamp": 1200')
     (tmp_path / "cut.json").write_text(text[:at])
     cut = read(tmp_path / "cut.json")
     (tmp_path / "nan.json").write_text(text.replace('"start_timestamp": 1200', '"start_timestamp": nan', 1))
-    spoilt = read(tmp_path / "nan.json")
+    damaged = read(tmp_path / "nan.json")
 
     assert (cut.devices[0].kernel_count, cut.skipped_events) == (2, 1)
-    assert (spoilt.devices[0].kernel_count, spoilt.skipped_events) == (3, 1)
-    assert cut.damage == spoilt.damage == ("the JSON is broken or cut off; what could be read of it was read",)
+    assert (damaged.devices[0].kernel_count, damaged.skipped_events) == (3, 1)
+    assert cut.damage == damaged.damage == ("the JSON is broken or truncated; the complete records in it were read",)
 
 
 ROCM7 = (
@@ -118,16 +118,16 @@ CONVERTED = "\n".join(
 
 
 @pytest.mark.parametrize("text", [ROCM7, ROCM6, CONVERTED], ids=["ROCm 7", "ROCm 6", "converted"])
-def test_the_three_dialects_of_csv(tmp_path: Path, text: str) -> None:
+def test_csv_of_three_releases(tmp_path: Path, text: str) -> None:
     (tmp_path / "kernel_trace.csv").write_text(text)
     (device,) = read(tmp_path / "kernel_trace.csv").devices
 
     assert (device.device, device.kernel_count, device.kernel_time_ns, device.idle_ns) == ("4", 2, 500, 100)
-    assert "grid 10×1×1, block 64×1×1" in device.kernels[0].shape
-    assert "512 B LDS" in device.kernels[0].shape
+    assert "grid 10×1×1, block 64×1×1" in device.kernels[0].launch_config
+    assert "512 B LDS" in device.kernels[0].launch_config
 
 
-def test_files_of_one_run_belong_together_and_others_do_not(tmp_path: Path) -> None:
+def test_csv_files_of_one_run_are_read_together(tmp_path: Path) -> None:
     (tmp_path / "908_kernel_trace.csv").write_text(ROCM7)
     calls = '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"\n'
     calls += '"HIP_RUNTIME_API","hipGraphLaunch",9,9,1,900,910\n"HIP_RUNTIME_API","hipLaunchKernel",9,9,2,1450,1460\n'
@@ -140,18 +140,18 @@ def test_files_of_one_run_belong_together_and_others_do_not(tmp_path: Path) -> N
     (device,) = read(tmp_path / "908_kernel_trace.csv").devices
 
     assert (device.graph_launches, device.graph_kernel_count, device.copy_count) == (1, 1, 1)
-    assert (device.copies[0].direction, device.copies[0].unsized_count) == ("DtoH", 1)
-    assert device.gaps[0].cause.value in ("host-late", "unknown")
+    assert (device.copies[0].direction, device.copies[0].unknown_size_count) == ("DtoH", 1)
+    assert device.gaps[0].cause.value in ("late-launch", "unknown")
 
 
-def test_short_rows_are_counted(tmp_path: Path) -> None:
+def test_incomplete_csv_rows_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "kernel_trace.csv").write_text(ROCM6 + '"KERNEL_DISPATCH",4,1\n"KERNEL_DISPATCH",4')
     trace = read(tmp_path / "kernel_trace.csv")
 
     assert (trace.events, trace.skipped_events, trace.devices[0].kernel_count) == (4, 2, 2)
 
 
-def test_counters_by_kernel() -> None:
+def test_real_counters_by_kernel() -> None:
     trace = read(real("counter_collection.csv"))
 
     assert {(row.counter, row.mean) for row in trace.counters} == {("SQ_WAVES", 16384.0)}
@@ -202,7 +202,7 @@ insert into "rocpd_pmc_event_u1" values (1,1,1,100.0),(2,2,1,300.0);
 """
 
 
-@pytest.mark.parametrize("layout", [DIRECT, TRACKED], ids=["times in the row", "times in tables of their own"])
+@pytest.mark.parametrize("layout", [DIRECT, TRACKED], ids=["times in the row", "times in other tables"])
 def test_databases_are_read_without_rocm(tmp_path: Path, layout: str) -> None:
     with sqlite3.connect(tmp_path / "r.db") as base:
         base.executescript(COMMON + layout)
@@ -217,11 +217,11 @@ def test_databases_are_read_without_rocm(tmp_path: Path, layout: str) -> None:
     assert [(row.counter, row.count, row.mean) for row in trace.counters] == [("SQ_WAVES", 2, 200.0)]
 
 
-def test_a_foreign_or_broken_database_is_refused(tmp_path: Path) -> None:
+def test_another_or_broken_database_is_an_input_error(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "x.db") as base:
         base.execute("create table t (a)")
     base.close()
-    with pytest.raises(InputError, match="none of rocprofv3's"):
+    with pytest.raises(InputError, match="rocprofv3 did not write it"):
         read_trace(tmp_path / "x.db")
     (tmp_path / "y.db").write_bytes(b"SQLite format 3\0" + b"garbage" * 1000)
     with pytest.raises(InputError, match="cannot be read as a database"):

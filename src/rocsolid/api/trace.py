@@ -1,26 +1,28 @@
-"""Where the time goes: profiler files in, answers and advice out."""
+"""Analyze and compare profiler traces: where the GPU time goes, and what to change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import CompileLog
 from rocsolid.model.finding import Finding, worst_first
-from rocsolid.model.trace import TRACE_SCHEMA, TraceDifference, TraceFile, TraceRecord
-from rocsolid.model.trace_view import Flame, Timeline
+from rocsolid.model.trace import TRACE_SCHEMA, TraceComparison, TraceFile, TraceReport
+from rocsolid.model.trace_view import FlameGraph, Timeline
 from rocsolid.rules.tracing import judge_traces
 
 if TYPE_CHECKING:
-    from rocsolid.trace.columns import Columns
+    from rocsolid.trace.columns import TraceColumns
+
+_MAX_REPORT_BYTES: Final = 256 << 20
 
 
-def trace(*files: str | Path) -> TraceRecord:
-    """Read profiler files and say where the device's time goes.
+def trace(*files: str | Path) -> TraceReport:
+    """Analyze profiler files: GPU time by kernel, idle time by cause, findings.
 
     Args:
-        files: traces of torch's profiler (JSON, plain or gzip) or of rocprofv3 (JSON, CSV, .db).
+        files: traces of torch.profiler (JSON, plain or gzip) or of rocprofv3 (JSON, CSV, .db).
 
     Example:
         >>> import rocsolid as rs, tempfile, pathlib
@@ -31,71 +33,71 @@ def trace(*files: str | Path) -> TraceRecord:
         2250
 
     """
-    return read_traces([Path(file) for file in files]).record
+    return analyze_traces([Path(file) for file in files]).report
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
-    """The answers about some files, and the picture of the first where it was asked for."""
+class AnalyzedTraces:
+    """The report about some files, and the timelines for the HTML page by file name."""
 
-    record: TraceRecord
+    report: TraceReport
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
 
 
-def read_traces(
+def analyze_traces(
     files: Sequence[Path],
     *,
-    picture: bool = False,
+    timeline: bool = False,
     stacks: bool = False,
-    perfetto: Path | None = None,
-    parquet: Path | None = None,
+    perfetto_file: Path | None = None,
+    parquet_folder: Path | None = None,
     torch_trace: Path | None = None,
-) -> Read:
-    """Read files one after another; a picture, Perfetto's and Parquet's files are made of the first.
+) -> AnalyzedTraces:
+    """Analyze files one after another. The timeline, Perfetto and Parquet files are made from the first file only.
 
-    A file of rocprofv3 that holds counters and no work becomes part of the file that holds the work, where there is one.
+    A rocprofv3 file with counters but no kernels is merged into the file with the kernels, if there is exactly one.
 
     Args:
         files: the traces.
-        picture: also make the timeline of the first, and the flame view where it holds Python functions.
-        stacks: look for the lines of Python that launched the hottest kernels, in a second pass.
-        perfetto: where to write a trace for Perfetto.
-        parquet: the folder for Parquet files.
-        torch_trace: what TORCH_TRACE wrote in the same run; compiled regions get their function and line from it.
+        timeline: also build the timeline, and the flame graph if the trace contains Python functions.
+        stacks: read the file a second time to find the Python lines that launched the kernels with the most time.
+        perfetto_file: write a trace for Perfetto to this file.
+        parquet_folder: write Parquet files to this folder.
+        torch_trace: the TORCH_TRACE folder of the same run, for the function and line of each compiled region.
 
     """
-    from rocsolid.trace.read import need_extra
+    from rocsolid.trace.read import require_extra
 
-    need_extra()
-    from rocsolid.trace.analysis import answer
+    require_extra()
+    from rocsolid.trace.analysis.analyze import analyze_trace
+    from rocsolid.trace.analysis.counters import merge_counter_files
     from rocsolid.trace.read import read_trace
 
     log = _compile_log(torch_trace) if torch_trace else None
-    answered: list[TraceFile] = []
-    pictures: dict[str, Timeline] = {}
+    analyzed: list[TraceFile] = []
+    timelines: dict[str, Timeline] = {}
     for number, file in enumerate(files):
         columns = read_trace(file)
-        answers = answer(file, columns)
-        drawn = picture and number == 0
+        result = analyze_trace(file, columns)
+        with_timeline = timeline and number == 0
         flame = None
-        if stacks or drawn:
-            answers, flame = _second_pass(file, columns, answers, flame=drawn)
+        if stacks or with_timeline:
+            result, flame = _add_python_stacks(file, columns, result, flame=with_timeline)
         if log and torch_trace:
-            from rocsolid.trace.compiled_regions import with_compiles
+            from rocsolid.trace.analysis.compiled_regions import add_compile_log
 
-            answers = with_compiles(answers, log, str(torch_trace))
-        answered.append(answers)
+            result = add_compile_log(result, log, str(torch_trace))
+        analyzed.append(result)
         if number == 0:
-            _extras(columns, answers, perfetto=perfetto, parquet=parquet)
-        if drawn:
-            from rocsolid.trace.timeline import timeline
+            _export(columns, result, perfetto_file=perfetto_file, parquet_folder=parquet_folder)
+        if with_timeline:
+            from rocsolid.trace.export.timeline import build_timeline
 
-            pictures[str(file)] = replace(timeline(columns), flame=flame)
-    from rocsolid.trace.counters import joined
-
-    found = joined(answered)
-    findings = [*judge_traces(found), *(_compile_findings(found, log) if log else ())]
-    return Read(record=TraceRecord(files=found, findings=tuple(worst_first(findings))), timelines=pictures)
+            timelines[str(file)] = replace(build_timeline(columns), flame=flame)
+    merged = merge_counter_files(analyzed)
+    findings = [*judge_traces(merged), *(_compile_findings(merged, log) if log else ())]
+    report = TraceReport(files=merged, findings=tuple(worst_first(findings)))
+    return AnalyzedTraces(report=report, timelines=timelines)
 
 
 def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
@@ -105,87 +107,91 @@ def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
 
 
 def _compile_findings(files: Sequence[TraceFile], log: CompileLog) -> Iterator[Finding]:
-    """Breaks and recompiles of functions that a trace shows at work."""
+    """Graph breaks and recompiles of the functions that run in the traces."""
     from rocsolid.observe.findings import break_findings, recompile_findings
-    from rocsolid.trace.compiled_regions import graphs_shown
+    from rocsolid.trace.analysis.compiled_regions import graphs_in_trace
 
     for file in files:
-        yield from break_findings(file.compiles.breaks if file.compiles else ())
-        yield from recompile_findings(graphs_shown(file, log))
+        yield from break_findings(file.compile_log.breaks if file.compile_log else ())
+        yield from recompile_findings(graphs_in_trace(file, log))
 
 
-def _second_pass(file: Path, columns: "Columns", answers: TraceFile, *, flame: bool) -> tuple[TraceFile, Flame | None]:
-    """What only the Python functions of a trace tell: the line behind each hot kernel, and the host's stacks."""
-    from rocsolid.trace.flame import FlameBuilder
-    from rocsolid.trace.launch_stacks import places
-    from rocsolid.trace.python_frames import has_frames, read_frames
+def _add_python_stacks(
+    file: Path, columns: "TraceColumns", result: TraceFile, *, flame: bool
+) -> tuple[TraceFile, FlameGraph | None]:
+    """Read the Python functions of a trace: the line that launched each kernel, and the flame graph."""
+    from rocsolid.trace.analysis.launch_stacks import launch_locations
+    from rocsolid.trace.export.flame import FlameGraphBuilder
+    from rocsolid.trace.readers.python_frames import has_frames, read_frames
 
     if not has_frames(columns):
-        return answers, None
-    looking, builder = places(columns, answers), FlameBuilder()
+        return result, None
+    locations, builder = launch_locations(columns, result), FlameGraphBuilder()
     for frames in read_frames(file):
-        looking.take(frames)
+        locations.add(frames)
         if flame:
-            builder.take(frames)
-    return looking.answers(answers), builder.flame(columns) if flame else None
+            builder.add(frames)
+    return locations.apply(result), builder.build(columns) if flame else None
 
 
-def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, parquet: Path | None) -> None:
-    if perfetto:
-        from rocsolid.trace.perfetto import write_perfetto
+def _export(
+    columns: "TraceColumns", result: TraceFile, *, perfetto_file: Path | None, parquet_folder: Path | None
+) -> None:
+    if perfetto_file:
+        from rocsolid.trace.export.perfetto import write_perfetto
 
-        write_perfetto(perfetto, columns, answers, tuple(judge_traces([answers])))
-    if parquet:
-        from rocsolid.trace.parquet import write_parquet
+        write_perfetto(perfetto_file, columns, result, tuple(judge_traces([result])))
+    if parquet_folder:
+        from rocsolid.trace.export.parquet import write_parquet
 
-        write_parquet(parquet, columns)
+        write_parquet(parquet_folder, columns)
 
 
 def trace_ranks(
     files: Sequence[Path], *, engine: str = "processes", torch_trace: Path | None = None
-) -> tuple[TraceRecord, tuple[str, ...]]:
-    """Read the ranks of a job side by side; also what could not be read, a line each.
+) -> tuple[TraceReport, tuple[str, ...]]:
+    """Analyze and compare the ranks of a job; also returns an error message for each file that cannot be read.
 
     Args:
-        files: one trace for each rank, or one folder that holds them.
-        engine: `processes` of this machine, or `ray` for a cluster that sees the same files.
-        torch_trace: what TORCH_TRACE wrote in the same job; each rank is joined to its own log.
+        files: one trace per rank, or one folder that contains them.
+        engine: `processes` on this machine, or `ray` for a cluster that has access to the same files.
+        torch_trace: the TORCH_TRACE folder of the same job; each rank uses its own log.
 
     """
-    from rocsolid.trace.read import need_extra
+    from rocsolid.trace.read import require_extra
 
-    need_extra()
-    from rocsolid.trace.ranks import answer_all, files_in, side_by_side
+    require_extra()
+    from rocsolid.trace.ranks import analyze_ranks, compare_ranks, trace_files_in
 
-    all_files = files_in(files[0]) if len(files) == 1 and not files[0].is_file() else files
-    found, refused = answer_all(all_files, engine)
-    found, compile_findings = _with_logs(found, torch_trace) if torch_trace else (found, [])
-    ranks = side_by_side(found)
+    all_files = trace_files_in(files[0]) if len(files) == 1 and not files[0].is_file() else files
+    found, errors = analyze_ranks(all_files, engine)
+    found, compile_findings = _add_logs(found, torch_trace) if torch_trace else (found, [])
+    ranks = compare_ranks(found)
     findings = worst_first([*judge_traces(found, ranks), *compile_findings])
-    return TraceRecord(files=found, findings=tuple(findings), ranks=ranks), refused
+    return TraceReport(files=found, findings=tuple(findings), ranks=ranks), errors
 
 
-def _with_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile, ...], list[Finding]]:
-    """Each rank with its own log; the same break or recompile in several ranks is one finding."""
-    from rocsolid.trace.compiled_regions import with_compiles
+def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile, ...], list[Finding]]:
+    """Add to each rank its own log. The same graph break or recompile in several ranks is one finding."""
+    from rocsolid.trace.analysis.compiled_regions import add_compile_log
 
-    told: list[TraceFile] = []
+    with_logs: list[TraceFile] = []
     findings: dict[tuple[str, str, str], Finding] = {}
     logs: dict[int | None, CompileLog] = {}
     for file in files:
         if file.rank not in logs:
             logs[file.rank] = _compile_log(folder, file.rank)
-        told.append(with_compiles(file, logs[file.rank], str(folder)))
-        for finding in _compile_findings(told[-1:], logs[file.rank]):
+        with_logs.append(add_compile_log(file, logs[file.rank], str(folder)))
+        for finding in _compile_findings(with_logs[-1:], logs[file.rank]):
             findings.setdefault((finding.key, finding.place, finding.message), finding)
-    return tuple(told), list(findings.values())
+    return tuple(with_logs), list(findings.values())
 
 
-def compare(before: str | Path, after: str | Path) -> TraceDifference:
-    """Two profiled runs side by side, on the busiest device of each.
+def compare(before: str | Path, after: str | Path) -> TraceComparison:
+    """Compare two traces, on the busiest device of each.
 
     Args:
-        before: a trace, or answers that `rocsolid trace --output json` wrote.
+        before: a trace, or a report that `rocsolid trace --output json` wrote.
         after: another.
 
     Example:
@@ -200,18 +206,15 @@ def compare(before: str | Path, after: str | Path) -> TraceDifference:
     """
     from rocsolid.trace.compare import compare as compare_files
 
-    return compare_files(_saved_or_read(Path(before)), _saved_or_read(Path(after)))
+    return compare_files(_load_or_analyze(Path(before)), _load_or_analyze(Path(after)))
 
 
-def _saved_or_read(file: Path) -> TraceFile:
-    """Saved answers hold all that a comparison needs."""
-    if file.is_file() and file.stat().st_size < _SAVED:
+def _load_or_analyze(file: Path) -> TraceFile:
+    """A saved report contains everything that a comparison needs."""
+    if file.is_file() and file.stat().st_size < _MAX_REPORT_BYTES:
         with file.open("rb") as source:
-            ours = f'"schema": "{TRACE_SCHEMA}"'.encode() in source.read(200)
-        if ours:
+            is_report = f'"schema": "{TRACE_SCHEMA}"'.encode() in source.read(200)
+        if is_report:
             text = file.read_text(encoding="utf-8")
-            return decode(TraceRecord, loads(text, str(file)), str(file)).files[0]
-    return read_traces([file]).record.files[0]
-
-
-_SAVED = 256 << 20
+            return decode(TraceReport, loads(text, str(file)), str(file)).files[0]
+    return analyze_traces([file]).report.files[0]

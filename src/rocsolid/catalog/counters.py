@@ -1,4 +1,4 @@
-"""Hardware counters of rocprofv3 that we can read a figure from, and which of them to ask for."""
+"""The rocprofv3 hardware counters that we use, and the sets of them that one run collects."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ from rocsolid.model.evidence import source
 _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"
 
 
-def _meter(counter: str, figure: Figure, scale: float, says: str) -> Meter:
-    return Meter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", says),))
+def _meter(counter: str, figure: Figure, scale: float, text: str) -> Meter:
+    return Meter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", text),))
 
 
 _KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."
-_REQUESTS: Final = "A sum over all channels of the L2 cache."
+_REQUESTS: Final = "Sum over all channels of the L2 cache."
 
 METERS: Final = {
     meter.counter: meter
@@ -34,8 +34,9 @@ METERS: Final = {
     )
 }
 
-# One run each, since a chip counts only a few events at once; where the first of several is refused, the next is asked for.
-RUNS: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
+# One set of counters per run, because a GPU counts only a few events at once. Each entry lists alternatives: when
+# the GPU cannot count the first set, the next one is tried.
+COUNTER_RUNS: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("OccupancyPercent",), ("MeanOccupancyPerCU",)),
     (("TCC_HIT_sum", "TCC_MISS_sum"), ("L2CacheHit",)),
     (("FETCH_SIZE", "WRITE_SIZE"),),

@@ -1,10 +1,10 @@
-"""Set two profiled runs side by side: kernels added, gone, faster, slower, and idle time by its cause.
+"""Compare two traces: kernels added, removed, faster and slower, and idle time by cause.
 
 Examples:
   rocsolid compare before.json.gz after.json.gz
-  rocsolid compare h100.json.gz mi300x.json.gz             across vendors: kernels are matched by operator and place
+  rocsolid compare h100.json.gz mi300x.json.gz             across vendors: kernels are matched by operator and order
   rocsolid compare before.json.gz after.json.gz --output html --out compare.html
-  rocsolid compare answers-before.json answers-after.json   what rocsolid trace --output json wrote will do too
+  rocsolid compare before-report.json after-report.json    reports that rocsolid trace --output json wrote
 
 """
 
@@ -15,32 +15,33 @@ from rocsolid.cli.output import add_output, write
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("before", type=Path, metavar="BEFORE", help="a trace, or the saved answers about one")
-    parser.add_argument("after", type=Path, metavar="AFTER", help="another")
+    """Add the arguments of the command."""
+    help_text = "a trace, or a report that rocsolid trace --output json wrote"
+    parser.add_argument("before", type=Path, metavar="BEFORE", help=help_text)
+    parser.add_argument("after", type=Path, metavar="AFTER", help=help_text)
     parser.add_argument("-v", "--verbose", action="store_true", help="show every kernel")
     add_output(parser, ("text", "json", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read both, compare, show."""
+    """Compare the traces and print the result."""
     from rocsolid.api.trace import compare
 
-    difference = compare(args.before, args.after)
+    comparison = compare(args.before, args.after)
     if args.output == "json":
         from rocsolid.model.codec import dumps
-        from rocsolid.model.trace import TRACE_DIFFERENCE_SCHEMA
+        from rocsolid.model.trace import TRACE_COMPARISON_SCHEMA
 
-        write(dumps(TRACE_DIFFERENCE_SCHEMA, difference=difference), args.out)
+        write(dumps(TRACE_COMPARISON_SCHEMA, comparison=comparison), args.out)
         return 0
     if args.output == "html":
-        from rocsolid.report.compare_page import difference_html
+        from rocsolid.report.compare_page import comparison_html
 
-        write(difference_html(difference), args.out)
+        write(comparison_html(comparison), args.out)
         return 0
     from rocsolid.report.terminal import Terminal, terminal_of
-    from rocsolid.report.trace_text import difference_text
+    from rocsolid.report.trace_text import comparison_text
 
     terminal = Terminal() if args.out else terminal_of()
-    write(difference_text(difference, terminal, verbose=args.verbose), args.out)
+    write(comparison_text(comparison, terminal, verbose=args.verbose), args.out)
     return 0

@@ -1,11 +1,11 @@
-"""Profile a workload and say where its time goes: warms up, records a few steps, then answers as `rocsolid trace` does.
+"""Profile a workload: warm up, record a few steps, then print the same report as `rocsolid trace`.
 
 Examples:
-  rocsolid profile workload.py:build                       writes trace.json.gz and prints the answers
-  rocsolid profile workload.py:build --steps 5 --memory    also the allocator's curve
-  rocsolid profile workload.py:build --stacks              also which line of Python launched what; slower
+  rocsolid profile workload.py:build                       writes trace.json.gz and prints the report
+  rocsolid profile workload.py:build --steps 5 --memory    also allocated memory over time
+  rocsolid profile workload.py:build --stacks              also the Python line that launched each kernel; slower
   rocsolid profile workload.py:build --output html --out profile.html
-  rocsolid profile workload.py:build --rocprof             with rocprofv3 instead of torch's profiler; hardware counters too
+  rocsolid profile workload.py:build --rocprof             with rocprofv3 instead of torch.profiler, and hardware counters
   rocsolid profile workload.py:build --rocprof --no-counters   one run instead of four
   rocsolid profile workload.py:build --rocprof --counter SQ_WAVES --counter GRBM_GUI_ACTIVE
 
@@ -21,56 +21,54 @@ from rocsolid.cli.parse_units import count
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     add_workload(parser)
     parser.add_argument("--steps", type=count, default=3, metavar="N", help="how many calls to record (default: 3)")
-    parser.add_argument("--warmups", type=count, default=3, metavar="N", help="how many calls before (default: 3)")
+    parser.add_argument("--warmups", type=count, default=3, metavar="N", help="how many warm-up calls (default: 3)")
     parser.add_argument(
         "--trace",
         type=Path,
         default=Path("trace.json.gz"),
         metavar="FILE",
-        help="where to keep it (default: trace.json.gz)",
+        help="where to write the trace (default: trace.json.gz)",
     )
-    parser.add_argument("--no-shapes", action="store_true", help="do not record the shapes of inputs")
+    parser.add_argument("--no-shapes", action="store_true", help="do not record input shapes")
     parser.add_argument("--stacks", action="store_true", help="record Python stacks; slower, and larger traces")
-    parser.add_argument("--memory", action="store_true", help="record what the allocator does")
-    parser.add_argument("--rocprof", action="store_true", help="use rocprofv3; its files go to FILE's folder")
+    parser.add_argument("--memory", action="store_true", help="record memory allocations")
+    parser.add_argument("--rocprof", action="store_true", help="use rocprofv3; writes to a folder next to FILE")
     parser.add_argument(
         "--counter",
         action="append",
         default=[],
         metavar="NAME",
-        help="with --rocprof: count this, in one run, in place of what occupancy, cache hits and bandwidth need",
+        help="with --rocprof: collect this counter instead of those for occupancy, L2 hit rate and bandwidth",
     )
-    parser.add_argument(
-        "--no-counters", action="store_true", help="with --rocprof: one run for the trace, none for counters"
-    )
+    parser.add_argument("--no-counters", action="store_true", help="with --rocprof: record the trace only, in one run")
     add_judging(parser, "never")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
+    parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and full text of notes")
     parser.set_defaults(ranks=False)
     add_output(parser, ("text", "json", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record, then answer."""
-    from rocsolid.cli.trace import answer
-    from rocsolid.trace.read import need_extra
+    """Record a trace and print the report about it."""
+    from rocsolid.cli.trace import analyze_and_print
+    from rocsolid.trace.read import require_extra
 
-    need_extra()  # said before the work, not after
+    require_extra()  # fail before the workload runs, not after
     if args.rocprof:
         from rocsolid.api.profile import rocprof_workload
 
         folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
         counters = [] if args.no_counters else args.counter or None
-        wrote = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
-        sys.stderr.write(f"wrote {', '.join(map(str, wrote.files))}\n")
-        for line in wrote.refused:
+        done = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
+        sys.stderr.write(f"wrote {', '.join(map(str, done.files))}\n")
+        for line in done.failed_counters:
             sys.stderr.write(f"rocsolid: {line}\n")
-        return answer(wrote.files, args)
+        return analyze_and_print(done.files, args)
     from rocsolid.api.profile import profile_workload
 
-    done = profile_workload(
+    profiled = profile_workload(
         args.workload,
         args.trace,
         steps=args.steps,
@@ -80,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         memory=args.memory,
     )
     sys.stderr.write(
-        f"wrote {done.file}; a step takes {done.plain_ms:.2f} ms, under the profiler {done.profiled_ms:.2f} ms "
-        f"({done.overhead:+.0%})\n"
+        f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms, with the profiler "
+        f"{profiled.profiled_ms:.2f} ms ({profiled.overhead:+.0%})\n"
     )
-    return answer([done.file], args)
+    return analyze_and_print([profiled.file], args)

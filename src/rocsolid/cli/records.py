@@ -12,13 +12,13 @@ from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimize_report import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import DUEL_SCHEMA, STUDY_SCHEMA, Duel, Study
-from rocsolid.model.trace import TRACE_SCHEMA, TraceRecord
+from rocsolid.model.trace import TRACE_SCHEMA, TraceReport
 
 KINDS: Mapping[str, type] = {
     PROBE_SCHEMA: ProbeRecord,
     COMPILES_SCHEMA: CompileLog,
     BREAKS_SCHEMA: BreakReport,
-    TRACE_SCHEMA: TraceRecord,
+    TRACE_SCHEMA: TraceReport,
     CAPTURE_SCHEMA: CaptureReport,
     OPTIMIZE_SCHEMA: OptimizeReport,
     LINT_SCHEMA: LintRecord,
@@ -30,7 +30,7 @@ Record = (
     ProbeRecord
     | CompileLog
     | BreakReport
-    | TraceRecord
+    | TraceReport
     | CaptureReport
     | OptimizeReport
     | LintRecord
@@ -66,7 +66,7 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render.render_compiles(record, form, code=verbose, to_file=to_file)
     if isinstance(record, BreakReport):
         return render.render_breaks(record, form, to_file=to_file)
-    if isinstance(record, TraceRecord):
+    if isinstance(record, TraceReport):
         return render.render_trace(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render.render_lint(record, form, verbose=verbose, to_file=to_file)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rocsolid.model.optimize_report import OptimizeReport
     from rocsolid.model.saved_probe import ProbeRecord
     from rocsolid.model.study import Duel, Study
-    from rocsolid.model.trace import TraceRecord
+    from rocsolid.model.trace import TraceReport
     from rocsolid.model.trace_view import Timeline
     from rocsolid.report.terminal import Terminal
 
@@ -93,7 +93,7 @@ def render_breaks(report: "BreakReport", form: str, *, to_file: bool = False) ->
 
 
 def render_trace(
-    record: "TraceRecord",
+    record: "TraceReport",
     form: str,
     *,
     verbose: bool = False,

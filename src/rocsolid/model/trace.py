@@ -1,4 +1,4 @@
-"""What a trace says: where the device's time went, what it waited for, and what to do about it."""
+"""The result of `rocsolid trace`: where the GPU time went, what caused idle time, and the findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from rocsolid.model.compile_log import GraphBreak
 from rocsolid.model.finding import Finding
 
 TRACE_SCHEMA = "rocsolid/trace/1"
-TRACE_DIFFERENCE_SCHEMA = "rocsolid/trace-difference/1"
+TRACE_COMPARISON_SCHEMA = "rocsolid/trace-comparison/1"
 
 
 class Category(Enum):
-    """What a kernel is for, judged by its name."""
+    """What a kernel computes, inferred from its name."""
 
     GEMM = "gemm"
     ATTENTION = "attention"
@@ -25,23 +25,23 @@ class Category(Enum):
     OTHER = "other"
 
 
-class Cause(Enum):
-    """Why the device had nothing to do."""
+class IdleCause(Enum):
+    """Why a device was idle in a gap."""
 
-    HOST_LATE = "host-late"  # the next launch was made only after the device had run dry
-    LAUNCHING = "launch-queue-empty"  # the next launch was under way when the device ran dry
-    SYNC = "sync"  # the host waited for the device, and launched only then
-    COPY = "host-device-copy"  # the host was busy with a blocking copy
-    LOADER = "data-loader"  # the host waited for its data loader
-    STREAMS = "stream-dependency"  # work was queued, behind work of another stream
-    GRAPH = "between-graph-nodes"  # between two kernels of one replay; may be the profiler's doing
-    QUEUED = "queued"  # work was queued in the same stream and did not start
-    UNKNOWN = "unknown"  # the launch of the next work lies outside the trace
+    LATE_LAUNCH = "late-launch"  # the next launch call began after the device had become idle
+    LAUNCH_IN_PROGRESS = "launch-in-progress"  # the next launch call was running when the device became idle
+    SYNC = "sync"  # a late launch, because the host was waiting for the device
+    BLOCKING_COPY = "blocking-copy"  # a late launch, because the host was in a blocking copy
+    DATA_LOADER = "data-loader"  # a late launch, because the host was waiting for its data loader
+    STREAM_DEPENDENCY = "stream-dependency"  # the next work was queued and followed work of another stream
+    BETWEEN_GRAPH_NODES = "between-graph-nodes"  # between two kernels of one replay; the profiler can cause these gaps
+    QUEUED = "queued"  # the next work was queued in the same stream and did not start
+    UNKNOWN = "unknown"  # the launch of the next work is not in the trace
 
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryTime:
-    """Kernels, copies and fills of one category."""
+    """Kernels, copies and memsets of one category."""
 
     category: Category
     count: int
@@ -59,57 +59,57 @@ class KernelRow:
     mean_ns: float
     p50_ns: int
     p99_ns: int
-    graph_count: int
-    shape: str  # of the launch that took longest in total
-    operator: str  # that launched it most often
-    position: int = 0  # among all kernels, by their first start
-    place: str = ""  # the line of Python, from a second pass
+    graph_count: int  # runs that a graph replay launched
+    launch_config: str  # grid, block, registers and shared memory with the most total time
+    operator: str  # the operator that launched it most often
+    position: int = 0  # among all kernels, ordered by first start
+    location: str = ""  # the Python line that launched it, with `--stacks`
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdleTime:
-    """Idle time of one cause."""
+    """Idle time with one cause."""
 
-    cause: Cause
+    cause: IdleCause
     gap_count: int
     time_ns: int
-    capture_ns: int = 0  # the part of it in which a graph was being captured
+    capture_ns: int = 0  # the part during which a graph was being captured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """One stretch in which the device did nothing."""
+    """One stretch of idle time."""
 
     start_ns: int  # since the device's first event
     length_ns: int
-    cause: Cause
-    before: str
-    after: str
-    call: str  # the runtime call that launched what came after
-    operator: str
-    host: str  # what the host was doing
+    cause: IdleCause
+    before: str  # the kernel or copy that ended last before the gap
+    after: str  # the kernel or copy that ended the gap
+    launch_call: str  # the runtime call that launched `after`
+    operator: str  # the operator that launched `after`
+    host_activity: str  # what the launching thread did during the gap
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyRow:
-    """Copies of one direction and kind of memory."""
+    """Copies with one direction and one kind of memory."""
 
     direction: str
-    memory: str  # pinned, pageable, device, or empty where the trace does not say
+    memory: str  # pinned or pageable; empty when the trace does not record it
     count: int
     bytes: int
     time_ns: int
-    unsized_count: int = 0  # copies whose size the trace does not tell
+    unknown_size_count: int = 0  # copies whose size the trace does not record
 
     @property
     def gb_per_s(self) -> float:
-        """The bandwidth achieved while copies ran."""
+        """The bandwidth while copies ran."""
         return self.bytes / self.time_ns if self.time_ns else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphRow:
-    """Launches of what looks like one graph: as many kernels, of the same names."""
+    """Graph replays with the same number of kernels and the same kernel names, which are probably one graph."""
 
     launches: int
     kernels_each: int
@@ -119,8 +119,8 @@ class GraphRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallRow:
-    """All calls of one runtime function."""
+class RuntimeCallRow:
+    """All calls of one runtime function, such as hipLaunchKernel."""
 
     name: str
     count: int
@@ -129,23 +129,23 @@ class CallRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launches:
-    """How work reached the device."""
+class LaunchStats:
+    """Launch calls, launch latency and synchronisations."""
 
     launch_count: int = 0
-    call_p50_ns: int = 0  # host time in the launching call
-    delay_p50_ns: int = 0  # from the call to the start on the device
+    call_p50_ns: int = 0  # host time in the launch call
+    delay_p50_ns: int = 0  # launch latency: from the launch call to the start on the device
     delay_p99_ns: int = 0
-    short_kernel_count: int = 0  # shorter on the device than their call on the host
-    unlinked_count: int = 0  # device events whose launch lies outside the trace
+    short_kernel_count: int = 0  # kernels that take less time than their launch call
+    unlinked_count: int = 0  # device events whose launch is not in the trace
     sync_count: int = 0
     sync_time_ns: int = 0
-    calls: tuple[CallRow, ...] = ()
+    calls: tuple[RuntimeCallRow, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRow:
-    """Device time under one operator, by the id that the profiler gives both."""
+    """Device time of the work that one operator launched."""
 
     name: str
     count: int  # device events
@@ -154,8 +154,8 @@ class OperatorRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region:
-    """A compiled region, a step or another annotation, as the host saw it."""
+class HostRegion:
+    """A compiled region, a profiler step or another annotation, with its time on the host."""
 
     name: str
     count: int
@@ -163,26 +163,26 @@ class Region:
     p50_ns: int
     shortest_ns: int
     longest_ns: int
-    function: str = ""  # of a compiled region, where a log of the compiler was read beside the trace
-    place: str = ""  # file:line
-    why: str = ""  # why it is a region of its own, or was compiled again
+    function: str = ""  # of a compiled region, with `--torch-trace`
+    location: str = ""  # file:line of that function
+    reason: str = ""  # why it is a separate region, or was recompiled
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileJoin:
-    """What a log of the compiler (TORCH_TRACE) adds to a trace."""
+class CompileLogMatch:
+    """How a TORCH_TRACE log matches a trace."""
 
     source: str
     torch: str
-    matched: int  # compiled regions whose function and line it tells
-    unmatched: tuple[str, ...] = ()  # regions of the trace that it does not know
-    breaks: tuple[GraphBreak, ...] = ()  # of functions that the trace shows
-    other_breaks: int = 0  # of functions that it does not show
+    matched_regions: int  # compiled regions whose function and line the log contains
+    unmatched_regions: tuple[str, ...] = ()  # compiled regions that are not in the log
+    breaks: tuple[GraphBreak, ...] = ()  # graph breaks in functions that the trace shows
+    other_breaks: int = 0  # the number of graph breaks in other functions
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTime:
-    """Communication between devices, and how much of it nothing else hid."""
+    """Communication between devices, and the part that did not overlap with other work."""
 
     count: int = 0
     time_ns: int = 0  # union over streams
@@ -190,19 +190,19 @@ class CollectiveTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captures:
-    """Graphs that were captured while the trace was taken; a launch that is recorded brings no work to a device."""
+class GraphCaptures:
+    """Graphs captured while the trace was recorded. A launch that is captured runs nothing on the device."""
 
     count: int = 0
-    time_ns: int = 0  # union over threads, on the host
-    recorded_launches: int = 0  # within captures, without work on any device
-    silent_launches: int = 0  # anywhere, without work on any device
-    launches: int = 0  # calls that launch a kernel
+    time_ns: int = 0  # host time, union over threads
+    recorded_launches: int = 0  # launches during captures, without work on a device
+    launches_without_work: int = 0  # launches at any time, without work on a device
+    launches: int = 0  # all kernel launch calls
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryUse:
-    """The allocator's curve, thinned out: at which ns since the first report, how many bytes."""
+class MemoryCurve:
+    """Allocated bytes over time, reduced to at most 1500 points; times are since the allocator's first event."""
 
     device: str
     peak_bytes: int
@@ -212,7 +212,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTrace:
-    """One device of one file. The first eleven figures are a contract; `docs/reference/trace.md` defines them."""
+    """One device of one file. `docs/reference/trace.md` defines the fields; those without a default are always set."""
 
     device: str
     kernel_count: int
@@ -227,17 +227,17 @@ class DeviceTrace:
     graph_kernel_time_ns: int
     skipped_events: int  # of the whole file
     model: str = ""
-    compute_units: int = 0  # 0 where the file does not tell
+    compute_units: int = 0  # 0 when the file does not record it
     waves_per_unit: int = 0
     stream_count: int = 0
-    set_count: int = 0
+    memset_count: int = 0
     categories: tuple[CategoryTime, ...] = ()
     kernels: tuple[KernelRow, ...] = ()
     idle: tuple[IdleTime, ...] = ()
     gaps: tuple[Gap, ...] = ()
     copies: tuple[CopyRow, ...] = ()
     graphs: tuple[GraphRow, ...] = ()
-    launches: Launches = Launches()
+    launches: LaunchStats = LaunchStats()
     operators: tuple[OperatorRow, ...] = ()
     collectives: CollectiveTime = CollectiveTime()
 
@@ -250,75 +250,75 @@ class CounterRow:
     counter: str
     count: int
     mean: float
-    time_ns: float | None = None  # of a dispatch while it was counted, where the file tells
+    time_ns: float | None = None  # mean time of a counted dispatch; None when the file does not record it
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelUse:
-    """What the counters of one kernel say, mean over its dispatches; `None` where they say nothing."""
+class KernelUtilization:
+    """Utilization of the GPU by one kernel, as a mean over its dispatches; `None` when it was not counted."""
 
     kernel: str
     dispatches: int
     time_ns: float | None = None
-    occupancy: float | None = None  # of the wavefronts that the chip can hold; 1 is all of them
-    l2_hit: float | None = None  # of the requests to the L2 cache
+    occupancy: float | None = None  # wavefronts in flight / wavefronts that the GPU can hold
+    l2_hit_rate: float | None = None
     bytes: float | None = None  # read from memory and written to it
     gb_per_s: float | None = None
-    of_peak: float | None = None  # of the chip's bandwidth; 1 is all of it
+    peak_fraction: float | None = None  # gb_per_s / the GPU's peak bandwidth
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardwareUse:
-    """How well kernels use the chip, as far as counters and catalogue tell; `unknown` says what they do not."""
+class HardwareUtilization:
+    """Utilization of the GPU by each kernel, from hardware counters."""
 
     chip: str
     compute_units: int
     waves_per_unit: int | None
     peak_gb_per_s: float | None
-    kernels: tuple[KernelUse, ...]
-    unknown: tuple[str, ...] = ()
+    kernels: tuple[KernelUtilization, ...]
+    unknown: tuple[str, ...] = ()  # one sentence for each metric that could not be computed
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFile:
-    """One file: what it is, what of it could be read, and its devices."""
+    """The analysis of one file."""
 
     file: str
     producer: str
     events: int
-    skipped_events: int
-    set_aside: Mapping[str, int] = field(default_factory=dict)
+    skipped_events: int  # broken events
+    unused_events: Mapping[str, int] = field(default_factory=dict)  # valid events that the analysis does not need
     damage: tuple[str, ...] = ()
     rank: int | None = None
     platform: str = ""
     devices: tuple[DeviceTrace, ...] = ()
-    steps: tuple[Region, ...] = ()
-    regions: tuple[Region, ...] = ()
-    graph_breaks: int = 0
-    captures: Captures = Captures()
-    memory: tuple[MemoryUse, ...] = ()
+    steps: tuple[HostRegion, ...] = ()
+    regions: tuple[HostRegion, ...] = ()
+    graph_breaks: int = 0  # graph breaks or recompiles: the number of compiled regions minus one
+    captures: GraphCaptures = GraphCaptures()
+    memory: tuple[MemoryCurve, ...] = ()
     counters: tuple[CounterRow, ...] = ()
-    hardware: HardwareUse | None = None
-    compiles: CompileJoin | None = None
-    joined: tuple[str, ...] = ()  # other files whose counters are among these
+    hardware: HardwareUtilization | None = None
+    compile_log: CompileLogMatch | None = None
+    counter_files: tuple[str, ...] = ()  # other files that some of `counters` come from
 
 
-class Change(Enum):
-    """What became of a kernel."""
+class KernelChangeKind(Enum):
+    """How a kernel changed between two traces."""
 
     SAME = "same"
     FASTER = "faster"
     SLOWER = "slower"
-    REPLACED = "replaced"  # another kernel stands at the same place of the same operator
+    REPLACED = "replaced"  # the same operator launches another kernel at the same position
     ADDED = "added"
-    GONE = "gone"
+    REMOVED = "removed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelChange:
-    """A kernel before and after; empty on the side where it does not exist."""
+    """A kernel before and after; names are empty on the side where it does not exist."""
 
-    change: Change
+    change: KernelChangeKind
     category: Category
     operator: str
     before: str
@@ -330,13 +330,13 @@ class KernelChange:
 
     @property
     def delta_ns(self) -> int:
-        """How much more time it takes now."""
+        """The time after, minus the time before."""
         return self.after_ns - self.before_ns
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureChange:
-    """One figure before and after."""
+class MetricChange:
+    """One metric before and after."""
 
     name: str
     before: int
@@ -344,28 +344,28 @@ class FigureChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceDifference:
-    """Two runs side by side: the busiest device of each."""
+class TraceComparison:
+    """Two traces compared: the busiest device of each."""
 
     before: str
     after: str
     before_model: str
     after_model: str
-    figures: tuple[FigureChange, ...]
-    categories: tuple[FigureChange, ...]
-    idle: tuple[FigureChange, ...]
+    metrics: tuple[MetricChange, ...]
+    categories: tuple[MetricChange, ...]
+    idle: tuple[MetricChange, ...]
     kernels: tuple[KernelChange, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankRow:
-    """One rank among those that were traced together."""
+    """The busiest device of one rank."""
 
     rank: int
     file: str
     device: str
     span_ns: int
-    compute_ns: int  # busy with anything but communication
+    compute_ns: int  # busy time without exposed communication
     communication_ns: int
     exposed_ns: int
     idle_ns: int
@@ -379,8 +379,8 @@ class Ranks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRecord:
-    """Files that were read together, and the advice that follows from them."""
+class TraceReport:
+    """The analysis of files that were read together, and the findings about them."""
 
     files: tuple[TraceFile, ...]
     findings: tuple[Finding, ...] = ()

@@ -1,12 +1,12 @@
-"""What a page about a trace draws: the timeline and the stacks of the host; no part of the record."""
+"""The timeline and the flame graph on the HTML page of a trace; not part of the JSON report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
-    """One row of the picture."""
+class TimelineLane:
+    """One row of the timeline."""
 
     label: str
     kind: str  # device, copy or host
@@ -20,37 +20,40 @@ class FrameRow:
 
     name: str
     count: int
-    total_ns: int  # one that calls itself counts once
+    total_ns: int  # recursive calls are counted once
     self_ns: int
-    device_ns: int  # of work that was launched below it
+    device_ns: int  # of work launched in the function and its callees
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flame:
-    """Host stacks as a tree: node by node its name, parent and weights; roots are threads."""
+class FlameGraph:
+    """Python stacks as a tree, one entry per node in each column; the roots are threads."""
 
     names: tuple[str, ...]
-    name: tuple[int, ...]
-    parent: tuple[int, ...]  # -1 for a thread; always before its children
+    name_index: tuple[int, ...]  # into `names`
+    parent: tuple[int, ...]  # -1 for a thread; a parent always comes before its children
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...]
     count: tuple[int, ...]
     rows: tuple[FrameRow, ...] = ()
-    left_out: int = 0  # calls, the shortest, when there were too many
-    pruned: int = 0  # nodes too light to draw
+    dropped_calls: int = 0  # the shortest calls, when there were too many
+    dropped_nodes: int = 0  # the nodes with the least time, when there were too many
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """A picture of a trace; `data` holds, lane by lane, steps between starts, lengths and names, packed."""
+    """The events of a trace, packed for the browser.
+
+    `data` is base64 of gzip: for each lane the differences between starts, the lengths and the name indices, as uint32.
+    """
 
     data: str
     unit_ns: int
     span_ns: int
     origin_ns: int
     names: tuple[str, ...]
-    categories: tuple[int, ...]  # by name, numbers of `Category`
-    lanes: tuple[Lane, ...]
-    left_out: int = 0
-    device_ns: Mapping[str, int] = field(default_factory=dict)  # where each device's first event stands
-    flame: Flame | None = None
+    categories: tuple[int, ...]  # for each name, the index of its `Category`
+    lanes: tuple[TimelineLane, ...]
+    dropped_events: int = 0  # the shortest events, when there were too many
+    device_start_ns: Mapping[str, int] = field(default_factory=dict)  # each device's first event, since the origin
+    flame: FlameGraph | None = None

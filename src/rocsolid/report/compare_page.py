@@ -1,9 +1,9 @@
-"""Two profiled runs side by side, as one self-contained HTML page."""
+"""The comparison of two traces as one self-contained HTML page."""
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from rocsolid.model.trace import FigureChange, KernelChange, TraceDifference
+from rocsolid.model.trace import KernelChange, MetricChange, TraceComparison
 from rocsolid.report.html_page import asset, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
 from rocsolid.report.units import time
@@ -23,30 +23,30 @@ _KERNELS = (
 )
 
 
-def difference_html(difference: TraceDifference) -> str:
-    """Figures, categories, idle time and kernels before and after."""
+def comparison_html(comparison: TraceComparison) -> str:
+    """Metrics, categories, idle time and kernels before and after."""
     sides = (
-        ("before", difference.before, difference.before_model),
-        ("after", difference.after, difference.after_model),
+        ("before", comparison.before, comparison.before_model),
+        ("after", comparison.after, comparison.after_model),
     )
     named = "".join(f"<dt>{side}</dt><dd>{escape(file)} {escape(model)}</dd>" for side, file, model in sides)
     body = [
         f"<style>{asset('trace.css')}</style>",
         f"<dl>{named}</dl>",
-        f"<h2>Figures</h2>{_figures('figures', difference.figures)}<div class='pair'>",
-        f"<div><h2>Device time by category</h2>{_figures('categories', difference.categories)}</div>",
-        f"<div><h2>Idle time by cause</h2>{_figures('idle', difference.idle)}</div></div>",
-        f"<h2>Kernels</h2>{sortable('kernels', _KERNELS, [_kernel(row) for row in difference.kernels])}",
+        f"<h2>Summary</h2>{_metrics('metrics', comparison.metrics)}<div class='pair'>",
+        f"<div><h2>Device time by category</h2>{_metrics('categories', comparison.categories)}</div>",
+        f"<div><h2>Idle time by cause</h2>{_metrics('idle', comparison.idle)}</div></div>",
+        f"<h2>Kernels</h2>{sortable('kernels', _KERNELS, [_kernel(row) for row in comparison.kernels])}",
     ]
-    return page("Before and after", f"{difference.before} → {difference.after}", "\n".join(body))
+    return page("Trace comparison", f"{comparison.before} → {comparison.after}", "\n".join(body))
 
 
-def _figures(name: str, rows: Iterable[FigureChange]) -> str:
-    return sortable(name, _CHANGES, [_figure(row) for row in rows])
+def _metrics(name: str, rows: Iterable[MetricChange]) -> str:
+    return sortable(name, _CHANGES, [_metric(row) for row in rows])
 
 
-def _figure(row: FigureChange) -> Sequence[Cell]:
-    """Names end in their unit; categories and causes are times."""
+def _metric(row: MetricChange) -> Sequence[Cell]:
+    """The unit is the end of the name; categories and causes are times."""
     cells: Callable[[int, int], tuple[Cell, ...]] = times
     if row.name.endswith("bytes"):
         cells = sizes

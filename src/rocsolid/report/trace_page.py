@@ -1,4 +1,4 @@
-"""Answers about traces as one self-contained HTML page, with a timeline where there is one."""
+"""Trace reports as one self-contained HTML page, with a timeline and a flame graph when they were built."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,26 @@ from rocsolid.model.trace import (
     Category,
     DeviceTrace,
     Gap,
-    HardwareUse,
+    HardwareUtilization,
     KernelRow,
-    MemoryUse,
+    MemoryCurve,
     Ranks,
     TraceFile,
-    TraceRecord,
+    TraceReport,
 )
 from rocsolid.model.trace_view import Timeline
 from rocsolid.report.flame_page import flame_html
 from rocsolid.report.html_page import asset, finding_html, page
 from rocsolid.report.sortable_table import Cell, counts, share, sizes, sortable, times
-from rocsolid.report.trace_text import USE_HEADINGS, captures_text, figures, join_notes, peak_text, use_cells
+from rocsolid.report.trace_text import (
+    UTILIZATION_HEADINGS,
+    captures_text,
+    compile_log_notes,
+    event_counts_text,
+    metrics,
+    peak_text,
+    utilization_cells,
+)
 from rocsolid.report.units import percent, size, time
 
 _KEYS: Final = (
@@ -30,23 +38,23 @@ _KEYS: Final = (
 _LARGE: Final = ("span", "busy", "idle")
 
 
-def trace_html(record: TraceRecord, timelines: Mapping[str, Timeline] | None = None) -> str:
-    """Figures, advice, timeline, tables; one part for each file."""
-    parts = [f"<style>{asset('trace.css')}</style>", "<h2>Advice</h2>"]
-    parts.append("".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing to advise.</p>')
-    parts += [_ranks(record.ranks)] if record.ranks else []
-    for number, file in enumerate(record.files):
-        picture = (timelines or {}).get(file.file)
-        parts.append(_file(file, number, picture if number == 0 else None))
+def trace_html(report: TraceReport, timelines: Mapping[str, Timeline] | None = None) -> str:
+    """Findings, then one section per file: timeline, metrics and tables."""
+    parts = [f"<style>{asset('trace.css')}</style>", "<h2>Findings</h2>"]
+    parts.append("".join(finding_html(f) for f in report.findings) or '<p class="good">No findings.</p>')
+    parts += [_ranks(report.ranks)] if report.ranks else []
+    for number, file in enumerate(report.files):
+        timeline = (timelines or {}).get(file.file)
+        parts.append(_file(file, number, timeline if number == 0 else None))
     if timelines:
         parts.append(f"<script>\n{asset('trace.js')}</script>")
-    if any(picture.flame for picture in (timelines or {}).values()):
+    if any(timeline.flame for timeline in (timelines or {}).values()):
         parts.append(f"<script>\n{asset('flame.js')}</script>")
-    return page("Where the time goes", " · ".join(file.file for file in record.files), "\n".join(parts))
+    return page("Where the time goes", " · ".join(file.file for file in report.files), "\n".join(parts))
 
 
 def _ranks(ranks: Ranks) -> str:
-    headings = ["rank", "computing", "communicating", "exposed", "idle", "span"]
+    headings = ["rank", "compute", "communication", "exposed", "idle", "span"]
     rows = [
         (f"rank {r.rank}", *times(r.compute_ns, r.communication_ns, r.exposed_ns, r.idle_ns, r.span_ns))
         for r in ranks.rows
@@ -54,44 +62,41 @@ def _ranks(ranks: Ranks) -> str:
     return f"<h2>Ranks</h2>{sortable('ranks', headings, rows)}"
 
 
-def _file(file: TraceFile, number: int, picture: Timeline | None) -> str:
+def _file(file: TraceFile, number: int, timeline: Timeline | None) -> str:
     rank = f" · rank {file.rank}" if file.rank is not None else ""
-    counted = (
-        f"{file.events:,} events, {sum(file.set_aside.values()):,} set aside, {file.skipped_events:,} skipped as broken"
-    )
     parts = [
         f"<h2>{escape(file.file)}<span class='faint'>{escape(rank)}</span></h2>",
-        f"<p class='faint'>{counted}</p>",
+        f"<p class='faint'>{event_counts_text(file)}</p>",
     ]
     captured = captures_text(file.captures)
     parts += [f"<p>{escape(captured)}</p>"] if captured else []
     parts += [f"<p class='warning'>{escape(text)}</p>" for text in file.damage]
-    parts += [_timeline(picture)] if picture else []
-    parts += [flame_html(picture.flame)] if picture and picture.flame else []
+    parts += [_timeline(timeline)] if timeline else []
+    parts += [flame_html(timeline.flame)] if timeline and timeline.flame else []
     busiest = max(file.devices, key=lambda device: device.kernel_time_ns, default=None)
     hardware = _hardware(file.hardware, number) if file.hardware else ""
     for device in file.devices:
-        offset = picture.device_ns.get(device.device, 0) if picture else 0
+        offset = timeline.device_start_ns.get(device.device, 0) if timeline else 0
         use = hardware if device is busiest else ""
-        parts.append(_device(device, f"{number}-{device.device}", offset, use, shown=picture is not None))
+        parts.append(_device(device, f"{number}-{device.device}", offset, use, has_timeline=timeline is not None))
     parts += [hardware] if busiest is None else []
-    parts += [_memory(use) for use in file.memory]
+    parts += [_memory(curve) for curve in file.memory]
     parts.append(_host(file, number))
     return "\n".join(parts)
 
 
-def _timeline(picture: Timeline) -> str:
-    about = {
-        "span": picture.span_ns,
-        "unit": picture.unit_ns,
-        "names": picture.names,
-        "categories": picture.categories,
-        "lanes": [vars(lane) for lane in picture.lanes],
+def _timeline(timeline: Timeline) -> str:
+    data = {
+        "span": timeline.span_ns,
+        "unit": timeline.unit_ns,
+        "names": timeline.names,
+        "categories": timeline.categories,
+        "lanes": [vars(lane) for lane in timeline.lanes],
     }
-    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    left = (
-        f"<p class='faint'>{picture.left_out:,} short events are left out of the picture.</p>"
-        if picture.left_out
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    dropped = (
+        f"<p class='faint'>{timeline.dropped_events:,} of the shortest events are not drawn.</p>"
+        if timeline.dropped_events
         else ""
     )
     legend = "".join(f'<li><i style="background:var(--c-{c.value})"></i>{c.value}</li>' for c in Category)
@@ -102,12 +107,12 @@ def _timeline(picture: Timeline) -> str:
 <div class="timeline" id="timeline"><canvas tabindex="0" style="height:260px" role="application"
  aria-label="timeline of the trace; arrow keys move and zoom"></canvas><div class="tip" hidden></div></div>
 <pre class="detail" id="timeline-detail" aria-live="polite"></pre>
-<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS}</p>{left}
+<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS}</p>{dropped}
 <script type="application/json" id="timeline-about">{text}</script>
-<script type="text/plain" id="timeline-data">{picture.data}</script>"""
+<script type="text/plain" id="timeline-data">{timeline.data}</script>"""
 
 
-def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, shown: bool) -> str:
+def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, has_timeline: bool) -> str:
     total = sum(row.time_ns for row in device.categories)
     categories = [
         (r.category.value, *times(r.time_ns), share(r.time_ns, total), *counts(r.count)) for r in device.categories
@@ -115,10 +120,10 @@ def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, shown:
     idle = [
         (r.cause.value, *times(r.time_ns), share(r.time_ns, device.span_ns), *counts(r.gap_count)) for r in device.idle
     ]
-    hint = " <span class='faint'>choose one to see it in the timeline</span>" if shown else ""
+    hint = " <span class='faint'>click one to show it in the timeline</span>" if has_timeline else ""
     parts = [
         f"<h3>Device {escape(device.device)} <span class='faint'>{escape(device.model)}</span></h3>",
-        _figures(device),
+        _metrics(device),
         "<div class='pair'><div><h3>Device time by category</h3>",
         sortable(f"categories-{key}", ["category", "time", "share", "events"], categories),
         "</div><div><h3>Idle time by cause</h3>",
@@ -132,8 +137,8 @@ def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, shown:
     return "\n".join([*parts, _small_tables(device, key)])
 
 
-def _figures(device: DeviceTrace) -> str:
-    pairs = dict(figures(device))
+def _metrics(device: DeviceTrace) -> str:
+    pairs = dict(metrics(device))
     cards = []
     for label in _LARGE:
         text, _, more = pairs[label].partition(" (")
@@ -159,20 +164,20 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
         "mean",
         "p50",
         "p99",
-        "in graphs",
-        "launch",
+        "in graph replays",
+        "launch configuration",
     ]
     rows = [
         (
             r.name,
             r.category.value,
-            r.operator + (f" at {r.place}" if r.place else ""),
+            r.operator + (f" at {r.location}" if r.location else ""),
             *times(r.total_ns),
             share(r.total_ns, total),
             *counts(r.count),
             *times(r.mean_ns, r.p50_ns, r.p99_ns),
             *counts(r.graph_count),
-            r.shape,
+            r.launch_config,
         )
         for r in kernels
     ]
@@ -180,20 +185,24 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
 
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> str:
-    rows = [(*times(g.start_ns, g.length_ns), g.cause.value, g.host, g.call, g.after, g.before) for g in gaps]
-    attributes = [
-        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.length_ns}"'
-        f' data-says="{escape(_says(g))}"'
+    rows = [
+        (*times(g.start_ns, g.length_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
         for g in gaps
     ]
-    headings = ["at", "length", "cause", "host was in", "launched by", "then", "before"]
+    attributes = [
+        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.length_ns}"'
+        f' data-details="{escape(_gap_details(g))}"'
+        for g in gaps
+    ]
+    headings = ["start", "length", "cause", "host activity", "launched by", "next", "previous"]
     return sortable(f"gaps-{key}", headings, rows, attributes)
 
 
-def _says(gap: Gap) -> str:
-    host = f" The host was in {gap.host}." if gap.host else ""
-    call = f" It was launched by {gap.call}" + (f" of {gap.operator}." if gap.operator else ".") if gap.call else ""
-    return f"{time(gap.length_ns)} idle, {gap.cause.value}: the next work was {gap.after}.{call}{host}"
+def _gap_details(gap: Gap) -> str:
+    host = f" Host during the gap: {gap.host_activity}." if gap.host_activity else ""
+    by = f", launched by {gap.launch_call}" if gap.launch_call else ""
+    operator = f" in {gap.operator}" if by and gap.operator else ""
+    return f"{time(gap.length_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{by}{operator}.{host}"
 
 
 def _small_tables(device: DeviceTrace, key: str) -> str:
@@ -209,7 +218,7 @@ def _small_tables(device: DeviceTrace, key: str) -> str:
     calls = [(r.name, *counts(r.count), *times(r.total_ns, r.p50_ns)) for r in device.launches.calls]
     tables = (
         ("Copies", ["direction", "memory", "count", "bytes", "time", "GB/s"], copies),
-        ("Graph replays", ["first kernel", "launches", "kernels each", "kernel time", "launch"], graphs),
+        ("Graph replays", ["first kernel", "replays", "kernels each", "kernel time", "launch call"], graphs),
         ("Operators", ["operator", "device events", "device time", "host time"], ops),
         ("Runtime calls", ["call", "count", "total", "p50"], calls),
     )
@@ -222,11 +231,11 @@ def _small_tables(device: DeviceTrace, key: str) -> str:
 
 
 def _host(file: TraceFile, number: int) -> str:
-    join = file.compiles
+    log = file.compile_log
     rows = [
         (
             r.name,
-            *((r.function, r.place, r.why) if join else ()),
+            *((r.function, r.location, r.reason) if log else ()),
             *counts(r.count),
             *times(r.total_ns, r.p50_ns, r.longest_ns),
         )
@@ -234,33 +243,35 @@ def _host(file: TraceFile, number: int) -> str:
     ]
     if not rows:
         return ""
-    headings = ["name", *(("function", "line", "why") if join else ()), "count", "total", "p50", "longest"]
-    notes = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (join_notes(join) if join else ()))
+    headings = ["name", *(("function", "line", "reason") if log else ()), "count", "total", "p50", "longest"]
+    notes = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (compile_log_notes(log) if log else ()))
     table = sortable(f"regions-{number}", headings, rows)
     return f"<h3>Steps, annotations and compiled regions</h3>{notes}{table}"
 
 
-def _hardware(use: HardwareUse, number: int) -> str:
-    """Counters as shares of what the chip can do; a cell that nobody counted sorts below all others."""
-    sorts = ("dispatches", "time_ns", "occupancy", "l2_hit", "bytes", "gb_per_s", "of_peak")
+def _hardware(use: HardwareUtilization, number: int) -> str:
+    """Utilization by kernel; values that were not counted sort below all others."""
+    fields = ("dispatches", "time_ns", "occupancy", "l2_hit_rate", "bytes", "gb_per_s", "peak_fraction")
     rows: list[list[Cell]] = []
     for kernel in use.kernels:
-        known = [getattr(kernel, name) for name in sorts]
-        cells = [(text, -1.0 if v is None else float(v)) for text, v in zip(use_cells(kernel), known, strict=True)]
+        values = [getattr(kernel, name) for name in fields]
+        cells = [
+            (text, -1.0 if v is None else float(v)) for text, v in zip(utilization_cells(kernel), values, strict=True)
+        ]
         rows.append([kernel.kernel, *cells])
-    said = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (peak_text(use), *use.unknown) if text)
-    table = sortable(f"hardware-{number}", ["kernel", *USE_HEADINGS[1:]], rows)
-    return f"<h3>Use of the chip by kernel <span class='faint'>from hardware counters</span></h3>{said}{table}"
+    notes = "".join(f"<p class='faint'>{escape(text)}</p>" for text in (peak_text(use), *use.unknown) if text)
+    table = sortable(f"hardware-{number}", ["kernel", *UTILIZATION_HEADINGS[1:]], rows)
+    return f"<h3>GPU utilization by kernel <span class='faint'>from hardware counters</span></h3>{notes}{table}"
 
 
-def _memory(use: MemoryUse) -> str:
-    """The allocator's curve, a thousand units wide."""
-    last, top = max(use.at_ns[-1], 1), max(use.peak_bytes, 1)
+def _memory(curve: MemoryCurve) -> str:
+    """Allocated memory over time."""
+    last, top = max(curve.at_ns[-1], 1), max(curve.peak_bytes, 1)
     points = " ".join(
         f"{1000 * at / last:.1f},{98 - 94 * allocated / top:.1f}"
-        for at, allocated in zip(use.at_ns, use.allocated_bytes, strict=True)
+        for at, allocated in zip(curve.at_ns, curve.allocated_bytes, strict=True)
     )
-    label = f"memory of device {use.device}: peak {size(use.peak_bytes)} within {time(last)}"
+    label = f"allocated memory of device {curve.device}: peak {size(curve.peak_bytes)}, over {time(last)}"
     return (
         f"<h3>{escape(label)}</h3><svg class='memory' viewBox='0 0 1000 100' preserveAspectRatio='none' role='img'"
         f" aria-label='{escape(label)}'><polyline points='{points}' fill='none' stroke='var(--link)' stroke-width='1.5'"

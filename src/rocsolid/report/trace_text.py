@@ -1,4 +1,4 @@
-"""Answers about traces as text for a terminal."""
+"""Trace reports and comparisons as text for a terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -6,61 +6,69 @@ from typing import Final
 from rocsolid.catalog.counters import METERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
-    Captures,
-    Change,
-    CompileJoin,
+    CompileLogMatch,
     DeviceTrace,
-    FigureChange,
-    HardwareUse,
+    GraphCaptures,
+    HardwareUtilization,
     KernelChange,
-    KernelUse,
+    KernelChangeKind,
+    KernelUtilization,
+    MetricChange,
     Ranks,
-    TraceDifference,
+    TraceComparison,
     TraceFile,
-    TraceRecord,
+    TraceReport,
 )
 from rocsolid.report.probe_text import finding_text, tally
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
 _ROWS: Final = 12
+_PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 
 
-def trace_text(record: TraceRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """All files, then the advice."""
-    blocks = [block for file in record.files for block in _file(file, terminal, verbose=verbose)]
-    if record.ranks:
-        blocks.append(_ranks(record.ranks, terminal))
-    shown = [f for f in record.findings if verbose or f.severity > Severity.INFO]
-    notes = [f for f in record.findings if f not in shown]
+def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False) -> str:
+    """All files, then the findings."""
+    blocks = [block for file in report.files for block in _file(file, terminal, verbose=verbose)]
+    if report.ranks:
+        blocks.append(_ranks(report.ranks, terminal))
+    shown = [f for f in report.findings if verbose or f.severity > Severity.INFO]
+    notes = [f for f in report.findings if f not in shown]
     blocks += [finding_text(finding, terminal) for finding in shown]
     if notes:
         blocks.append(
             "\n".join(terminal.wrap(f"{f.code} {f.message}. {f.why}", indent="  ", first="note  ") for f in notes)
         )
-    blocks.append(tally(record.findings, terminal, hidden=0))
+    blocks.append(tally(report.findings, terminal, hidden=0))
     return "\n\n".join(blocks) + "\n"
 
 
 def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     rank = f" · rank {file.rank}" if file.rank is not None else ""
-    aside = sum(file.set_aside.values())
-    counted = f"{file.events:,} events read, {aside:,} of them set aside, {file.skipped_events:,} skipped as broken"
-    lines = [terminal.paint(f"{file.file} · {file.producer}{rank}", "bold"), terminal.paint(counted, "dim")]
-    lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.joined]
+    lines = [
+        terminal.paint(f"{file.file} · {_PRODUCERS.get(file.producer, file.producer)}{rank}", "bold"),
+        terminal.paint(event_counts_text(file), "dim"),
+    ]
+    lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.counter_files]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
     captured = captures_text(file.captures)
     lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
-        lines.append("no work of any device in this trace")
+        lines.append("no GPU work in this trace")
     yield "\n".join(lines)
     for device in file.devices:
         yield from _device(device, terminal, rows=_ROWS * 4 if verbose else _ROWS)
     yield from _host(file, terminal, verbose=verbose)
 
 
+def event_counts_text(file: TraceFile) -> str:
+    """How many events were read, not used, and skipped."""
+    unused = sum(file.unused_events.values())
+    return f"{_plural(file.events, 'event')}: {unused:,} not used, {file.skipped_events:,} broken and skipped"
+
+
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
-    yield figures_text(device, terminal)
+    yield _metrics(device, terminal)
     total = sum(row.time_ns for row in device.categories)
     categories = [
         (r.category.value, time(r.time_ns), percent(r.time_ns, total), f"{r.count:,}") for r in device.categories
@@ -73,7 +81,7 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
     if device.kernels:
         yield _kernels(device, terminal, rows=rows)
-        origins = list(_origins(device, terminal, rows=min(rows, 6)))
+        origins = list(_launch_details(device, terminal, rows=min(rows, 6)))
         if origins:
             yield "\n".join(origins)
     if device.copies:
@@ -96,7 +104,7 @@ def _kernels(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
         )
         for r in device.kernels[:rows]
     ]
-    title = f"kernels ({len(device.kernels)} names)"
+    title = f"kernels ({_plural(len(device.kernels), 'name')})"
     return _table(terminal, title, ("", "total", "share", "count", "mean", "p50", "p99"), cells)
 
 
@@ -105,7 +113,7 @@ def _copies(device: DeviceTrace, terminal: Terminal) -> str:
         (
             f"{r.direction} {r.memory}".strip(),
             f"{r.count:,}",
-            size(r.bytes) if r.unsized_count < r.count else "?",
+            size(r.bytes) if r.unknown_size_count < r.count else "?",
             time(r.time_ns),
             f"{r.gb_per_s:.2f}" if r.bytes else "?",
         )
@@ -126,14 +134,13 @@ def _graphs(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
         )
         for r in device.graphs[:rows]
     ]
-    headings = ("first kernel", "launches", "kernels each", "kernel time", "launch")
+    headings = ("first kernel", "replays", "kernels each", "kernel time", "launch call")
     return _table(terminal, "graph replays", headings, cells)
 
 
-def figures_text(device: DeviceTrace, terminal: Terminal) -> str:
-    """The figures of a device in a few lines; text and HTML show the same."""
+def _metrics(device: DeviceTrace, terminal: Terminal) -> str:
     head = f"device {device.device}" + (f" · {device.model}" if device.model else "")
-    pairs = list(figures(device))
+    pairs = list(metrics(device))
     width = max(len(label) for label, _ in pairs)
     lines = []
     for label, text in pairs:
@@ -142,48 +149,49 @@ def figures_text(device: DeviceTrace, terminal: Terminal) -> str:
     return "\n".join([terminal.paint(head, "bold"), *lines])
 
 
-def figures(device: DeviceTrace) -> Iterator[tuple[str, str]]:
-    """Label and text of each figure."""
+def metrics(device: DeviceTrace) -> Iterator[tuple[str, str]]:
+    """Label and text of each metric of a device, for text and HTML."""
     span = device.span_ns
     yield "span", time(span)
     yield "busy", f"{time(device.busy_ns)} ({percent(device.busy_ns, span)})"
     yield "idle", f"{time(device.idle_ns)} ({percent(device.idle_ns, span)})"
-    yield (
-        "kernels",
-        f"{device.kernel_count:,} in {time(device.kernel_time_ns)}, on {_many(device.stream_count, 'stream')}",
-    )
-    yield "copies", f"{device.copy_count:,}, {size(device.copy_bytes)}; {device.set_count:,} fills"
+    streams = _plural(device.stream_count, "stream")
+    yield "kernels", f"{device.kernel_count:,} in {time(device.kernel_time_ns)} on {streams}"
+    yield "copies", f"{device.copy_count:,} with {size(device.copy_bytes)}; {_plural(device.memset_count, 'memset')}"
     share = percent(device.graph_kernel_time_ns, device.kernel_time_ns)
-    replays = f"{device.graph_launches:,} launches replay {device.graph_kernel_count:,} kernels"
-    yield "under graphs", f"{replays}: {share} of kernel time"
+    yield (
+        "graph replays",
+        f"{device.graph_launches:,} with {_plural(device.graph_kernel_count, 'kernel')}, {share} of kernel time",
+    )
     launches = device.launches
     if launches.launch_count:
-        half = f"half within {time(launches.call_p50_ns)} on the host and {time(launches.delay_p50_ns)} to the start"
-        short = f"{launches.short_kernel_count:,} kernels shorter than their launch"
-        said = f"{half}; {short}" if launches.call_p50_ns else "all of them of graphs"
-        yield "launches", f"{launches.launch_count:,}, {said}"
-    yield "waits", f"{launches.sync_count:,} synchronisations, {time(launches.sync_time_ns)} on the host"
+        median = f"median {time(launches.call_p50_ns)} on the host, launch latency {time(launches.delay_p50_ns)}"
+        short = f"{_plural(launches.short_kernel_count, 'kernel')} shorter than the launch call"
+        details = f"{median}; {short}" if launches.call_p50_ns else "all of them graph launches"
+        yield "launches", f"{launches.launch_count:,}; {details}"
+    yield "syncs", f"{_plural(launches.sync_count, 'synchronisation')}, {time(launches.sync_time_ns)} on the host"
     if launches.unlinked_count:
-        yield "no launch", f"{launches.unlinked_count:,} kernels and copies were launched outside the trace"
-    talk = device.collectives
-    if talk.count:
-        yield "collectives", f"{talk.count:,} in {time(talk.time_ns)}, {time(talk.exposed_ns)} with nothing beside them"
+        yield "no launch", f"{launches.unlinked_count:,} kernels and copies whose launch is not in the trace"
+    collectives = device.collectives
+    if collectives.count:
+        exposed = f"{time(collectives.exposed_ns)} exposed (no other work at that time)"
+        yield "collectives", f"{collectives.count:,} in {time(collectives.time_ns)}, {exposed}"
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _origins(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
-    """Who launched the hottest kernels, and how."""
+def _launch_details(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
+    """The operator, Python line and launch configuration of the kernels with the most time."""
     for row in device.kernels[:rows]:
-        said = [
-            f"by {row.operator}" if row.operator else "",
-            f"at {row.place}" if row.place else "",
-            row.shape,
-            f"{row.graph_count:,} of {row.count:,} in graphs" if row.graph_count else "",
+        details = [
+            f"launched by {row.operator}" if row.operator else "",
+            f"at {row.location}" if row.location else "",
+            row.launch_config,
+            f"{row.graph_count:,} of {row.count:,} in graph replays" if row.graph_count else "",
         ]
-        text = "; ".join(filter(None, said))
+        text = "; ".join(filter(None, details))
         if text:
             yield terminal.wrap(terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.name, 40)}: ")
 
@@ -192,12 +200,12 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     rows = _ROWS * 4 if verbose else 6
     if file.steps:
         shown = [(r.name, time(r.total_ns)) for r in file.steps[:rows]]
-        left = len(file.steps) - len(shown)
-        yield _table(terminal, "steps", ("", "time"), [*shown, *([(f"{left} more", "")] if left else [])])
+        hidden = len(file.steps) - len(shown)
+        yield _table(terminal, "steps", ("", "time"), [*shown, *([(f"{hidden} more", "")] if hidden else [])])
     if file.regions:
         yield _table(
             terminal,
-            "annotations and compiled regions on the host",
+            "annotations and compiled regions (host time)",
             ("", "count", "total", "p50", "longest"),
             [
                 (short_name(r.name, 60), f"{r.count:,}", time(r.total_ns), time(r.p50_ns), time(r.longest_ns))
@@ -205,9 +213,10 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
             ],
         )
     if file.graph_breaks:
-        yield f"{file.graph_breaks} graph breaks or recompiles: {file.graph_breaks + 1} compiled regions"
-    if file.compiles:
-        yield "\n".join(_compiles(file, file.compiles, terminal))
+        breaks = _plural(file.graph_breaks, "graph break")
+        yield f"{file.graph_breaks + 1} compiled regions: {breaks} or recompile{'' if file.graph_breaks == 1 else 's'}"
+    if file.compile_log:
+        yield "\n".join(_compile_log(file, file.compile_log, terminal))
     if file.hardware:
         yield _hardware(file.hardware, terminal, rows=rows * 2)
     counters = [r for r in file.counters if verbose or r.counter not in METERS]
@@ -218,66 +227,67 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
             ("", "counter", "dispatches", "mean"),
             [(short_name(r.kernel, 50), r.counter, f"{r.count:,}", f"{r.mean:,.1f}") for r in counters[: rows * 4]],
         )
-    for use in file.memory:
-        yield f"memory of device {use.device}: peak {size(use.peak_bytes)}"
+    for curve in file.memory:
+        yield f"memory of device {curve.device}: peak {size(curve.peak_bytes)}"
 
 
-def captures_text(captures: Captures) -> str:
-    """What was captured while the trace was taken; nothing when nothing was."""
+def captures_text(captures: GraphCaptures) -> str:
+    """The graphs captured while the trace was recorded; empty when there were none."""
     if not captures.count:
         return ""
     graphs = "a graph was" if captures.count == 1 else f"{captures.count} graphs were"
-    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded instead of run"
-    return f"{graphs} captured in {time(captures.time_ns)} on the host; {recorded}"
+    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded and not run"
+    return f"{graphs} captured during this trace, in {time(captures.time_ns)} on the host; {recorded}"
 
 
-def _compiles(file: TraceFile, join: CompileJoin, terminal: Terminal) -> Iterator[str]:
-    """Where each compiled region comes from."""
-    yield terminal.paint(f"compiled regions by the user's line, from {join.source}", "bold")
+def _compile_log(file: TraceFile, match: CompileLogMatch, terminal: Terminal) -> Iterator[str]:
+    """The function and line of each compiled region."""
+    yield terminal.paint(f"compiled regions by source line, from {match.source}", "bold")
     for region in file.regions:
         if region.function:
-            said = f"{region.function} at {region.place}" + (f"; {region.why}" if region.why else "")
+            text = f"{region.function} at {region.location}" + (f"; {region.reason}" if region.reason else "")
             first = f"  {short_name(region.name, 40)}  {time(region.total_ns)}  "
-            yield terminal.wrap(said, indent="      ", first=first)
-    for text in join_notes(join):
+            yield terminal.wrap(text, indent="      ", first=first)
+    for text in compile_log_notes(match):
         yield terminal.paint(terminal.wrap(text, indent="  "), "dim")
 
 
-def join_notes(join: CompileJoin) -> Iterator[str]:
-    """What the log does not tell, or tells of other functions."""
-    if join.unmatched and not join.matched:
-        yield f"the log knows none of the {len(join.unmatched)} compiled regions: it is of another run"
-    elif join.unmatched:
-        yield f"the log does not know {len(join.unmatched)} of the compiled regions: {', '.join(join.unmatched[:5])}"
-    elif not join.matched:
-        yield "the trace shows no compiled region"
-    if join.other_breaks:
-        yield f"{join.other_breaks} more graph breaks of the log are in functions that the trace does not show"
+def compile_log_notes(match: CompileLogMatch) -> Iterator[str]:
+    """What of the trace is not in the log, and what of the log is not in the trace."""
+    unmatched = match.unmatched_regions
+    if unmatched and not match.matched_regions:
+        yield "the log is from another run: it contains none of the compiled regions of this trace"
+    elif unmatched:
+        yield f"{_plural(len(unmatched), 'compiled region')} not in the log: {', '.join(unmatched[:5])}"
+    elif not match.matched_regions:
+        yield "the trace has no compiled regions"
+    if match.other_breaks:
+        yield f"{_plural(match.other_breaks, 'more graph break')} in functions that do not run in this trace"
 
 
-def _hardware(use: HardwareUse, terminal: Terminal, *, rows: int) -> str:
+def _hardware(use: HardwareUtilization, terminal: Terminal, *, rows: int) -> str:
     width = max(24, terminal.width - 74)
-    cells = [(short_name(u.kernel, width), *use_cells(u)) for u in use.kernels[:rows]]
-    title = "use of the chip by kernel, from hardware counters"
-    told = any(value is not None for u in use.kernels for value in (u.occupancy, u.l2_hit, u.bytes))
-    table = _table(terminal, title, USE_HEADINGS, cells) if told else terminal.paint(title, "bold")
-    more = [peak_text(use) if told else "", *use.unknown]
+    cells = [(short_name(u.kernel, width), *utilization_cells(u)) for u in use.kernels[:rows]]
+    title = "GPU utilization by kernel, from hardware counters"
+    known = any(value is not None for u in use.kernels for value in (u.occupancy, u.l2_hit_rate, u.bytes))
+    table = _table(terminal, title, UTILIZATION_HEADINGS, cells) if known else terminal.paint(title, "bold")
+    more = [peak_text(use) if known else "", *use.unknown]
     return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in more if text)])
 
 
-USE_HEADINGS: Final = ("", "dispatches", "mean", "occupancy", "L2 hits", "moved", "GB/s", "of peak")
+UTILIZATION_HEADINGS: Final = ("", "dispatches", "mean", "occupancy", "L2 hits", "moved", "GB/s", "of peak")
 
 
-def use_cells(use: KernelUse) -> tuple[str, ...]:
-    """The figures of a kernel; a question mark for what nobody counted."""
+def utilization_cells(use: KernelUtilization) -> tuple[str, ...]:
+    """The values of a kernel; a question mark for those that were not counted."""
     return (
         f"{use.dispatches:,}",
         "?" if use.time_ns is None else time(use.time_ns),
         _share(use.occupancy),
-        _share(use.l2_hit),
+        _share(use.l2_hit_rate),
         "?" if use.bytes is None else size(use.bytes),
         "?" if use.gb_per_s is None else f"{use.gb_per_s:,.0f}",
-        _share(use.of_peak),
+        _share(use.peak_fraction),
     )
 
 
@@ -285,14 +295,14 @@ def _share(value: float | None) -> str:
     return "?" if value is None else percent(value, 1)
 
 
-def peak_text(use: HardwareUse) -> str:
-    """What the figures are held against."""
+def peak_text(use: HardwareUtilization) -> str:
+    """The peak values of the GPU that the table refers to."""
     parts = [
-        f"{use.peak_gb_per_s:,.1f} GB/s to and from memory" if use.peak_gb_per_s else "",
-        f"{use.waves_per_unit} wavefronts a compute unit" if use.waves_per_unit else "",
+        f"{use.peak_gb_per_s:,.1f} GB/s memory bandwidth" if use.peak_gb_per_s else "",
+        f"{use.waves_per_unit} wavefronts per compute unit" if use.waves_per_unit else "",
     ]
-    said = " and ".join(filter(None, parts))
-    return f"peak of {use.chip}: {said}" if said and use.chip else ""
+    text = ", ".join(filter(None, parts))
+    return f"peak of {use.chip}: {text}" if text and use.chip else ""
 
 
 def _ranks(ranks: Ranks, terminal: Terminal) -> str:
@@ -307,36 +317,36 @@ def _ranks(ranks: Ranks, terminal: Terminal) -> str:
         )
         for r in ranks.rows
     ]
-    return _table(terminal, "ranks", ("", "computing", "communicating", "exposed", "idle", "span"), rows)
+    return _table(terminal, "ranks", ("", "compute", "communication", "exposed", "idle", "span"), rows)
 
 
-def difference_text(difference: TraceDifference, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Two runs side by side."""
-    models = [f"{m or 'unknown device'}" for m in (difference.before_model, difference.after_model)]
+def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose: bool = False) -> str:
+    """Metrics, categories, idle time and kernels before and after."""
+    models = [m or "unknown device" for m in (comparison.before_model, comparison.after_model)]
     head = "\n".join(
         f"{label}  {name} · {model}"
-        for label, name, model in zip(("before", "after "), (difference.before, difference.after), models, strict=True)
+        for label, name, model in zip(("before", "after "), (comparison.before, comparison.after), models, strict=True)
     )
     tables = [
-        _table(terminal, title, ("", "before", "after", "change"), [_changed(row) for row in rows])
+        _table(terminal, title, ("", "before", "after", "change"), [_metric_change(row) for row in rows])
         for title, rows in (
-            ("figures", difference.figures),
-            ("device time by category", difference.categories),
-            ("idle time by cause", difference.idle),
+            ("summary", comparison.metrics),
+            ("device time by category", comparison.categories),
+            ("idle time by cause", comparison.idle),
         )
         if rows
     ]
-    shown = difference.kernels if verbose else difference.kernels[: 2 * _ROWS]
-    counts = [f"{sum(row.change is change for row in difference.kernels)} {change.value}" for change in Change]
+    shown = comparison.kernels if verbose else comparison.kernels[: 2 * _ROWS]
+    counts = [f"{sum(row.change is kind for row in comparison.kernels)} {kind.value}" for kind in KernelChangeKind]
     kernels = [_kernel_change(row, max(24, terminal.width - 62)) for row in shown]
     tables.append(
-        _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "by", "before", "after", "change"), kernels)
+        _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "operator", "before", "after", "change"), kernels)
     )
     return "\n\n".join([terminal.paint(head, "bold"), *tables]) + "\n"
 
 
-def _changed(row: FigureChange) -> tuple[str, str, str, str]:
-    """Names end in their unit, except for categories and causes, which are times."""
+def _metric_change(row: MetricChange) -> tuple[str, str, str, str]:
+    """The unit is the end of the name; categories and causes are times."""
     show = size if row.name.endswith("bytes") else str if row.name.endswith(("count", "launches")) else time
     change = f"{100 * (row.after - row.before) / row.before:+.1f} %" if row.before else "new"
     label = row.name.removesuffix("_ns").replace("_", " ")

@@ -1,1 +1,1 @@
-"""Turns profiler files into columns, and columns into answers."""
+"""Reads profiler files into columns (`readers`), analyzes them (`analysis`) and writes them for other tools (`export`)."""

@@ -1,4 +1,4 @@
-"""A trace as columns: what the answers are counted from."""
+"""A trace as columns of numbers: the input of the analysis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -9,21 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[Any]
-Which = Column | slice
+RowSelection = Column | slice
 T = TypeVar("T", bound="DeviceEvents | HostEvents | MemoryEvents")
 
 
-class Kind(IntEnum):
-    """What the device did."""
+class EventKind(IntEnum):
+    """The kind of a device event."""
 
     KERNEL = 0
     COPY = 1
-    SET = 2
+    MEMSET = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEvents:
-    """Kernels, copies and fills; times in ns, names and shapes by number, -1 where something is not known."""
+    """Kernels, copies and memsets. Times are in ns; names and launch configurations are ids; -1 means unknown."""
 
     start: Column
     end: Column
@@ -34,7 +34,7 @@ class DeviceEvents:
     correlation: Column
     external: Column
     bytes: Column
-    shape: Column
+    launch_config: Column
 
     def __len__(self) -> int:
         return len(self.start)
@@ -57,7 +57,7 @@ class HostEvents:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEvents:
-    """What the allocator reported."""
+    """Allocations and frees that the profiler recorded."""
 
     at: Column
     change: Column
@@ -70,38 +70,38 @@ class MemoryEvents:
 
 
 @dataclass(kw_only=True)
-class Tally:
-    """A counter of one kernel: over how many dispatches, the sum, and how long those took whose time is known."""
+class CounterSum:
+    """A hardware counter of one kernel, summed over dispatches."""
 
-    count: int = 0
+    count: int = 0  # dispatches
     total: float = 0.0
-    timed: int = 0
-    time_ns: int = 0
+    timed: int = 0  # dispatches whose time is known
+    time_ns: int = 0  # the time of those
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """One file: events in columns, the words they use, and what stood around them."""
+class TraceColumns:
+    """One file: its events in columns, the strings that the ids refer to, and the file's metadata."""
 
     producer: str
     names: tuple[str, ...]
-    shapes: tuple[str, ...]
-    threads: tuple[str, ...]  # ids; names of threads may stand in another part of the file
+    launch_configs: tuple[str, ...]
+    threads: tuple[str, ...]  # "pid/tid"; `thread_names` maps some of them to a name
     device: DeviceEvents
     calls: HostEvents
     ops: HostEvents
-    notes: HostEvents
+    annotations: HostEvents
     memory: MemoryEvents
     events: int
     skipped: int
-    set_aside: Mapping[str, int] = field(default_factory=dict)
+    unused_events: Mapping[str, int] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
     thread_names: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, Tally]] = field(default_factory=dict)  # by kernel and name
+    counters: Mapping[str, Mapping[str, CounterSum]] = field(default_factory=dict)  # by kernel, then by counter
 
 
-TYPES: Final[Mapping[str, npt.DTypeLike]] = {
+COLUMN_TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "start": np.int64,
     "end": np.int64,
     "at": np.int64,
@@ -113,60 +113,75 @@ TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "correlation": np.int64,
     "external": np.int64,
     "bytes": np.int64,
-    "shape": np.int32,
+    "launch_config": np.int32,
     "change": np.int64,
     "allocated": np.int64,
     "reserved": np.int64,
 }
-_NARROW: Final = dict.fromkeys(("stream", "correlation", "external", "bytes"), np.int32)  # as long as they fit
-_PARTS: Final = 64
+# These columns start with 4 bytes per number and are widened when a number does not fit.
+_NARROW: Final = dict.fromkeys(("stream", "correlation", "external", "bytes"), np.int32)
+_PENDING_PARTS: Final = 64
 
 
-class Growing(Generic[T]):
-    """A table that grows at its end: nothing is held twice, and numbers take four bytes until one needs eight."""
+class IdTable(dict[Any, int]):
+    """Gives each distinct value an id: looking up a new value assigns the next one."""
+
+    def __missing__(self, value: object) -> int:
+        self[value] = number = len(self)
+        return number
+
+
+class GrowingTable(Generic[T]):
+    """A table to which rows are appended in place, so that no column is ever held twice in memory."""
 
     def __init__(self, table: type[T], first: T | None = None) -> None:
-        """Empty, or with the rows of a table that is used up by it."""
+        """Start empty, or with the columns of `first`, which must not be used afterwards."""
         self._table = table
         self._columns: dict[str, Column] = {
-            f.name: getattr(first, f.name) if first else np.empty(0, dtype=_NARROW.get(f.name, TYPES[f.name]))
+            f.name: getattr(first, f.name) if first else np.empty(0, dtype=_NARROW.get(f.name, COLUMN_TYPES[f.name]))
             for f in fields(table)
         }
         self._size = len(first) if first else 0
-        self._waiting: list[T] = []
+        self._pending: list[T] = []
 
     def add(self, part: T) -> None:
-        """Some rows more; they are let in many parts at once, since each time costs as much as a thousand rows."""
-        self._waiting.append(part)
-        if len(self._waiting) >= _PARTS:
-            self._let_in()
+        """Append rows. Parts are collected first, because one append costs as much as a thousand rows."""
+        self._pending.append(part)
+        if len(self._pending) >= _PENDING_PARTS:
+            self._append_pending()
 
-    def whole(self) -> T:
-        """The table; there is nothing to add afterwards."""
-        self._let_in()
+    def finish(self) -> T:
+        """Return the table. Nothing can be added afterwards."""
+        self._append_pending()
         for column in self._columns.values():
             column.resize(self._size, refcheck=False)
         return self._table(**self._columns)
 
-    def _let_in(self) -> None:
-        parts, self._waiting = self._waiting, []
+    def _append_pending(self) -> None:
+        parts, self._pending = self._pending, []
         size = self._size + sum(map(len, parts))
         for name, column in self._columns.items():
-            given = np.concatenate([column[:0], *(getattr(part, name) for part in parts)])
-            if given.dtype != column.dtype and not np.array_equal(given.astype(column.dtype), given):
-                column = self._columns[name] = column.astype(given.dtype)  # noqa: PLW2901
+            new = np.concatenate([column[:0], *(getattr(part, name) for part in parts)])
+            if new.dtype != column.dtype and not np.array_equal(new.astype(column.dtype), new):
+                column = self._columns[name] = column.astype(new.dtype)  # noqa: PLW2901
             if size > len(column):
                 column.resize(max(size, len(column) + len(column) // 4), refcheck=False)
-            column[self._size : size] = given
+            column[self._size : size] = new
         self._size = size
 
 
-def rows(table: T, which: Which) -> T:
-    """Some rows of a table: by mask, by number, or all of them as they are."""
-    return type(table)(**{f.name: getattr(table, f.name)[which] for f in fields(table)})
+def select_rows(table: T, selection: RowSelection) -> T:
+    """The rows of a table that a mask, row numbers or a slice select."""
+    return type(table)(**{f.name: getattr(table, f.name)[selection] for f in fields(table)})
 
 
-def distinct(values: Column) -> Column:
-    """Each value once, in order. numpy's own way hashes, which takes longer, and loads its masked arrays for it."""
+def sorted_unique(values: Column) -> Column:
+    """Each value once, sorted. `np.unique` hashes, which is slower, and imports numpy's masked arrays."""
     ordered = np.sort(values)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def thread_name(columns: TraceColumns, number: int) -> str:
+    """The name of a thread in the trace, or its id."""
+    name = columns.thread_names.get(columns.threads[number], columns.threads[number])
+    return name if name.startswith("thread") else f"thread {name}"

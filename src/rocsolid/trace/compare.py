@@ -1,4 +1,4 @@
-"""Two runs side by side: kernels matched by operator and place, time and idle time by what caused them."""
+"""Compares two traces: kernels matched by name or operator, device time by category, idle time by cause."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
@@ -6,16 +6,16 @@ from typing import Final
 
 from rocsolid.errors import InputError
 from rocsolid.model.trace import (
-    Change,
     DeviceTrace,
-    FigureChange,
     KernelChange,
+    KernelChangeKind,
     KernelRow,
-    TraceDifference,
+    MetricChange,
+    TraceComparison,
     TraceFile,
 )
 
-_FIGURES: Final = (
+_METRICS: Final = (
     "span_ns",
     "busy_ns",
     "idle_ns",
@@ -27,19 +27,19 @@ _FIGURES: Final = (
     "graph_kernel_count",
     "graph_kernel_time_ns",
 )
-_NOTICEABLE: Final = 0.03
+_NOTICEABLE: Final = 0.03  # a smaller change of the mean time counts as the same
 Pair = tuple[KernelRow, KernelRow]
 
 
-def compare(before: TraceFile, after: TraceFile) -> TraceDifference:
-    """What changed from one run to another, on the busiest device of each; vendors may differ."""
+def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
+    """Compare the busiest device of each trace; the devices may be of different vendors."""
     old, new = _busiest(before), _busiest(after)
-    return TraceDifference(
+    return TraceComparison(
         before=before.file,
         after=after.file,
         before_model=old.model,
         after_model=new.model,
-        figures=tuple(FigureChange(name=n, before=getattr(old, n), after=getattr(new, n)) for n in _FIGURES),
+        metrics=tuple(MetricChange(name=n, before=getattr(old, n), after=getattr(new, n)) for n in _METRICS),
         categories=_changes(
             [(row.category.value, row.time_ns) for row in old.categories],
             [(row.category.value, row.time_ns) for row in new.categories],
@@ -53,22 +53,22 @@ def compare(before: TraceFile, after: TraceFile) -> TraceDifference:
 
 def _busiest(file: TraceFile) -> DeviceTrace:
     if not file.devices:
-        msg = f"{file.file} holds no work of any device, so there is nothing to compare"
+        msg = f"{file.file} has no GPU work, so there is nothing to compare"
         raise InputError(msg)
     return max(file.devices, key=lambda device: device.busy_ns)
 
 
-def _changes(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> tuple[FigureChange, ...]:
+def _changes(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> tuple[MetricChange, ...]:
     old, new = dict(before), dict(after)
-    rows = [FigureChange(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**old, **new}]
+    rows = [MetricChange(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**old, **new}]
     return tuple(sorted(rows, key=lambda row: -max(row.before, row.after)))
 
 
 def _kernels(old: DeviceTrace, new: DeviceTrace) -> Iterable[KernelChange]:
-    pairs, gone, added = match(old.kernels, new.kernels)
+    pairs, removed, added = match(old.kernels, new.kernels)
     for before, after in pairs:
         yield KernelChange(
-            change=_verdict(before, after),
+            change=_change(before, after),
             category=after.category,
             operator=after.operator or before.operator,
             before=before.name,
@@ -78,19 +78,19 @@ def _kernels(old: DeviceTrace, new: DeviceTrace) -> Iterable[KernelChange]:
             before_ns=before.total_ns,
             after_ns=after.total_ns,
         )
-    for row in gone:
-        yield _lone(row, Change.GONE)
+    for row in removed:
+        yield _unmatched(row, KernelChangeKind.REMOVED)
     for row in added:
-        yield _lone(row, Change.ADDED)
+        yield _unmatched(row, KernelChangeKind.ADDED)
 
 
 def match(
     before: Iterable[KernelRow], after: Iterable[KernelRow]
 ) -> tuple[list[Pair], list[KernelRow], list[KernelRow]]:
-    """Pairs, and what is left on either side.
+    """Matched pairs, and the kernels without a match before and after.
 
-    First those of one name and operator, then of one name; then, within one operator and category, in the order in
-    which they first ran, because libraries and vendors call the kernel at the same place differently.
+    Kernels are matched by name and operator, then by name alone, then by operator and category in the order of their
+    first run, because libraries and vendors give the kernels of one operator different names.
     """
     old, new = list(before), list(after)
     pairs: list[Pair] = []
@@ -100,46 +100,46 @@ def match(
         lambda row: (row.operator, row.category) if row.operator else None,
     )
     for key in keys:
-        found = _paired(old, new, key)
+        found = _pair_by(old, new, key)
         pairs += found
-        taken_old, taken_new = {id(a) for a, _ in found}, {id(b) for _, b in found}
-        old = [row for row in old if id(row) not in taken_old]
-        new = [row for row in new if id(row) not in taken_new]
+        paired_old, paired_new = {id(a) for a, _ in found}, {id(b) for _, b in found}
+        old = [row for row in old if id(row) not in paired_old]
+        new = [row for row in new if id(row) not in paired_new]
     return pairs, old, new
 
 
-def _paired(old: list[KernelRow], new: list[KernelRow], key: Callable[[KernelRow], Hashable]) -> list[Pair]:
-    waiting: dict[Hashable, list[KernelRow]] = defaultdict(list)
+def _pair_by(old: list[KernelRow], new: list[KernelRow], key: Callable[[KernelRow], Hashable]) -> list[Pair]:
+    unpaired: dict[Hashable, list[KernelRow]] = defaultdict(list)
     for row in sorted(old, key=lambda row: row.position):
         if key(row) is not None:
-            waiting[key(row)].append(row)
+            unpaired[key(row)].append(row)
     found = []
     for row in sorted(new, key=lambda row: row.position):
-        candidates = waiting.get(key(row)) if key(row) is not None else None
+        candidates = unpaired.get(key(row)) if key(row) is not None else None
         if candidates:
             found.append((candidates.pop(0), row))
     return found
 
 
-def _verdict(before: KernelRow, after: KernelRow) -> Change:
+def _change(before: KernelRow, after: KernelRow) -> KernelChangeKind:
     if before.name != after.name:
-        return Change.REPLACED
+        return KernelChangeKind.REPLACED
     ratio = after.mean_ns / before.mean_ns if before.mean_ns else 1.0
     if ratio < 1 - _NOTICEABLE:
-        return Change.FASTER
-    return Change.SLOWER if ratio > 1 + _NOTICEABLE else Change.SAME
+        return KernelChangeKind.FASTER
+    return KernelChangeKind.SLOWER if ratio > 1 + _NOTICEABLE else KernelChangeKind.SAME
 
 
-def _lone(row: KernelRow, change: Change) -> KernelChange:
-    gone = change is Change.GONE
+def _unmatched(row: KernelRow, change: KernelChangeKind) -> KernelChange:
+    removed = change is KernelChangeKind.REMOVED
     return KernelChange(
         change=change,
         category=row.category,
         operator=row.operator,
-        before=row.name if gone else "",
-        after="" if gone else row.name,
-        before_count=row.count if gone else 0,
-        after_count=0 if gone else row.count,
-        before_ns=row.total_ns if gone else 0,
-        after_ns=0 if gone else row.total_ns,
+        before=row.name if removed else "",
+        after="" if removed else row.name,
+        before_count=row.count if removed else 0,
+        after_count=0 if removed else row.count,
+        before_ns=row.total_ns if removed else 0,
+        after_ns=0 if removed else row.total_ns,
     )

@@ -1,4 +1,4 @@
-"""Many ranks: the files are shared out among processes, and their answers set side by side."""
+"""Reads the traces of many ranks in several processes and compares the ranks."""
 
 import logging
 import multiprocessing
@@ -13,48 +13,58 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError
+from rocsolid.measure.gc_pause import garbage_left_alone
 from rocsolid.model.trace import RankRow, Ranks, TraceFile
+from rocsolid.trace.analysis.analyze import analyze_trace
+from rocsolid.trace.read import read_trace
+from rocsolid.trace.readers.c_scanner_build import build_if_worthwhile
 
-_TRACES: Final = ("*.json", "*.json.gz", "*.db")
+_PATTERNS: Final = ("*.json", "*.json.gz", "*.db")
 
 
-def files_in(folder: Path) -> list[Path]:
+def trace_files_in(folder: Path) -> list[Path]:
     """The traces in a folder."""
     if not folder.is_dir():
-        msg = f"{folder} is no folder; --ranks wants the folder that holds one trace for each rank"
+        msg = f"{folder} is not a folder; --ranks needs the folder with one trace per rank"
         raise InputError(msg)
-    found = sorted({file for pattern in _TRACES for file in folder.glob(pattern)})
+    found = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern)})
     if not found:
-        msg = f"{folder} holds no trace (looked for {', '.join(_TRACES)})"
+        msg = f"{folder} has no traces (no file matches {', '.join(_PATTERNS)})"
         raise InputError(msg)
     return found
 
 
-def answer_all(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[TraceFile, ...], tuple[str, ...]]:
-    """The answers, in the order of the files, and what could not be read at all, a line each."""
-    results = list(_over_ray(files) if engine == "ray" else _over_processes(files))
-    answers = tuple(result for result in results if isinstance(result, TraceFile))
-    return answers, tuple(result for result in results if isinstance(result, str))
+def analyze_ranks(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[TraceFile, ...], tuple[str, ...]]:
+    """Analyze all files: the results in the order of the files, and an error message for each unreadable file."""
+    results = list(_with_ray(files) if engine == "ray" else _with_processes(files))
+    traces = tuple(result for result in results if isinstance(result, TraceFile))
+    return traces, tuple(result for result in results if isinstance(result, str))
 
 
-def _over_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
-    """As many processes as cores, ourselves among them, each with about as many bytes to read."""
-    from rocsolid.trace.c_scanner_build import build_for
-    from rocsolid.trace.rank_worker import answer_one
+def analyze_one(file: Path) -> TraceFile | str:
+    """Analyze one file in this process; the error message when it is not a trace."""
+    try:
+        with garbage_left_alone():
+            return analyze_trace(file, read_trace(file, single_process=True))
+    except InputError as error:
+        return str(error)
 
-    build_for(files)
+
+def _with_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
+    """One process per core, including this one, each with about the same number of bytes to read."""
+    build_if_worthwhile(files)
     workers = min(os.cpu_count() or 1, len(files))
-    heaps: list[list[Path]] = [[] for _ in range(workers)]
+    shares: list[list[Path]] = [[] for _ in range(workers)]
     for file in sorted(files, key=_size, reverse=True):
-        min(heaps, key=lambda heap: sum(map(_size, heap))).append(file)
-    own, *others = heaps
+        min(shares, key=lambda share: sum(map(_size, share))).append(file)
+    own, *others = shares
     found: dict[Path, TraceFile | str] = {}
     with tempfile.TemporaryDirectory(prefix="rocsolid-ranks-") as folder:
-        children = [_start(heap, Path(folder) / f"{number}.pickle") for number, heap in enumerate(others)]
+        children = [_start_child(share, Path(folder) / f"{number}.pickle") for number, share in enumerate(others)]
         try:
-            found.update((file, answer_one(file)) for file in own)
+            found.update((file, analyze_one(file)) for file in own)
             for child in children:
-                found |= child.finished()
+                found |= child.result()
         finally:
             for child in children:
                 child.stop()
@@ -67,74 +77,75 @@ def _size(file: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Child:
-    """A process that reads some of the files, and where it leaves its answers."""
+    """A child process that analyzes some of the files and writes the results to `out`."""
 
     out: Path
     wait: Callable[[], int | None]
     kill: Callable[[], None]
 
-    def finished(self) -> dict[Path, TraceFile | str]:
+    def result(self) -> dict[Path, TraceFile | str]:
         code = self.wait()
         if code != 0:
-            msg = f"a process that read ranks ended with {code}; what it had to say stands above"
+            msg = f"a child process that reads ranks exited with {code}; its error output is above"
             raise CannotRunError(msg)
-        found: dict[Path, TraceFile | str] = pickle.loads(self.out.read_bytes())  # noqa: S301 - in a folder of ours alone
+        found: dict[Path, TraceFile | str] = pickle.loads(self.out.read_bytes())  # noqa: S301 - our own private folder
         return found
 
     def stop(self) -> None:
-        self.kill()  # does nothing to one that has ended
+        self.kill()  # does nothing when the process has ended
         self.wait()
 
 
-def _start(files: Sequence[Path], out: Path) -> _Child:
-    """A copy of ourselves while we are alone, with all that is imported; otherwise a process that starts anew.
+def _start_child(files: Sequence[Path], out: Path) -> _Child:
+    """Fork when this process has one thread, which saves the imports; otherwise start a new interpreter.
 
-    A copy would take over what our other threads hold: locks that nobody there will ever release.
+    A fork of a process with other threads copies the locks that they hold, which are then never released.
     """
-    from rocsolid.trace.rank_worker import main
-
-    if _one_thread():
-        copy = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
-        copy.start()
-        return _Child(out=out, wait=lambda: _joined(copy), kill=copy.kill)
+    if _has_one_thread():
+        fork = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
+        fork.start()
+        return _Child(out=out, wait=lambda: _exit_code(fork), kill=fork.kill)
     home = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-    anew = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "rocsolid.trace.rank_worker", str(out), *map(str, files)],
+    process = subprocess.Popen(  # noqa: S603 - this module
+        [sys.executable, "-m", "rocsolid.trace.ranks", str(out), *map(str, files)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
     )
-    return _Child(out=out, wait=anew.wait, kill=anew.kill)
+    return _Child(out=out, wait=process.wait, kill=process.kill)
 
 
-def _joined(copy: "multiprocessing.process.BaseProcess") -> int | None:
-    copy.join()
-    return copy.exitcode
+def main(out: str, *files: str) -> None:
+    """In the child process: analyze the files one after another and write the results."""
+    Path(out).write_bytes(pickle.dumps({Path(file): analyze_one(Path(file)) for file in files}))
 
 
-def _one_thread() -> bool:
-    """Threads that Python does not know of count too; where the system does not list them, there may be some."""
+def _exit_code(process: "multiprocessing.process.BaseProcess") -> int | None:
+    process.join()
+    return process.exitcode
+
+
+def _has_one_thread() -> bool:
+    """Whether this process has one thread, counting those not started by Python; False where /proc is missing."""
     tasks = Path("/proc/self/task")
     return tasks.is_dir() and len(list(tasks.iterdir())) == 1
 
 
-def _over_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
-    """One task for each file, wherever the cluster has room; a cluster that we started ends with the work."""
+def _with_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
+    """One Ray task per file. A Ray cluster that is started here is shut down at the end."""
     try:
         import ray
     except ImportError as missing:
         raise MissingExtraError(feature="--engine ray", extra="ray") from missing
-    from rocsolid.trace.rank_worker import answer_one
-
-    ours = not ray.is_initialized()
-    if ours:
+    started_here = not ray.is_initialized()
+    if started_here:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     try:
-        remote: Callable[..., object] = ray.remote(answer_one).remote
-        # Workers stand in folders of their own, so they get whole paths; the answers keep the names that were given.
+        remote: Callable[..., object] = ray.remote(analyze_one).remote
+        # Ray workers run in other folders, so they get absolute paths; the results keep the names that were given.
         found = ray.get([remote(file.absolute()) for file in files])
     finally:
-        if ours:
+        if started_here:
             ray.shutdown()
     for file, result in zip(files, found, strict=True):
         if isinstance(result, TraceFile):
@@ -143,24 +154,28 @@ def _over_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
             yield result.replace(str(file.absolute()), str(file))
 
 
-def side_by_side(files: Sequence[TraceFile]) -> Ranks:
-    """The busiest device of each rank; a file that names no rank is taken in the order of names."""
+def compare_ranks(files: Sequence[TraceFile]) -> Ranks:
+    """The busiest device of each rank, slowest first. A file that names no rank gets its position in the list."""
     rows = []
     for number, file in enumerate(files):
         if not file.devices:
             continue
         device = max(file.devices, key=lambda d: d.busy_ns)
-        talk = device.collectives
+        collectives = device.collectives
         rows.append(
             RankRow(
                 rank=file.rank if file.rank is not None else number,
                 file=file.file,
                 device=device.device,
                 span_ns=device.span_ns,
-                compute_ns=device.busy_ns - talk.exposed_ns,
-                communication_ns=talk.time_ns,
-                exposed_ns=talk.exposed_ns,
+                compute_ns=device.busy_ns - collectives.exposed_ns,
+                communication_ns=collectives.time_ns,
+                exposed_ns=collectives.exposed_ns,
                 idle_ns=device.idle_ns,
             )
         )
     return Ranks(rows=tuple(sorted(rows, key=lambda row: -row.compute_ns)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Any profiler file into columns: what it is, is seen from its first bytes, not from its name."""
+"""Read a profiler file of any supported format; the first bytes decide the format, not the file name."""
 
 import importlib.util
 from pathlib import Path
@@ -7,55 +7,64 @@ from typing import TYPE_CHECKING
 from rocsolid.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from rocsolid.trace.columns import Columns
+    from rocsolid.trace.columns import TraceColumns
 
-_KNOWN = "traces of torch's profiler (JSON, plain or gzip) and rocprofv3's JSON, CSV and .db files"
+_FORMATS = "torch.profiler traces (JSON, plain or gzip) and rocprofv3 JSON, CSV and .db files"
 
 
-def need_extra() -> None:
-    """Say at once when the packages that reading needs are missing."""
+def require_extra() -> None:
+    """Raise MissingExtraError when a package of the `trace` extra is not installed."""
     for package in ("numpy", "msgspec"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(feature="reading traces", extra="trace")
 
 
-def read_trace(file: Path, *, alone: bool = False) -> "Columns":
-    """The columns of a file; raises InputError for what is no trace that we know. `alone`: start no second process or thread."""
-    need_extra()
-    from rocsolid.trace.bytestream import first_bytes
-    from rocsolid.trace.c_scanner_build import build_for
-    from rocsolid.trace.kineto import read_kineto
-    from rocsolid.trace.parallel import read_in_parallel
+def read_trace(file: Path, *, single_process: bool = False) -> "TraceColumns":
+    """Read a file into columns.
+
+    Args:
+        file: the trace.
+        single_process: start no second process and no thread.
+
+    Raises:
+        InputError: the file is not a supported trace.
+
+    """
+    require_extra()
+    from rocsolid.trace.readers.bytestream import first_bytes
+    from rocsolid.trace.readers.c_scanner_build import build_if_worthwhile
+    from rocsolid.trace.readers.kineto import read_kineto
+    from rocsolid.trace.readers.parallel import read_in_parallel
 
     if file.is_dir():
-        msg = f"{file} is a folder; name a file in it, or ask for --ranks"
+        msg = f"{file} is a folder; give a file in it, or add --ranks to read one trace per rank"
         raise InputError(msg)
     head = first_bytes(file).lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"SQLite format 3"):
-        from rocsolid.trace.rocpd import read_rocpd
+        from rocsolid.trace.readers.rocpd import read_rocpd
 
         return read_rocpd(file)
     if head.startswith((b"{", b"[")):
-        from rocsolid.trace.rocprof_json import TOOL, read_rocprof_json
+        from rocsolid.trace.readers.rocprof_json import TOOL_KEY, read_rocprof_json
 
-        if TOOL in head[:4096]:
+        if TOOL_KEY in head[:4096]:
             return read_rocprof_json(file)
-        build_for([file])
-        return read_kineto(file, alone=True) if alone else read_in_parallel(file)
-    from rocsolid.trace.rocprof_csv import is_rocprof_csv, read_rocprof_csv
+        build_if_worthwhile([file])
+        return read_kineto(file, read_ahead=False) if single_process else read_in_parallel(file)
+    from rocsolid.trace.readers.rocprof_csv import is_rocprof_csv, read_rocprof_csv
 
     if is_rocprof_csv(head):
         return read_rocprof_csv(file)
-    raise InputError(_foreign(file, head))
+    raise InputError(_unsupported(file, head))
 
 
-def _foreign(file: Path, head: bytes) -> str:
+def _unsupported(file: Path, head: bytes) -> str:
     if not head:
         return f"{file} is empty"
     if head[:1] == b"<":
-        return f"{file} is a web page, not a trace; was it saved from a link that asks for a login?"
+        return f"{file} is a web page, not a trace; was it downloaded from a link that requires a login?"
     if head.startswith(b"PK"):
         return f"{file} is a zip archive; unpack it first"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return f"{file} is packed with zstd; unpack it first"
-    return f"{file} is no trace that we know; we read {_KNOWN}"
+        return f"{file} is compressed with zstd; decompress it first (zstd -d)"
+    return f"{file} is not a supported trace. Supported: {_FORMATS}"

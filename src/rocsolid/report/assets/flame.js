@@ -1,5 +1,5 @@
 "use strict";
-// Host stacks as a tree that hangs from its threads. Children lie below their parent, the heaviest on the left.
+// The flame graph: Python stacks as a tree with threads as roots. Children are below their parent, the heaviest on the left.
 (() => {
   const box = document.getElementById("flame");
   if (!box) return;
@@ -18,7 +18,7 @@
     depth[n] = depth[parent] + 1;
   }
 
-  // Where each node begins, in nanoseconds from the left; a parent stands before its children in the list.
+  // The left edge of each node in nanoseconds; a parent comes before its children in the list.
   function arrange() {
     weights = weight.value === "device" ? about.device : about.host;
     const heavy = (a, b) => weights[b] - weights[a];
@@ -91,7 +91,7 @@
     box.dataset.drawn = drawn.length;
   }
 
-  // The last part of a path says most.
+  // Keep the end of a path: it is the most useful part.
   const short = (name) => name.replace(/^.*\/([^/]+\.py\(\d+\): )/, "$1");
 
   function clip(text, room) {
@@ -104,15 +104,15 @@
     return `${(ns / unit).toFixed(unit === 1 ? 0 : 2)} ${word}`;
   }
 
-  function says(n) {
+  function details(n) {
     const share = `${(100 * weights[n] / (total() || 1)).toFixed(1)} %`;
     const calls = about.parent[n] < 0 ? "" : ` in ${about.count[n].toLocaleString("en")} call${about.count[n] === 1 ? "" : "s"}`;
-    return `${about.names[about.name[n]]}\n${nice(about.host[n])} on the host${calls} · ${nice(about.device[n])} of device time launched · ${share}`;
+    return `${about.names[about.name[n]]}\n${nice(about.host[n])} host time${calls} · ${nice(about.device[n])} of device time launched · ${share}`;
   }
 
   function choose(n) {
     chosen = n;
-    detail.textContent = n < 0 ? "" : says(n);
+    detail.textContent = n < 0 ? "" : details(n);
     if (n >= 0) {
       const y = depth[n] * LINE;
       if (y < box.scrollTop || y + LINE > box.scrollTop + box.clientHeight) box.scrollTop = Math.max(0, y - box.clientHeight / 2);
@@ -136,7 +136,7 @@
     const n = at(event);
     tip.hidden = n < 0;
     if (n >= 0) {
-      tip.textContent = says(n);
+      tip.textContent = details(n);
       tip.style.left = `${Math.min(event.offsetX + 12, Math.max(0, canvas.clientWidth - 360))}px`;
       tip.style.top = `${event.offsetY + 16}px`;
     }
@@ -160,7 +160,7 @@
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     wanted = words.length ? new Set() : null;
     if (wanted) about.names.forEach((name, n) => { const low = name.toLowerCase(); if (words.every((word) => low.includes(word))) wanted.add(n); });
-    // What lies below a match is part of it, and is not counted again.
+    // The callees of a match are part of it and are not counted again.
     let sum = 0;
     const inside = new Uint8Array(count);
     if (wanted) for (let n = 0; n < count; n++) {

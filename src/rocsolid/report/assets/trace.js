@@ -1,5 +1,5 @@
 "use strict";
-// The timeline: a canvas that draws, for each lane, at most one box a pixel. A search jumps over what falls on the same pixel,
+// The timeline: a canvas that draws at most one box per pixel in each lane. A binary search skips events on the same pixel,
 // so the cost of a frame depends on the width of the window and not on the number of events.
 (() => {
   const box = document.getElementById("timeline");
@@ -107,7 +107,7 @@
       pen.fillRect(x, lane.top, w > 2 ? w - .5 : w, lane.high);
       if (w > 34) { pen.fillStyle = lane.kind === "host" ? palette.ink : palette.card; pen.textAlign = "left"; pen.fillText(clip(about.names[lane.name[n]], w - 6), x + 3, lane.top + lane.high / 2 + .5); }
       reached = x + w;
-      // Whatever begins on pixels that are painted already cannot be seen.
+      // Events that begin on pixels already painted are not visible.
       n = w > 1.5 ? n + 1 : Math.max(n + 1, after(lane, Math.max(start, left) + pixel, n + 1));
     }
     pen.globalAlpha = 1;
@@ -162,14 +162,14 @@
     return null;
   }
 
-  function says(one) {
+  function details(one) {
     const kind = one.lane.kind === "host" ? "" : ` · ${COLOURS[about.categories[one.lane.name[one.n]]]}`;
     return `${about.names[one.lane.name[one.n]]}\n${nice(long(one.lane, one.n))} from ${nice(one.lane.start[one.n])}${kind}${one.lane.label ? ` · ${one.lane.label}` : ""}`;
   }
 
   function choose(one) {
     chosen = one;
-    detail.textContent = one ? says(one) : "";
+    detail.textContent = one ? details(one) : "";
     draw();
   }
 
@@ -186,7 +186,7 @@
     const one = at(event.offsetX, event.offsetY);
     tip.hidden = !one;
     if (one) {
-      tip.textContent = says(one);
+      tip.textContent = details(one);
       tip.style.left = `${Math.min(event.offsetX + 12, canvas.clientWidth - 260)}px`;
       tip.style.top = `${event.offsetY + 14}px`;
     }
@@ -246,7 +246,7 @@
     button.addEventListener("click", () => ({ in: () => zoom(.5), out: () => zoom(2), all: () => { mark = null; look(0, about.span); } })[button.dataset.zoom]());
   }
 
-  // The gap explorer: a click on a gap shows it, and what the host did meanwhile.
+  // A click on a row of the gap table shows the gap and its details.
   document.addEventListener("click", (event) => gap(event.target.closest?.("tr.gap")));
   document.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.matches?.("tr.gap")) gap(event.target); });
   function gap(row) {
@@ -255,7 +255,7 @@
     row.classList.add("chosen");
     const start = Number(row.dataset.start), length = Number(row.dataset.length);
     mark = [start, start + length];
-    detail.textContent = row.dataset.says;
+    detail.textContent = row.dataset.details;
     look(start - length * 1.5, start + length * 2.5);
     box.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }

@@ -24,7 +24,7 @@ When the host has real work to do between launches, or shapes change with every 
 from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
-from rocsolid.model.trace import Cause, DeviceTrace, TraceFile
+from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
 _SHARE = 0.1
 _CAPTURED = 0.5
@@ -57,14 +57,14 @@ RULE = Rule(
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """A tenth of the span or more in gaps that a late launch ended, while no graph was captured; otherwise a note."""
-    late = [idle for idle in device.idle if idle.cause in (Cause.HOST_LATE, Cause.LAUNCHING)]
+    late = [idle for idle in device.idle if idle.cause in (IdleCause.LATE_LAUNCH, IdleCause.LAUNCH_IN_PROGRESS)]
     whole = sum(idle.time_ns for idle in late)
     captured = sum(idle.capture_ns for idle in late)
     least = _SHARE * device.span_ns
     if not device.span_ns or whole < least:
         return
     seen = file.captures
-    seems = not seen.count and seen.silent_launches >= max(_FEW, _SILENT * seen.launches)
+    seems = not seen.count and seen.launches_without_work >= max(_FEW, _SILENT * seen.launches)
     capturing = whole - captured < least or seems
     waited = whole if capturing else whole - captured
     share = waited / device.span_ns
@@ -88,7 +88,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         replayed=replayed,
         capture=text.format(
             recorded=seen.recorded_launches,
-            silent=seen.silent_launches,
+            silent=seen.launches_without_work,
             launches=seen.launches,
             captured_ms=captured / 1e6,
         ),

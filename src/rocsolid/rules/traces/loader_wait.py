@@ -19,7 +19,7 @@ In the first step, while workers start.
 from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
-from rocsolid.model.trace import Cause, DeviceTrace, TraceFile
+from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
 _SHARE = 0.05
 
@@ -38,7 +38,7 @@ RULE = Rule(
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """A twentieth of the span or more."""
     for idle in device.idle:
-        if idle.cause is Cause.LOADER and idle.time_ns >= _SHARE * device.span_ns:
+        if idle.cause is IdleCause.DATA_LOADER and idle.time_ns >= _SHARE * device.span_ns:
             yield RULE.found(
                 f"device {device.device}",
                 place=file.file,

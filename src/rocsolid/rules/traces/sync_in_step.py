@@ -21,7 +21,7 @@ At the end of a step that is measured, and where a value decides what runs next.
 from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
-from rocsolid.model.trace import Cause, DeviceTrace, TraceFile
+from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
 _SHARE = 0.02
 
@@ -39,11 +39,11 @@ RULE = Rule(
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """A fiftieth of the span or more."""
-    waits = [idle for idle in device.idle if idle.cause in (Cause.SYNC, Cause.COPY)]
+    waits = [idle for idle in device.idle if idle.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)]
     waited = sum(idle.time_ns for idle in waits)
     if not device.span_ns or waited < _SHARE * device.span_ns:
         return
-    longest = next((gap for gap in device.gaps if gap.cause in (Cause.SYNC, Cause.COPY)), None)
+    longest = next((gap for gap in device.gaps if gap.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)), None)
     yield RULE.found(
         f"device {device.device}",
         place=file.file,
@@ -51,5 +51,5 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         share=waited / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
         after=(longest.after[:60] if longest else "") or "unknown work",
-        call=(longest.host if longest else "") or "the wait",
+        call=(longest.host_activity if longest else "") or "the wait",
     )

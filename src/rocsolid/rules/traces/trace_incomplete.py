@@ -42,7 +42,7 @@ def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding
         if said:
             yield RULE.found(file.file, place=file.file, what="; ".join(said), skipped=file.skipped_events)
         return
-    events = device.kernel_count + device.copy_count + device.set_count
+    events = device.kernel_count + device.copy_count + device.memset_count
     unlinked = device.launches.unlinked_count
     if file.producer == "kineto" and unlinked >= _UNLINKED * events:
         what = f"{unlinked:,} of {events:,} kernels and copies of device {device.device} have no launch in the trace"

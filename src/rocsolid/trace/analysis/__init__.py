@@ -1,0 +1,1 @@
+"""Computes times, gaps, launches and utilization from `TraceColumns`."""

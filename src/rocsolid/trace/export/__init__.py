@@ -1,0 +1,1 @@
+"""Timeline and flame graph for the HTML page, and files for Perfetto and Parquet."""

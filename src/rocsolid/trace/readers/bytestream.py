@@ -1,0 +1,164 @@
+"""The bytes of a file, plain or gzip, in chunks of bounded size; damaged gzip data ends the stream early."""
+
+import queue
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rocsolid.errors import InputError
+
+CHUNK_BYTES: Final = 1 << 19  # small enough that what is decoded from it stays in the CPU cache
+_SMALL_CHUNK_BYTES: Final = 1 << 16  # the most text that is lost before broken gzip data
+_PACKED_BYTES: Final = 1 << 16  # the rest of it is copied for every chunk of text, so it is kept short
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+# A trace compresses 10 to 60 times. A file beyond this ratio, after this much text, is a decompression bomb.
+_BOMB_RATIO: Final = 400
+_BOMB_MIN_BYTES: Final = 256 << 20
+
+
+class ByteStream:
+    """Iterates over the chunks of a file. Afterwards `damage` is the reason why it ended early, or empty.
+
+    `read_ahead` decompresses in a thread. Turn it off where every core is busy anyway.
+    """
+
+    def __init__(self, file: Path, *, first: int = 0, last: int | None = None, read_ahead: bool = True) -> None:
+        self.file = file
+        self.read_ahead = read_ahead
+        self.damage = ""
+        self._first = first
+        self._last = last
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            if is_gzip(self.file):
+                # Decompressing releases the GIL, so a thread can do it while this one decodes.
+                yield from read_in_thread(self._decompressed()) if self.read_ahead else self._decompressed()
+            else:
+                yield from self._plain(CHUNK_BYTES)
+        except OSError as error:
+            msg = f"cannot read {self.file}: {error.strerror or error}"
+            raise InputError(msg) from error
+
+    def _plain(self, size: int) -> Iterator[bytes]:
+        with self.file.open("rb") as source:
+            source.seek(self._first)
+            at = self._first
+            while chunk := source.read(size if self._last is None else min(size, self._last - at)):
+                at += len(chunk)
+                yield chunk
+
+    def _decompressed(self) -> Iterator[bytes]:
+        collected: list[bytes] = []
+        size = 0
+        for text in self._decompressed_chunks(CHUNK_BYTES):
+            collected.append(text)
+            size += len(text)
+            if size >= CHUNK_BYTES // 2:
+                yield collected[0] if len(collected) == 1 else b"".join(collected)
+                collected, size = [], 0
+        if collected:
+            yield b"".join(collected)
+
+    def _decompressed_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        """Text in chunks of at most `chunk_bytes`."""
+        decompressor, packed_bytes, text_bytes = _decompressor(), 0, 0
+        for packed in self._plain(_PACKED_BYTES):
+            packed_bytes += len(packed)
+            while packed:
+                if decompressor.eof:
+                    decompressor = _decompressor()
+                try:
+                    text = decompressor.decompress(packed, chunk_bytes)
+                except Exception as broken:  # noqa: BLE001 - zlib and isal raise errors of their own
+                    if chunk_bytes > _SMALL_CHUNK_BYTES:  # read again in small chunks, so that less text is lost
+                        yield from _skip(self._decompressed_chunks(_SMALL_CHUNK_BYTES), text_bytes)
+                        return
+                    self.damage = f"the gzip data is broken after {text_bytes:,} bytes of text ({broken})"
+                    return
+                packed = decompressor.unused_data if decompressor.eof else decompressor.unconsumed_tail  # noqa: PLW2901
+                text_bytes += len(text)
+                if text_bytes > _BOMB_MIN_BYTES and text_bytes > _BOMB_RATIO * packed_bytes:
+                    self.damage = (
+                        f"the gzip data decompresses to more than {_BOMB_RATIO} times its size; reading stopped"
+                    )
+                    return
+                if text:
+                    yield text
+                elif not decompressor.eof:
+                    break
+        if not decompressor.eof:
+            self.damage = f"the gzip data ends early, after {text_bytes:,} bytes of text"
+
+
+def _skip(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """The texts without their first `count` bytes."""
+    for text in texts:
+        if count < len(text):
+            yield text[count:]
+        count = max(0, count - len(text))
+
+
+def read_in_thread(chunks: Iterator[bytes], depth: int = 4) -> Iterator[bytes]:
+    """The same chunks, produced by a thread up to `depth` chunks ahead; its exceptions are raised here."""
+    ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def produce() -> None:
+        last: BaseException | None = None
+        try:
+            for chunk in chunks:
+                if not _put(ready, chunk, stop):
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again in the consumer
+            last = error
+        _put(ready, last, stop)
+
+    thread = threading.Thread(target=produce, name="unpack", daemon=True)
+    thread.start()
+    try:
+        while (chunk := ready.get()) is not None:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield chunk
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _put(
+    ready: "queue.Queue[bytes | BaseException | None]", item: bytes | BaseException | None, stop: threading.Event
+) -> bool:
+    """Wait for room in the queue; False when the consumer has stopped."""
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=0.05)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+def is_gzip(file: Path) -> bool:
+    """Whether a file is gzip, by its first bytes."""
+    try:
+        with file.open("rb") as source:
+            return source.read(2) == _GZIP_MAGIC
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror or error}"
+        raise InputError(msg) from error
+
+
+def first_bytes(file: Path, size: int = 1 << 16) -> bytes:
+    """The first bytes of the decompressed text."""
+    return next(iter(ByteStream(file, read_ahead=False)), b"")[:size]
+
+
+def _decompressor() -> Any:  # noqa: ANN401 - two libraries with one interface
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib.decompressobj(31)
+    return isal_zlib.decompressobj(31)

@@ -1,0 +1,122 @@
+"""Builds the C scanner once with the machine's C compiler; without a compiler, traces are read in Python."""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rocsolid.measure import user_cache
+
+_log = logging.getLogger("rocsolid")
+_SOURCES: Final = Path(__file__).with_name("scan")
+_SWITCH: Final = "ROCSOLID_NATIVE"
+# Building takes 0.7 s. Reading this much text without the scanner takes 0.4 to 1 s longer.
+_MIN_TEXT_BYTES: Final = 128 << 20
+_GZIP_RATIO: Final = 12  # estimated bytes of text per byte of gzip
+_BUILD_TIMEOUT_S: Final = 60.0
+
+
+class Array(ctypes.Structure):
+    """An array that the scanner owns: its address and its length."""
+
+    _fields_ = (("at", ctypes.c_void_p), ("count", ctypes.c_size_t))
+
+
+def build_if_worthwhile(files: Iterable[Path]) -> None:
+    """Build the library unless it exists or these files are too short for it to save time."""
+    file = library_file()
+    with suppress(OSError):  # a folder or a file without permission
+        if file is not None and not file.exists() and sum(map(_text_bytes, files)) >= _MIN_TEXT_BYTES:
+            build(file)
+
+
+def _text_bytes(file: Path) -> int:
+    return file.stat().st_size * (_GZIP_RATIO if file.suffix == ".gz" else 1) if file.is_file() else 0
+
+
+def build(file: Path) -> bool:
+    """Compile the library into this file. A failure is only logged, because Python can read traces too."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        _log.debug("reading traces in Python only: no C compiler found")
+        return False
+    draft = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        subprocess.run(  # noqa: S603 - our own source
+            [compiler, "-O3", "-shared", "-fPIC", str(_SOURCES / "scan.c"), "-o", str(draft)],
+            capture_output=True,
+            check=True,
+            timeout=_BUILD_TIMEOUT_S,
+        )
+        draft.chmod(0o700)
+        draft.replace(file)
+    except (OSError, subprocess.SubprocessError) as failed:
+        _log.debug("reading traces in Python only: %s", failed)
+        with suppress(OSError):
+            draft.unlink()
+        return False
+    return True
+
+
+@functools.cache
+def c_library() -> ctypes.CDLL | None:
+    """The library, when it is built and no other user can have written it."""
+    file = library_file()
+    with suppress(OSError):
+        return load_library(file) if file and file.exists() else None
+    return None
+
+
+def load_library(file: Path) -> ctypes.CDLL | None:
+    """Load a library and declare its functions."""
+    if why := user_cache.distrust(file):
+        _log.warning("reading traces in Python only, which is slower: %s", why)
+        return None
+    try:
+        return _declare(ctypes.CDLL(str(file)))
+    except (OSError, AttributeError) as failed:
+        _log.debug("reading traces in Python only: %s", failed)
+        return None
+
+
+def library_file() -> Path | None:
+    """Where the library is cached, by source and machine type; None when it is disabled or there is no home folder."""
+    if os.environ.get(_SWITCH) == "0":
+        return None
+    sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
+    tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]
+    with suppress(RuntimeError):  # no home folder
+        return user_cache.folder_for("native") / f"scan-{tag}.so"
+    return None
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    scanner, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+    text = ctypes.c_char_p
+    for name, result, arguments in (
+        ("scanner_new", scanner, ()),
+        ("scanner_free", None, (scanner,)),
+        ("scanner_add_category", number, (scanner, text, number, number)),
+        ("scanner_is_ascii", number, (text, size)),
+        ("scanner_read", number, (scanner, text, size, size)),
+        ("scanner_undo", None, (scanner,)),
+        ("scanner_clear", None, (scanner,)),
+        ("scanner_rows", Array, (scanner, number)),
+        ("scanner_characters", Array, (scanner, number)),
+        ("scanner_string_ends", Array, (scanner, number)),
+        ("scanner_categories", Array, (scanner,)),
+        ("scanner_phases", Array, (scanner,)),
+        ("scanner_others", Array, (scanner,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,196 @@
+"""Decodes the events of a torch.profiler trace into msgspec structs that hold only the fields we need."""
+
+from operator import countOf
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Raw, Struct, defstruct, field
+
+from rocsolid.trace.columns import EventKind
+
+# Kineto's categories, including those of torch before 1.12, on CUDA and ROCm.
+DEVICE_CATEGORIES: Final = {
+    "kernel": EventKind.KERNEL,
+    "Kernel": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.COPY,
+    "Memcpy": EventKind.COPY,
+    "gpu_memset": EventKind.MEMSET,
+    "Memset": EventKind.MEMSET,
+}
+HOST_CATEGORIES: Final = {  # to the table of `TraceColumns`
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "calls"),
+    **dict.fromkeys(("cpu_op", "Operator"), "ops"),
+    "user_annotation": "annotations",
+}
+PYTHON_FUNCTION: Final = "python_function"
+
+# Producers write numbers as numbers or as text: device 0 or "0", bytes 512 or "512".
+Loose = int | float | str | None
+_EMPTY: Final = Raw(b"")
+
+
+class Args(Struct, gc=False, frozen=True):
+    """The `args` of a device event."""
+
+    device: Loose = None
+    stream: Loose = None
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+    bytes: Loose = -1
+    grid: Raw = _EMPTY
+    block: Raw = _EMPTY
+    registers: Loose = field(name="registers per thread", default=None)
+    shared: Loose = field(name="shared memory", default=None)
+
+
+class Complete(Struct, tag_field="ph", tag="X", gc=False):
+    """An event with a start and a duration. Times stay text until they are converted to exact nanoseconds."""
+
+    ts: Raw = _EMPTY
+    dur: int | float | None = None
+    name: str = ""
+    cat: str = ""
+    pid: Loose = None
+    tid: Loose = None
+    args: Args | None = None
+
+
+class HostArgs(Struct, gc=False, frozen=True):
+    """The `args` of a host event."""
+
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+
+
+class ByCategory(Struct, gc=False):
+    """`Complete` for the decoder that selects the type by category; `cat` is an attribute of the type."""
+
+    ph: Literal["X"]
+    ts: Raw = _EMPTY
+    dur: int | float | None = None
+    name: str = ""
+    pid: Loose = None
+    tid: Loose = None
+
+
+class DeviceByCategory(ByCategory, gc=False):
+    """A device event."""
+
+    args: Args | None = None
+
+
+class HostByCategory(ByCategory, gc=False):
+    """A host event."""
+
+    args: HostArgs | None = None
+
+
+class MemoryArgs(Struct, gc=False, frozen=True):
+    """The `args` of an allocator event."""
+
+    bytes: Loose = field(name="Bytes", default=None)
+    allocated: Loose = field(name="Total Allocated", default=None)
+    reserved: Loose = field(name="Total Reserved", default=None)
+    device: Loose = field(name="Device Id", default=None)
+    device_type: Loose = field(name="Device Type", default=None)
+
+
+class Instant(Struct, tag_field="ph", tag="i", gc=False):
+    """An event without a duration, such as an allocator event."""
+
+    ts: Raw = _EMPTY
+    name: str = ""
+    args: MemoryArgs | None = None
+
+
+class MetaArgs(Struct, gc=False, frozen=True):
+    """The `args` of a metadata event."""
+
+    name: Loose = None
+    labels: Loose = None
+
+
+class Meta(Struct, tag_field="ph", tag="M", gc=False):
+    """The name of a process or a thread."""
+
+    name: str = ""
+    pid: Loose = None
+    tid: Loose = None
+    args: MetaArgs | None = None
+
+
+# All other phases of the format are checked and counted, and nothing of them is kept.
+_OTHER_PHASES: Final = tuple(
+    defstruct(f"Phase{number}", [], tag_field="ph", tag=phase, gc=False)
+    for number, phase in enumerate("BEIbneSTpFstfPCNODVvRc,()")
+)
+
+
+def _by_phase() -> Any:  # noqa: ANN401 - a union built at run time
+    union: Any = Complete | Instant | Meta
+    for other in _OTHER_PHASES:
+        union = union | other
+    return union
+
+
+DECODER: Final = msgspec.json.Decoder(list[_by_phase()])  # type: ignore[misc] # a union built at run time
+
+
+class PythonFunction(Struct, tag_field="cat", tag=PYTHON_FUNCTION, gc=False):
+    """A Python function; its fields are checked but not kept."""
+
+    ph: Literal["X"]
+
+
+class Flow(Struct, gc=False):
+    """One end of a flow arrow."""
+
+    ph: Literal["s", "t", "f"]
+
+
+def _by_category() -> Any:  # noqa: ANN401 - a union built at run time
+    union: Any = PythonFunction
+    for category in (*DEVICE_CATEGORIES, *HOST_CATEGORIES):
+        base = DeviceByCategory if category in DEVICE_CATEGORIES else HostByCategory
+        options: Any = {"bases": (base,), "namespace": {"cat": category}, "tag_field": "cat", "tag": category}
+        union |= msgspec.defstruct(category, [], gc=False, **options)
+    for category in ("ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu"):
+        union |= msgspec.defstruct(category, [], bases=(Flow,), tag_field="cat", tag=category, gc=False)
+    return union
+
+
+_CATEGORY_DECODER: Final = msgspec.json.Decoder(list[_by_category()])  # type: ignore[misc] # as above
+_PROBED_EVENTS: Final = 200  # events at the start of each chunk that are checked for a Python function
+_MAX_FAILURES: Final = 8  # after this many failed chunks, trying the category decoder first costs more than it saves
+
+
+class EventDecoder:
+    """Decodes chunks of events; once it has seen Python functions, it checks and counts them without building them.
+
+    Python functions are 90 % of many traces, and the analysis does not use them. `DECODER` selects the struct by phase,
+    and so builds a full object for each. The category decoder builds an empty one.
+    """
+
+    def __init__(self) -> None:
+        self.has_functions = False
+        self._failures = 0
+
+    def decode(self, text: bytes) -> tuple[list[Any], int]:
+        """The events of a JSON list, and the number of Python functions left out; raises when an event is broken."""
+        if self.has_functions and self._failures < _MAX_FAILURES:
+            if not text.isascii():
+                text.decode()  # msgspec does not check the UTF-8 of strings that it skips
+            try:
+                events = _CATEGORY_DECODER.decode(text)
+            except msgspec.ValidationError:  # a thread name, an instant event, a custom category
+                self._failures += 1
+            else:
+                types = list(map(type, events))
+                functions = countOf(types, PythonFunction)
+                return [e for e, kind in zip(events, types, strict=True) if kind is not PythonFunction], functions
+        events = DECODER.decode(text)
+        # Searching the text for functions would take 5 % of the reading time in a trace that has none.
+        self.has_functions = self.has_functions or any(
+            getattr(event, "cat", "") == PYTHON_FUNCTION for event in events[:_PROBED_EVENTS]
+        )
+        return events, 0

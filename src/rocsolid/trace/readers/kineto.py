@@ -1,0 +1,211 @@
+"""Reads torch.profiler (Kineto) traces: JSON, plain or gzip, of any layout and size, also damaged ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rocsolid.errors import InputError
+from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.trace.columns import TraceColumns
+from rocsolid.trace.readers.bytestream import ByteStream
+from rocsolid.trace.readers.c_scanner import Scanner
+from rocsolid.trace.readers.c_scanner_build import c_library
+from rocsolid.trace.readers.event_decoder import DECODER, PYTHON_FUNCTION, EventDecoder
+from rocsolid.trace.readers.json_events import (
+    DEFAULT_LAYOUT,
+    Layout,
+    detect_layout,
+    find_first_event,
+    last_event_boundary,
+    parse_metadata,
+    recover_events,
+)
+from rocsolid.trace.readers.kineto_columns import KinetoColumnBuilder
+
+_LAYOUT_BYTES: Final = 1 << 20  # text from which the layout is detected; it must hold two events
+_MAX_HEAD_BYTES: Final = 64 << 20
+_MAX_EVENT_BYTES: Final = 16 << 20
+_MAX_TAIL_BYTES: Final = 16 << 20
+_LONG_EVENT_BYTES: Final = 4 << 20  # from here on, only new text is searched for a boundary
+_OVERLAP_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePart:
+    """A part of a plain file that one process reads; it begins and ends between two events."""
+
+    first: int
+    last: int | None
+    layout: Layout
+    has_list_end: bool  # whether the list of events ends in this part
+
+
+def read_kineto(file: Path, part: FilePart | None = None, *, read_ahead: bool = True) -> TraceColumns:
+    """Read a file, or one part of it. `read_ahead`: decompress in a thread."""
+    with garbage_left_alone():  # events contain no cycles, and a collection costs as much as decoding them
+        reader = _KinetoReader(file, part, read_ahead=read_ahead)
+        reader.read()
+    return reader.columns()
+
+
+class _KinetoReader:
+    """Reads the text once: cuts it between events, decodes the events and adds them to the columns."""
+
+    def __init__(self, file: Path, part: FilePart | None, *, read_ahead: bool) -> None:
+        self.file = file
+        self.read_ahead = read_ahead
+        self.part = part
+        self.layout = part.layout if part else DEFAULT_LAYOUT
+        self.builder = KinetoColumnBuilder()
+        self.decoder = EventDecoder()
+        library = c_library()
+        self.scanner = Scanner(library, self.builder) if library else None
+        self.held: list[bytes] = []  # text after the last boundary
+        self.head = b""
+        self.tail = b""
+        self.ended = False
+        self.damage: list[str] = []
+
+    def read(self) -> None:
+        part = self.part
+        first, last = (part.first, part.last) if part else (0, None)
+        stream = ByteStream(self.file, first=first, last=last, read_ahead=self.read_ahead)
+        chunks = iter(stream)
+        if part is None:
+            self._add_chunk(self._first_events(chunks))
+        for chunk in chunks:
+            self._add_chunk(chunk)
+        rest = b"".join(self.held)
+        if not self.ended and rest.strip():
+            self._decode(rest, len(rest), last=True)
+        if stream.damage:
+            self.damage.append(stream.damage)
+        if not self.ended and (part is None or part.has_list_end):
+            self.damage.append("the file is truncated: the list of events does not end")
+
+    def _first_events(self, chunks: Iterator[bytes]) -> bytes:
+        """The text from the first event on, long enough to detect the layout."""
+        text, start = b"", None
+        for chunk in chunks:
+            start = find_first_event(text + chunk, len(text)) if start is None else start
+            text += chunk
+            if len(text) > _MAX_HEAD_BYTES or (start is not None and len(text) - start > _LAYOUT_BYTES):
+                break
+        if start is None:
+            msg = f'{self.file} is not a trace: it has no "traceEvents" list'
+            raise InputError(msg)
+        self.head = text[:start]
+        self.layout = detect_layout(text[start:])
+        return text[start:]
+
+    def _add_chunk(self, chunk: bytes) -> None:
+        """Decode up to the last boundary and hold the text after it."""
+        if self.ended:
+            self._add_to_tail(chunk)
+            return
+        if sum(map(len, self.held)) > _LONG_EVENT_BYTES and not self._has_boundary(chunk):
+            return
+        text = b"".join((*self.held, chunk))
+        boundary = last_event_boundary(text, self.layout)
+        if boundary is None:
+            self.held = [text]
+            return
+        end, begin = boundary
+        self._decode(text, end)
+        self.held = [text[begin:]]
+        if self.ended:
+            self._add_to_tail(text[end:])
+
+    def _has_boundary(self, chunk: bytes) -> bool:
+        """Whether a very long event ends in this chunk; gives up on it beyond `_MAX_EVENT_BYTES`."""
+        if last_event_boundary(self.held[-1][-_OVERLAP_BYTES:] + chunk, self.layout):
+            return True
+        self.held.append(chunk)
+        size = sum(map(len, self.held))
+        if size > _MAX_EVENT_BYTES:
+            self.builder.broken += 1
+            self.damage.append(f"{size:,} bytes were skipped: no boundary between events was found in them")
+            self.held = []
+        return False
+
+    def _decode(self, text: bytes, end: int, *, last: bool = False) -> None:
+        if self.scanner and self.scanner.read(text, end):
+            return
+        try:
+            self._decode_valid(b"".join((b"[", memoryview(text)[:end], b"]")))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self._decode_parts(self.layout.split(text[:end]), last=last)
+        if self.scanner:
+            self.builder.flush()  # before the scanner continues, so that rows stay in file order
+            self.scanner = None if self.scanner.failing else self.scanner
+
+    def _decode_valid(self, events: bytes) -> None:
+        decoded, functions = self.decoder.decode(events)
+        self.builder.add(decoded)
+        if functions:
+            self.builder.add_unused(PYTHON_FUNCTION, functions)
+
+    def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
+        """An event is broken, or the list ends in this text: halve it until the place is found."""
+        if len(parts) == 1:
+            self._recover(parts[0], last=last)
+            return
+        middle = len(parts) // 2
+        for half, final in ((parts[:middle], False), (parts[middle:], last)):
+            if self.ended:
+                self._add_to_tail(self.layout.between.join(half))
+                continue
+            try:
+                self.builder.add(DECODER.decode(b"[" + b",".join(half) + b"]"))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._decode_parts(half, last=final)
+
+    def _recover(self, text: bytes, *, last: bool) -> None:
+        found = recover_events(text, last=last)
+        for event in found.events:
+            try:
+                self.builder.add(DECODER.decode(b"[" + event + b"]"))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self.builder.broken += 1
+        self.builder.broken += found.lost
+        if found.end is not None:
+            self.ended = True
+            self._add_to_tail(text[found.end :])
+
+    def _add_to_tail(self, text: bytes) -> None:
+        if len(self.tail) < _MAX_TAIL_BYTES:
+            self.tail += text
+
+    def columns(self) -> TraceColumns:
+        builder = self.builder
+        if self.scanner:
+            self.scanner.flush()
+        tables = builder.tables()
+        return TraceColumns(
+            producer="kineto",
+            names=tuple(builder.names),
+            launch_configs=tuple(launch_config_text(*config) for config in builder.launch_configs),
+            threads=tuple(f"{pid}/{tid}" for pid, tid in builder.threads),
+            thread_names=builder.thread_names,
+            events=builder.events + builder.broken,
+            skipped=builder.broken + builder.unusable,
+            unused_events=dict(sorted(builder.unused_events.items())),
+            damage=tuple(self.damage),
+            metadata=parse_metadata(self.head, self.tail),
+            **tables,
+        )
+
+
+def launch_config_text(grid: bytes, block: bytes, registers: object, shared: object) -> str:
+    """Grid, block, registers and shared memory of a launch, as far as the trace has them."""
+    parts = [f"{label} {_triple(text)}" for label, text in (("grid", grid), ("block", block)) if text]
+    parts += [f"{registers} registers"] if registers not in (None, 0) else []
+    parts += [f"{shared} B shared"] if shared not in (None, 0) else []
+    return ", ".join(parts)
+
+
+def _triple(text: bytes) -> str:
+    return "×".join(part.strip() for part in text.decode("utf-8", "replace").strip("[] \n").split(","))

@@ -1,0 +1,136 @@
+"""Reads only the Python functions of a trace, in a second pass; the first pass only counts them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+
+from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.trace.columns import Column, TraceColumns
+from rocsolid.trace.readers.bytestream import ByteStream
+from rocsolid.trace.readers.event_decoder import PYTHON_FUNCTION
+from rocsolid.trace.readers.exact_times import parse_durations, parse_timestamps
+from rocsolid.trace.readers.json_events import (
+    Layout,
+    detect_layout,
+    find_first_event,
+    last_event_boundary,
+    recover_events,
+)
+
+_LAYOUT_BYTES: Final = 1 << 20
+_MAX_EVENT_BYTES: Final = 16 << 20
+
+
+class Frame(Struct, gc=False):
+    """An event of the trace; a call of a Python function when `cat` is `PYTHON_FUNCTION`."""
+
+    ts: Raw = Raw(b"")
+    dur: int | float | None = None
+    name: str = ""
+    cat: str = ""
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Calls of Python functions."""
+
+    start: Column
+    end: Column
+    names: list[str]
+    threads: list[str]  # "pid/tid", as in `TraceColumns.threads`
+
+
+_DECODER: Final = msgspec.json.Decoder(list[Frame])
+
+
+def has_frames(columns: TraceColumns) -> bool:
+    """Whether the trace contains Python functions."""
+    return columns.producer == "kineto" and bool(columns.unused_events.get(PYTHON_FUNCTION))
+
+
+def read_frames(file: Path) -> Iterator[Frames]:
+    """Read the frames chunk by chunk. Broken events are skipped; the first pass has counted them."""
+    with garbage_left_alone():
+        for text, layout in _chunks(file):
+            frames = [frame for frame in _decode(text, layout) if frame.cat == PYTHON_FUNCTION]
+            if frames:
+                yield _to_columns(frames)
+
+
+def _to_columns(frames: list[Frame]) -> Frames:
+    start, good = parse_timestamps([frame.ts for frame in frames])
+    length, good_length = parse_durations([frame.dur for frame in frames])
+    good &= good_length
+    if not good.all():
+        frames = [frame for frame, valid in zip(frames, good, strict=True) if valid]
+        start, length = start[good], length[good]
+    return Frames(
+        start=start,
+        end=start + length,
+        names=[frame.name for frame in frames],
+        threads=[f"{frame.pid}/{frame.tid}" for frame in frames],
+    )
+
+
+def _chunks(file: Path) -> Iterator[tuple[bytes, Layout]]:
+    """Text that begins and ends with an event; the last chunk also holds the text after the list of events."""
+    chunks = iter(ByteStream(file))
+    held, start = b"", None
+    for chunk in chunks:
+        start = find_first_event(held + chunk, len(held)) if start is None else start
+        held += chunk
+        if start is not None and len(held) - start >= _LAYOUT_BYTES:
+            break
+    held = held[start or 0 :]
+    layout = detect_layout(held)
+    for chunk in chunks:
+        boundary = last_event_boundary(held, layout)
+        if boundary is not None:
+            yield held[: boundary[0]], layout
+            held = held[boundary[1] :]
+        elif len(held) > _MAX_EVENT_BYTES:  # the first pass has skipped and reported it, too
+            held = b""
+        held += chunk
+    yield held, layout
+
+
+def _decode(text: bytes, layout: Layout) -> list[Frame]:
+    """All events of a chunk; of a damaged one, those that are complete."""
+    try:
+        return _DECODER.decode(b"[" + text + b"]")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found: list[Frame] = []
+    for part in layout.split(text):
+        try:
+            found += _DECODER.decode(b"[" + part + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            found += _recover(part)
+    return found
+
+
+def _recover(text: bytes) -> list[Frame]:
+    found: list[Frame] = []
+    for event in recover_events(text, last=True).events:
+        try:
+            found += _DECODER.decode(b"[" + event + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def longest_mask(lengths: Column, limit: int) -> Column:
+    """A mask of at most `limit` of the longest events. What encloses a selected event is longer, so selected too."""
+    if len(lengths) <= limit:
+        return np.ones(len(lengths), dtype=np.bool_)
+    least = np.partition(lengths, len(lengths) - limit)[len(lengths) - limit]
+    selected: Column = lengths >= least
+    if int(selected.sum()) > limit:  # too many events with the same length
+        selected = lengths > least
+    return selected

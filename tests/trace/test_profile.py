@@ -1,0 +1,151 @@
+"""`rocsolid profile` with torch.profiler and with a stand-in for rocprofv3."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import clean_environ, run_cli
+
+pytest.importorskip("msgspec")
+pytest.importorskip("numpy")
+
+from rocsolid.trace.analysis.analyze import analyze_trace
+from rocsolid.trace.read import read_trace
+
+WORKLOAD = """
+import torch
+
+def build():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
+    return model, (torch.randn(4, 16),), {}
+
+def broken():
+    raise RuntimeError("no such weights")
+"""
+
+
+PLAIN = """
+def build():
+    return (lambda: None), (), {}
+"""
+
+
+@pytest.mark.torch
+def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    file = tmp_path / "out/trace.json.gz"
+    ran = run_cli(
+        "profile",
+        f"{tmp_path}/w.py:build",
+        "--trace",
+        str(file),
+        "--steps",
+        "2",
+        "--stacks",
+        "--memory",
+        "--output",
+        "json",
+    )
+
+    assert ran.code == 0, ran.err
+    assert "a step takes " in ran.err
+    assert "with the profiler" in ran.err
+    (trace,) = ran.json()["files"]
+    assert [step["name"] for step in trace["steps"]] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert trace["skipped_events"] == 0
+    columns = read_trace(file)
+    assert "aten::addmm" in columns.names
+    assert columns.unused_events["python_function"] > 0
+    assert analyze_trace(file, columns).damage == ()
+
+
+@pytest.mark.torch
+def test_a_workload_that_fails_is_an_error_without_traceback(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    ran = run_cli("profile", f"{tmp_path}/w.py:broken")
+
+    assert ran.code == 2
+    assert "no such weights" in ran.err
+    assert "Traceback" not in ran.err
+
+
+TOOL = """#!{python}
+import json, pathlib, subprocess, sys
+at = sys.argv.index("--")
+options, command = sys.argv[1:at], sys.argv[at + 1:]
+if subprocess.run(command).returncode: sys.exit(7)
+folder, name = pathlib.Path(options[options.index("-d") + 1]), options[options.index("-o") + 1]
+if "--pmc" in options:
+    asked = options[options.index("--pmc") + 1:options.index("--output-format")]
+    if "TCC_HIT_sum" in asked:
+        print("Request exceeds the capabilities of the hardware to collect")
+        sys.exit(1)
+    values = {{"OccupancyPercent": 50, "L2CacheHit": 75, "FETCH_SIZE": 96, "WRITE_SIZE": 32}}
+    text = '"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\\n'
+    text += "".join('1,4,"k","%s",%s\\n' % (counter, values.get(counter, 64)) for counter in asked)
+    (folder / (name + "_counter_collection.csv")).write_text(text)
+    agents = '"Node_Id","Agent_Type","Product_Name","Cu_Count","Max_Waves_Per_Cu"\\n4,"GPU","AMD Instinct MI300X",304,32\\n'
+    (folder / (name + "_agent_info.csv")).write_text(agents)
+else:
+    record = {{"start_timestamp": 100, "end_timestamp": 300, "dispatch_info": {{"kernel_id": 1, "agent_id": {{"handle": 2}}}}}}
+    symbols = [{{"kernel_id": 1, "formatted_kernel_name": "k"}}]
+    tool = {{"kernel_symbols": symbols, "buffer_records": {{"kernel_dispatch": [record]}}}}
+    (folder / (name + "_results.json")).write_text(json.dumps({{"rocprofiler-sdk-tool": [tool]}}))
+"""
+
+
+def with_tool(folder: Path) -> dict[str, str]:
+    """An environment with the stand-in for rocprofv3 on the PATH."""
+    tool = folder / "bin/rocprofv3"
+    tool.parent.mkdir()
+    tool.write_text(TOOL.format(python=sys.executable))
+    tool.chmod(0o755)
+    return clean_environ(PATH=f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_rocprof_runs_and_its_files_are_read(tmp_path: Path) -> None:
+    """With a stand-in that runs the command and writes the files of the real tool."""
+    (tmp_path / "w.py").write_text(PLAIN)
+    env = with_tool(tmp_path)
+    options = ["--trace", str(tmp_path / "trace.json.gz"), "--rocprof", "--counter", "SQ_WAVES", "--output", "json"]
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", *options, env=env)
+
+    assert ran.code == 0, ran.err
+    (file,) = ran.json()["files"]
+    assert file["devices"][0]["kernel_time_ns"] == 200
+    assert file["counters"] == [{"kernel": "k", "counter": "SQ_WAVES", "count": 1, "mean": 64.0, "time_ns": None}]
+    assert [Path(name).name for name in file["counter_files"]] == ["counters_counter_collection.csv"]
+
+
+def test_rocprof_counts_each_set_of_counters_in_its_own_run(tmp_path: Path) -> None:
+    """The stand-in rejects one set, as GPUs do that cannot count so much at once; then the alternative is used."""
+    (tmp_path / "w.py").write_text(PLAIN)
+    env = with_tool(tmp_path)
+    options = ["--trace", str(tmp_path / "trace.json.gz"), "--rocprof"]
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", *options, "--output", "json", env=env)
+
+    assert ran.code == 0, ran.err
+    (file,) = ran.json()["files"]
+    assert len(file["counter_files"]) == 3
+    (use,) = file["hardware"]["kernels"]
+    moved = (96 + 32) * 1024
+    assert (use["occupancy"], use["l2_hit_rate"], use["bytes"], use["time_ns"]) == (0.5, 0.75, moved, 200.0)
+    assert use["gb_per_s"] == pytest.approx(moved / 200)
+    assert use["peak_fraction"] == pytest.approx(moved / 200 / 5324.8)
+    assert file["hardware"]["unknown"] == []
+    assert "cannot count TCC_HIT_sum, TCC_MISS_sum: rocprofv3 exited with 1: Request exceeds" in ran.err
+
+    plain = run_cli("profile", f"{tmp_path}/w.py:build", *options, "--no-counters", "--output", "json", env=env)
+    assert (plain.code, plain.json()["files"][0]["hardware"]) == (0, None)
+
+
+@pytest.mark.torch
+def test_missing_rocprofv3_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    ran = run_cli("profile", f"{tmp_path}/w.py:build", "--rocprof", env=clean_environ(PATH="/nowhere"))
+
+    assert (ran.code, ran.err) == (
+        3,
+        "rocsolid: error: rocprofv3 is not installed; it is part of ROCm (package rocprofiler-sdk)\n",
+    )
