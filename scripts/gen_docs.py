@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which 
 from benchmarks.draw import drawn, page
 
 import rocsolid
-from rocsolid.catalog.breaks import BREAKS
+from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.counters import METERS
 from rocsolid.catalog.device_peaks import CARDS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.catalog.recompiles import RECOMPILES
+from rocsolid.catalog.recompiles import RECOMPILE_CAUSES
 from rocsolid.catalog.registry import all_settings
 from rocsolid.cli.app import COMMANDS
 from rocsolid.model.evidence import Evidence, Rank
@@ -196,9 +196,11 @@ def claim_lines(claim: dict[str, Any]) -> Iterator[str]:
     until = f" {claim['until']}" if claim.get("until") else ""
     yield f"### {claim['claim']}"
     yield ""
-    yield f"**{VERDICTS[claim['verdict']]}{until}** ({', '.join(claim['places'])}). {claim['fact']}"
+    yield f"**{VERDICTS[claim['verdict']]}{until}** ({', '.join(claim['lines'])}). {claim['fact']}"
     yield ""
-    backing = tuple(Evidence(rank=Rank[e["rank"].upper()], ref=e["ref"], says=e["says"]) for e in claim["evidence"])
+    backing = tuple(
+        Evidence(rank=Rank[e["rank"].upper()], ref=e["ref"], statement=e["statement"]) for e in claim["evidence"]
+    )
     yield from evidence_list(backing)
     yield ""
     yield f"*Instead:* {claim['instead']}{planned(claim['instead'])}"
@@ -225,9 +227,9 @@ def graph_breaks() -> str:
         "## Why graphs break",
         "",
     ]
-    lines += [line for fix in BREAKS for line in cure_lines(fix)]
+    lines += [line for fix in BREAK_CAUSES for line in cure_lines(fix)]
     lines += ["## Why functions are compiled again", ""]
-    lines += [line for fix in RECOMPILES for line in cure_lines(fix)]
+    lines += [line for fix in RECOMPILE_CAUSES for line in cure_lines(fix)]
     return "\n".join(lines)
 
 
@@ -252,7 +254,8 @@ def chips() -> str:
     lines += ["", "## Where the figures are from", "", *evidence_list(tuple(evidence.values())), ""]
     lines += ["## Counters", "", "| Counter | Gives | Meaning |", "|---|---|---|"]
     lines += [
-        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].says} |" for m in METERS.values()
+        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].statement} |"
+        for m in METERS.values()
     ]
     return "\n".join(lines) + "\n"
 
@@ -266,8 +269,8 @@ def cure_lines(fix: KnownCause) -> Iterator[str]:
     if fix.before and fix.after:
         changed = [f"- {line}" for line in fix.before.splitlines()] + [f"+ {line}" for line in fix.after.splitlines()]
         yield from ("```diff", *changed, "```", "")
-    if fix.kinds:
-        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in fix.kinds)}."
+    if fix.gb_types:
+        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in fix.gb_types)}."
         yield ""
 
 

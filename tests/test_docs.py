@@ -43,7 +43,7 @@ def test_every_guide_has_its_claims_judged() -> None:
     import json
 
     claims = json.loads((ROOT / "docs/data/guides.json").read_text())
-    guides = {place.partition(":")[0] for claim in claims for place in claim["places"]}
+    guides = {place.partition(":")[0] for claim in claims for place in claim["lines"]}
 
     assert guides == {"S0", "S1", "S2", "S3", "S4"}
     assert len(claims) > 100

@@ -38,7 +38,11 @@ def test_everything_the_guides_name_is_declared(name: str) -> None:
 
 def all_evidence() -> Iterator[tuple[str, Evidence]]:
     for declared in all_settings():
-        lists = [declared.evidence, *(c.evidence for c in declared.choices), *(h.evidence for h in declared.hazards)]
+        lists = [
+            declared.evidence,
+            *(c.evidence for c in declared.recommendations),
+            *(h.evidence for h in declared.hazards),
+        ]
         yield from ((declared.id, e) for evidence in lists for e in evidence)
     for problem in all_problems():
         yield from ((problem.id, e) for e in problem.evidence)
@@ -82,11 +86,11 @@ def test_source_evidence_names_a_file_of_torch_and_a_word_in_it() -> None:
 
 def test_every_statement_is_a_sentence() -> None:
     for declared in all_settings():
-        for text in (declared.summary, *(c.why for c in declared.choices), *(h.why for h in declared.hazards)):
+        for text in (declared.summary, *(c.why for c in declared.recommendations), *(h.why for h in declared.hazards)):
             assert text[:1] == text[:1].upper() or text[:1].islower(), declared.id
             assert text.endswith("."), (declared.id, text)
     for who, evidence in all_evidence():
-        assert evidence.says.endswith("."), (who, evidence.says)
+        assert evidence.statement.endswith("."), (who, evidence.statement)
 
 
 def test_compiler_settings_exist_in_the_releases_they_claim() -> None:
@@ -111,7 +115,7 @@ def test_variables_of_settings_act_as_declared() -> None:
         entry = read.get(declared.id)
         if entry is None or declared.variable is None:
             continue
-        names = entry.forcing if declared.variable.wins else entry.asked
+        names = entry.forcing if declared.variable.overrides_config else entry.asked
         assert declared.variable.name in names, declared.id
 
 
@@ -183,7 +187,7 @@ def test_settings_are_found_by_former_names_and_variables() -> None:
 
 def test_contradictions_between_guides_are_settled_on_the_page() -> None:
     for name in ("inductor.aggressive_fusion", "inductor.coordinate_descent_tuning", "dynamo.recompile_limit"):
-        assert len(setting(name).dispute) > 60
+        assert len(setting(name).disagreement) > 60
 
 
 def test_at_least_25_problems_are_known_each_with_a_public_thread_or_source() -> None:
@@ -215,13 +219,13 @@ def test_replay_corruption_strikes_exactly_where_it_was_reported() -> None:
     (corruption,) = [p for p in all_problems() if p.id == "hip-graph-replay-corruption"]
 
     assert [
-        v for v in ("7.0", "7.1.1", "7.2.0", "7.2.3", "7.2", "7.2.4", "7.13") if corruption.strikes(make_env(rocm=v))
+        v for v in ("7.0", "7.1.1", "7.2.0", "7.2.3", "7.2", "7.2.4", "7.13") if corruption.applies(make_env(rocm=v))
     ] == [
         "7.2.0",
         "7.2.3",
         "7.2",
     ]
-    assert not corruption.strikes(make_env(Platform.CUDA))
+    assert not corruption.applies(make_env(Platform.CUDA))
 
 
 def test_a_problem_that_needs_a_variable_or_a_package_waits_for_it() -> None:
@@ -229,10 +233,10 @@ def test_a_problem_that_needs_a_variable_or_a_package_waits_for_it() -> None:
     segments = by_id["expandable-segments-on-rocm"]
     experts = by_id["aiter-mxfp4-moe-graph-corruption"]
 
-    assert not segments.strikes(make_env())
-    assert segments.strikes(make_env(variables={"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}))
-    assert not experts.strikes(make_env(rocm="7.2.0", arch="gfx950"))
-    assert experts.strikes(make_env(rocm="7.2.0", arch="gfx950", packages={"amd-aiter": "1"}))
+    assert not segments.applies(make_env())
+    assert segments.applies(make_env(variables={"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}))
+    assert not experts.applies(make_env(rocm="7.2.0", arch="gfx950"))
+    assert experts.applies(make_env(rocm="7.2.0", arch="gfx950", packages={"amd-aiter": "1"}))
 
 
 def test_an_ordinary_rocm_machine_is_not_flooded() -> None:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
 from rocsolid.api.observe import record_compiles  # noqa: E402
-from rocsolid.catalog.recompiles import RECOMPILES, recompile_cure  # noqa: E402
+from rocsolid.catalog.recompiles import RECOMPILE_CAUSES, find_recompile_cause  # noqa: E402
 from rocsolid.model.compile_log import Recompile  # noqa: E402
 from rocsolid.observe.build_log import recompile_of  # noqa: E402
 from rocsolid.observe.findings import recompile_findings  # noqa: E402
@@ -213,7 +213,7 @@ def test_the_cause_is_told_and_the_cure_makes_one_compile_of_two(name: str) -> N
 
 
 def test_a_guard_nobody_knows_is_answered_all_the_same() -> None:
-    assert recompile_cure("something(new) failed") is RECOMPILES[-1]
+    assert find_recompile_cause("something(new) failed") is RECOMPILE_CAUSES[-1]
     assert recompile_of("no colon in it").guard == "no colon in it"
 
 

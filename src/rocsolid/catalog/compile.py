@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _MODES = source("torch 2.13 _inductor/__init__.py list_mode_options", "Each mode is a fixed set of Inductor settings.")
@@ -12,12 +12,12 @@ SETTINGS = (
     Setting(
         owner=Owner.COMPILE,
         name="mode",
-        kind=str,
+        value_type=str,
         summary="A name for a set of Inductor settings. default is empty; reduce-overhead captures device graphs; "
         "max-autotune searches kernels, tunes by coordinate descent and captures; max-autotune-no-cudagraphs leaves out the last.",
         candidates=("default", "reduce-overhead", "max-autotune-no-cudagraphs"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value="default",
                 why="The other modes switch on captures or searches whatever the config says.",
@@ -25,7 +25,7 @@ SETTINGS = (
                 when=_ROCM,
                 guard=True,
             ),
-            Choice(
+            Recommendation(
                 profile="fast",
                 value="default",
                 why="Compiled in default mode and captured whole, a model is faster than under reduce-overhead.",
@@ -72,7 +72,7 @@ SETTINGS = (
     Setting(
         owner=Owner.COMPILE,
         name="dynamic",
-        kind=bool,
+        value_type=bool,
         summary="Whether sizes are variables from the first compile on; unset, a size becomes one when it first changes.",
         candidates=(None, False, True),
     ),

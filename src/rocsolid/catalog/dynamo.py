@@ -2,7 +2,7 @@
 
 from rocsolid.model.evidence import measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _dynamo/config.py"
 
@@ -10,12 +10,12 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="recompile_limit",
-        kind=int,
+        value_type=int,
         summary="How many compiled versions one function may have; past it Dynamo runs that function eagerly.",
         former_names=("cache_size_limit",),
         candidates=(8, 32, 128),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=8,
                 why="Past eight versions something keeps changing; better to hear of it than to compile for ever.",
@@ -27,17 +27,17 @@ SETTINGS = (
                 ),
             ),
         ),
-        dispute="Guides S0 and S4 say 128, S3 says 256, against recompilation loops. A higher limit allows more "
+        disagreement="Guides S0 and S4 say 128, S3 says 256, against recompilation loops. A higher limit allows more "
         "recompiles, it prevents none: mark the changing dimension as dynamic, or pad to buckets.",
     ),
     Setting(
         owner=Owner.DYNAMO,
         name="accumulated_recompile_limit",
-        kind=int,
+        value_type=int,
         summary="How many compiled versions one code object may have over all its instances.",
         former_names=("accumulated_cache_size_limit",),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=256,
                 why="The default of every supported release; a ceiling against endless compiling.",
@@ -48,11 +48,11 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="suppress_errors",
-        kind=bool,
+        value_type=bool,
         summary="When a compile fails, say nothing and run eagerly.",
-        variable=Variable(name="TORCHDYNAMO_SUPPRESS_ERRORS", presence=True),
-        choices=(
-            Choice(
+        variable=Variable(name="TORCHDYNAMO_SUPPRESS_ERRORS", any_value_enables=True),
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="A model that silently runs eagerly looks like a slow compile.",
@@ -72,11 +72,11 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="disable",
-        kind=bool,
+        value_type=bool,
         summary="Make torch.compile do nothing.",
         variable=Variable(name="TORCH_COMPILE_DISABLE"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="Who calls torch.compile wants it compiled.",
@@ -95,7 +95,7 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="automatic_dynamic_shapes",
-        kind=bool,
+        value_type=bool,
         summary="When a size changes, compile once more with that size as a variable.",
         variable=Variable(name="TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES"),
         candidates=(True, False),
@@ -111,10 +111,10 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="fail_on_recompile_limit_hit",
-        kind=bool,
+        value_type=bool,
         summary="Raise an error when the recompile limit is reached, instead of running eagerly.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
                 why="The silent fall to eager becomes an error with a stack.",
@@ -125,11 +125,11 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="verbose",
-        kind=bool,
+        value_type=bool,
         summary="Full stack traces with every warning and error of the compiler.",
         variable=Variable(name="TORCHDYNAMO_VERBOSE"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
                 why="The user's own line is in the long trace and not in the short one.",

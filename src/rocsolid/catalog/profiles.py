@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.setting import Choice, Profile, Setting
+from rocsolid.model.setting import Profile, Recommendation, Setting
 
 if TYPE_CHECKING:
     from rocsolid.model.environment import Environment
@@ -74,5 +74,5 @@ def resolve(name: str, env: "Environment") -> "Plan":
     return Plan(profile=name, platform=env.platform, torch=env.torch_version, decisions=tuple(decisions))
 
 
-def _choice(setting: Setting, names: list[str], env: "Environment") -> Choice | None:
-    return next((choice for name in names if (choice := setting.choice(name, env))), None)
+def _choice(setting: Setting, names: list[str], env: "Environment") -> Recommendation | None:
+    return next((choice for name in names if (choice := setting.recommendation(name, env))), None)

@@ -4,7 +4,7 @@ from typing import Final
 
 from rocsolid.model.known_cause import KnownCause
 
-RECOMPILES: Final = (
+RECOMPILE_CAUSES: Final = (
     KnownCause(
         pattern=r"size mismatch at index .* (expected|actual) [01]\b",
         cause="a size of 0 or 1 came where it was something else before, or the other way round: torch always compiles these apart",
@@ -154,6 +154,6 @@ RECOMPILES: Final = (
 )
 
 
-def recompile_cure(guard: str) -> KnownCause:
+def find_recompile_cause(guard: str) -> KnownCause:
     """The fix for a guard that failed; the last of the table fits any."""
-    return next(fix for fix in RECOMPILES if fix.fits("", guard))
+    return next(fix for fix in RECOMPILE_CAUSES if fix.matches("", guard))

@@ -15,7 +15,7 @@ from rocsolid.catalog.breaks.values import VALUES
 from rocsolid.catalog.breaks.vendors import VENDORS
 from rocsolid.model.known_cause import KnownCause
 
-BREAKS: Final = (
+BREAK_CAUSES: Final = (
     *VALUES,
     *ASIDES,
     *SHAPES,
@@ -26,7 +26,7 @@ BREAKS: Final = (
 )
 
 
-def cure_of(kind: str, said: str, line: str) -> KnownCause | None:
+def find_break_cause(kind: str, said: str, line: str) -> KnownCause | None:
     """The fix for a break that torch calls `kind`, given what else it said and the line of code."""
     text = f"{said}\n{line}"
-    return next((fix for fix in BREAKS if fix.fits(kind, text)), None)
+    return next((fix for fix in BREAK_CAUSES if fix.matches(kind, text)), None)

@@ -6,7 +6,7 @@ from rocsolid.model.known_cause import KnownCause
 
 GRADIENTS: Final = (
     KnownCause(
-        kinds=(
+        gb_types=(
             "Unsupported Tensor.requires_grad_() call",
             "setattr() on Tensor.requires_grad",
             "requires_grad_() intermediate leaked as output",
@@ -18,14 +18,14 @@ GRADIENTS: Final = (
         after="def step(x): ...   # and x.requires_grad_() outside",
     ),
     KnownCause(
-        kinds=("Attempted to use tensor creation function with requires_grad=True",),
+        gb_types=("Attempted to use tensor creation function with requires_grad=True",),
         cause="a leaf that wants gradients is made inside the function",
         fix="make it outside and pass it in",
         before="w = torch.ones(3, requires_grad=True)",
         after="def step(x, w): ...",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Attempted to use `torch.nn.Parameter()` constructor with Dynamo",
             "`torch.nn.Parameter`: cannot convert to traceable tracable",
         ),
@@ -35,21 +35,21 @@ GRADIENTS: Final = (
         after="w = x.sum(0)",
     ),
     KnownCause(
-        kinds=("Unsupported Tensor.backward() call",),
+        gb_types=("Unsupported Tensor.backward() call",),
         cause="backward() is called inside the function",
         fix="return the loss and call backward() on it outside: its graph is compiled all the same",
         before="def step(x):\n    loss(x).backward()",
         after="def step(x):\n    return loss(x)\n\ncompiled(x).backward()",
     ),
     KnownCause(
-        kinds=("using `torch.autograd.grad` with `torch._dynamo.config.trace_autograd_ops=False`",),
+        gb_types=("using `torch.autograd.grad` with `torch._dynamo.config.trace_autograd_ops=False`",),
         cause="torch.autograd.grad is called inside the function",
         fix="use torch.func.grad, which torch traces",
         before="torch.autograd.grad(f(x), x)[0]",
         after="torch.func.grad(f)(x)",
     ),
     KnownCause(
-        kinds=("Tensor with grad_fn()",),
+        gb_types=("Tensor with grad_fn()",),
         cause="grad_fn is asked for, and a traced tensor has none",
         fix="ask requires_grad instead",
         before="if y.grad_fn is not None: ...",

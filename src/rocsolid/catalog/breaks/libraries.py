@@ -6,21 +6,21 @@ from rocsolid.model.known_cause import KnownCause
 
 LIBRARIES: Final = (
     KnownCause(
-        kinds=("Tensor.random_ op",),
+        gb_types=("Tensor.random_ op",),
         cause="random_ fills a tensor in place",
         fix="make it with torch.randint",
         before="torch.empty(3).random_(0, 5)",
         after="torch.randint(0, 5, (3,))",
     ),
     KnownCause(
-        kinds=("Tensor.uniform_ op called with `from` keyword",),
+        gb_types=("Tensor.uniform_ op called with `from` keyword",),
         cause="uniform_ is given `from` by name, which is a word of Python's",
         fix="give the bounds by place",
         before="t.uniform_(**{'from': 0.0, 'to': 1.0})",
         after="t.uniform_(0.0, 1.0)",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "An opaque object was created in the middle of the program.",
             "torch.Generator method",
             "Failed to convert args/kwargs to proxy",
@@ -32,7 +32,7 @@ LIBRARIES: Final = (
         after="def step(x, noise): ...",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "attempted to trace numpy function unsupported by PyTorch",
             "attempted to trace numpy.* function as a method",
         ),
@@ -42,7 +42,7 @@ LIBRARIES: Final = (
         after="torch.randperm(4)",
     ),
     KnownCause(
-        kinds=("Attempted to wrap RNN, GRU, or LSTM",),
+        gb_types=("Attempted to wrap RNN, GRU, or LSTM",),
         cause="torch leaves recurrent nets to the vendor's library and does not trace them",
         fix="let it: torch._dynamo.config.allow_rnn = True; or write the steps with LSTMCell",
         before="y, _ = lstm(x)",

@@ -7,7 +7,7 @@ from rocsolid.model.known_cause import KnownCause
 
 ASIDES: Final = (
     KnownCause(
-        kinds=("Failed to trace builtin operator",),
+        gb_types=("Failed to trace builtin operator",),
         pattern=r"builtin `?(operator )?`?print\b|\bprint\(",
         cause="print needs the values, so that the device has to be waited for",
         fix="print after the compiled part, or let torch print it at run time: torch._dynamo.config.reorderable_logging_functions.add(print)",
@@ -15,7 +15,7 @@ ASIDES: Final = (
         after="return y, x.sum()   # and print outside",
     ),
     KnownCause(
-        kinds=("Failed to trace builtin operator",),
+        gb_types=("Failed to trace builtin operator",),
         pattern=r"builtin `?open\b|\bopen\(",
         cause="a file is opened while the function runs",
         fix="read it before the compiled part and pass in what it holds",
@@ -23,7 +23,7 @@ ASIDES: Final = (
         after="def step(x, scale): ...   # read once, outside",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Failed to trace builtin operator",
             "repr() on tensor",
             "Attempted to a str() method implemented in C/C++",
@@ -35,7 +35,7 @@ ASIDES: Final = (
         after="name = f'{tuple(x.shape)}'",
     ),
     KnownCause(
-        kinds=("Observed exception",),
+        gb_types=("Observed exception",),
         pattern=r"object of type 'str' has no len|f['\"].*\{|format\(",
         cause="a tensor is turned into text, which needs its values",
         fix="leave texts of tensors out of the compiled part; a shape or dtype may stay",
@@ -43,14 +43,14 @@ ASIDES: Final = (
         after="name = f'{tuple(x.shape)}'",
     ),
     KnownCause(
-        kinds=("logging.Logger method not supported for non-export cases",),
+        gb_types=("logging.Logger method not supported for non-export cases",),
         cause="a logger is called in the middle of the function",
         fix="log after the compiled part, or have torch leave the call out: torch._dynamo.config.ignore_logging_functions.add(logger.info)",
         before="logger.info('step')\nreturn x * 2",
         after="return x * 2   # and log outside",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"qualname: warn\b",
         cause="a warning is raised in the middle of the function",
         fix="warn before the compiled part; the shapes and flags it depends on are known there",
@@ -58,7 +58,7 @@ ASIDES: Final = (
         after="# in the caller, before the compiled function",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"module: (time|datetime)\b|datetime|\btime\.\w+\(",
         cause="the clock is read or waited for; compiled, it would be read once and for all",
         fix="time around the compiled call, with device events: torch.cuda.Event(enable_timing=True)",
@@ -66,7 +66,7 @@ ASIDES: Final = (
         after="start.record(); y = compiled(x); end.record()",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"module: _?random|\brandom\.|SystemRandom",
         cause="a random number is drawn in a way that torch cannot follow",
         fix="draw with torch, on the device: torch.rand(())",
@@ -74,7 +74,7 @@ ASIDES: Final = (
         after="x * torch.rand((), device=x.device)",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"lru_cache|functools",
         cause="the function is wrapped in a cache whose code is C",
         fix="call the plain function in the compiled part: wrapped.__wrapped__",
@@ -82,7 +82,7 @@ ASIDES: Final = (
         after="TABLE = table(64)   # once, outside",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"\bjson\b|\bre\b|pickle|yaml|JSONDecoder|scan_once",
         cause="text is parsed while the function runs",
         fix="parse before the compiled part and pass in the result",
@@ -90,7 +90,7 @@ ASIDES: Final = (
         after="def step(x, scale): ...   # parse once, outside",
     ),
     KnownCause(
-        kinds=SKIPPED,
+        gb_types=SKIPPED,
         pattern=r"inspect|currentframe|_getframe",
         cause="the function looks at its own frame or signature",
         fix="pass in what it wants to know",
@@ -98,7 +98,7 @@ ASIDES: Final = (
         after="def step(x, name): ...",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Skip calling `torch.compiler.disable()`d function",
             "Skip inlining `torch.compiler.disable()`d function",
         ),
@@ -108,7 +108,7 @@ ASIDES: Final = (
         after="attention = rs.vendor_op('mine::attention', kernel, fake=shape_of, reference=plain)",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Call to `torch._dynamo.graph_break()`",
             "Call to `torch._dynamo.skip_frame()`",
             "Forced graph break on leaf function",

@@ -6,7 +6,7 @@ from rocsolid.model.known_cause import KnownCause
 
 TENSORS: Final = (
     KnownCause(
-        kinds=(
+        gb_types=(
             "Unsupported Tensor.resize_() call",
             "Unsupported Tensor.resize_as_() call",
             "Unsupported Tensor.set_() call",
@@ -17,14 +17,17 @@ TENSORS: Final = (
         after="y = y.reshape(3, 2)",
     ),
     KnownCause(
-        kinds=("Failed to mutate tensor data attribute", "Failed to mutate tensor data attribute to different dtype"),
+        gb_types=(
+            "Failed to mutate tensor data attribute",
+            "Failed to mutate tensor data attribute to different dtype",
+        ),
         cause="`.data` is given a tensor of another shape or type",
         fix="use a new name; or copy_ where shape and type are the same",
         before="y.data = y.double()",
         after="y = y.double()",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Attempted to call op with non-contiguous `out=` tensor",
             "Attempted to call op with non-contiguous `out=` list of tensors",
         ),
@@ -34,21 +37,21 @@ TENSORS: Final = (
         after="c = (a + b).t()",
     ),
     KnownCause(
-        kinds=("Shape mismatch with out= tensor variant", "Shape mismatch with out= list of tensor variants"),
+        gb_types=("Shape mismatch with out= tensor variant", "Shape mismatch with out= list of tensor variants"),
         cause="the tensor given as out= has another shape than the result",
         fix="leave out= out: the compiler plans memory itself",
         before="torch.add(a, b, out=empty)",
         after="c = a + b",
     ),
     KnownCause(
-        kinds=("Attempted to copy.deepcopy a tensor", "copy.deepcopy()"),
+        gb_types=("Attempted to copy.deepcopy a tensor", "copy.deepcopy()"),
         cause="copy.deepcopy of a tensor",
         fix="clone it",
         before="copy.deepcopy(x)",
         after="x.clone()",
     ),
     KnownCause(
-        kinds=("Unhandled args for method", "Unsupported Tensor.share_memory_() call"),
+        gb_types=("Unhandled args for method", "Unsupported Tensor.share_memory_() call"),
         pattern=r"share_memory_",
         cause="a tensor is moved into shared memory, which a graph cannot do",
         fix="share it outside the compiled part",
@@ -56,7 +59,7 @@ TENSORS: Final = (
         after="return y   # and share outside",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Attempted to wrap sparse Tensor with VariableTracker",
             "Attempted to wrap sparse Tensor",
             "Sparse tensor creation not supported",
@@ -67,14 +70,14 @@ TENSORS: Final = (
         after="torch.where(mask, x, 0)",
     ),
     KnownCause(
-        kinds=("Attempted to wrap strided NestedTensor", "Attempted to use strided NestedTensor"),
+        gb_types=("Attempted to wrap strided NestedTensor", "Attempted to use strided NestedTensor"),
         cause="a nested tensor of the strided layout, which torch does not trace",
         fix="make it with layout=torch.jagged, or pad",
         before="torch.nested.nested_tensor(rows)",
         after="torch.nested.nested_tensor(rows, layout=torch.jagged)",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Encountered tensor.is_inference() during tracing",
             "Encountered torch.is_inference_mode_enabled during tracing",
         ),

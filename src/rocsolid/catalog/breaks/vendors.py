@@ -7,7 +7,7 @@ from rocsolid.model.known_cause import KnownCause
 
 VENDORS: Final = (
     KnownCause(
-        kinds=("RuntimeError when making fake tensor call",),
+        gb_types=("RuntimeError when making fake tensor call",),
         pattern=r"no fake impl|Meta tensors|fake impl",
         cause="the operator says nothing about the shape of its result (it has no fake), so that the compile fails",
         fix="give it a fake: rs.vendor_op for a Python function, torch.library.register_fake for an operator; rs.audit_op tells what is missing",
@@ -15,12 +15,12 @@ VENDORS: Final = (
         after="torch.library.register_fake('vendor::kernel', lambda x: torch.empty_like(x))",
     ),
     KnownCause(
-        kinds=("RuntimeError when making fake tensor call", "TypeError when making fake tensor call"),
+        gb_types=("RuntimeError when making fake tensor call", "TypeError when making fake tensor call"),
         cause="the operation fails for these shapes and types, and so does the compile; without torch.compile it would fail as well",
         fix="run the function without torch.compile and mend what it says",
     ),
     KnownCause(
-        kinds=(
+        gb_types=(
             "Operator does not support running with fake tensors",
             "NotImplementedError/UnsupportedFakeTensorException when running FX node",
             "Fake tensor propagation exception",
@@ -32,7 +32,7 @@ VENDORS: Final = (
         after="torch.library.register_fake('vendor::kernel', lambda x: torch.empty_like(x))",
     ),
     KnownCause(
-        kinds=(*SKIPPED, "Failed to convert args/kwargs to proxy", "torch.* op returned non-Tensor"),
+        gb_types=(*SKIPPED, "Failed to convert args/kwargs to proxy", "torch.* op returned non-Tensor"),
         cause="a function is called that torch cannot look into: C code, or a vendor's Python around it",
         fix="register it as an operator with rs.vendor_op, then it stays in the graph; plain Python helpers belong outside",
         before="y = vendor.kernel(x)",

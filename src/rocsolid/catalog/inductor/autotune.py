@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import Evidence, claim, issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
@@ -23,12 +23,12 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
     return Setting(
         owner=Owner.INDUCTOR,
         name=name,
-        kind=bool,
+        value_type=bool,
         summary=summary,
         variable=Variable(name=variable),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why=f"The search grows with every {what} and has no deadline of its own.",
@@ -36,7 +36,7 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
                 when=_ROCM,
                 guard=True,
             ),
-            Choice(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why=f"The search grows with every {what} and has no deadline of its own.",
@@ -89,12 +89,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="max_autotune_gemm_backends",
-        kind=str,
+        value_type=str,
         summary="Which libraries and templates compete when matmuls are autotuned.",
         variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"),
         candidates=("ATEN", "ATEN,TRITON", "ATEN,TRITON,CK"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value="ATEN",
                 why="A second lock: nobody reads it while autotuning is off, and should something switch that on, "
@@ -116,7 +116,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="max_autotune_gemm_search_space",
-        kind=str,
+        value_type=str,
         summary="How many configurations of each matmul template are tried when matmuls are autotuned.",
         variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_SEARCH_SPACE"),
         candidates=("DEFAULT",),
@@ -132,7 +132,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="autotune_in_subproc",
-        kind=bool,
+        value_type=bool,
         summary="Benchmark matmul candidates in a child process, with a limit of 60 s for each.",
         variable=Variable(name="TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC"),
         candidates=(False, True),
@@ -142,9 +142,9 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="use_experimental_benchmarker",
-        kind=bool,
+        value_type=bool,
         summary="Time autotune candidates with Inductor's own benchmarker instead of Triton's.",
-        variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", wins=True),
+        variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", overrides_config=True),
         candidates=(True, False),
         notes="On MI300X it flushes 4 MB of a 256 MB cache between runs, so that candidates are ranked by noise.",
         evidence=(issue("pytorch/pytorch#192159", "The flush is far smaller than the MI300X's last-level cache."),),
@@ -152,12 +152,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="coordinate_descent_tuning",
-        kind=bool,
+        value_type=bool,
         summary="After a first choice, vary each launch parameter of a Triton kernel by steps and keep what is faster.",
         variable=Variable(name="TORCHINDUCTOR_COORDINATE_DESCENT_TUNING"),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="It doubled the set-up time and made no model faster.",
@@ -178,13 +178,13 @@ SETTINGS = (
                 evidence=(measured(_H200, "Set-up 43 s against 21 s for ResNet-50, which then ran 5 % slower."),),
             ),
         ),
-        dispute="Guide S3 switches it on, S0 and S1 switch it off. Off: on three public models it cost time and won none. "
+        disagreement="Guide S3 switches it on, S0 and S1 switch it off. Off: on three public models it cost time and won none. "
         "The tuner tries it on yours.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="benchmark_kernel",
-        kind=bool,
+        value_type=bool,
         summary="Write a benchmark harness into each generated kernel file.",
         variable=Variable(name="TORCHINDUCTOR_BENCHMARK_KERNEL"),
         notes="It changes the generated file and not the kernel: nothing is benchmarked while compiling.",
@@ -193,12 +193,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.multi_kernel",
-        kind=int,
+        value_type=int,
         summary="Generate reductions twice, persistent and looped, and choose by timing at the first call.",
         variable=Variable(name="TORCHINDUCTOR_MULTI_KERNEL"),
         candidates=(0, 1),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=0,
                 why="The timing happens at the first call, which must not be inside a capture.",
@@ -214,12 +214,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="compile_worker_wait_timeout",
-        kind=int,
+        value_type=int,
         summary="Seconds to wait for a compile worker before raising an error that names the kernel; 0 waits for ever.",
         variable=Variable(name="TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT"),
         valid=on(torch="2.13.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=900,
                 why="A worker that died or hangs becomes an error with the kernel's name instead of silence.",
@@ -233,7 +233,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="compile_threads",
-        kind=int,
+        value_type=int,
         summary="How many processes compile kernels side by side.",
         variable=Variable(name="TORCHINDUCTOR_COMPILE_THREADS"),
         notes="The default follows the cores this process may use, up to 32. Many workers were reported to overload the "

@@ -2,7 +2,7 @@
 
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Channel, Choice, Hazard, Owner, Setting, Variable
+from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
@@ -11,11 +11,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="fx_graph_cache",
-        kind=bool,
+        value_type=bool,
         summary="Keep compiled graphs on disk and reuse them in the next process.",
-        variable=Variable(name="TORCHINDUCTOR_FX_GRAPH_CACHE", wins=True),
-        choices=(
-            Choice(
+        variable=Variable(name="TORCHINDUCTOR_FX_GRAPH_CACHE", overrides_config=True),
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
                 why="The second start of a program skips the compile.",
@@ -34,11 +34,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="force_disable_caches",
-        kind=bool,
+        value_type=bool,
         summary="Switch off every compile cache, local and remote.",
-        variable=Variable(name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", wins=True),
-        choices=(
-            Choice(
+        variable=Variable(name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", overrides_config=True),
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="Without caches a crash costs the whole compile again.",
@@ -63,11 +63,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="trace.enabled",
-        kind=bool,
+        value_type=bool,
         summary="Write a folder with the graphs and generated code of every compile.",
         variable=Variable(name="TORCH_COMPILE_DEBUG"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
                 why="The generated code and the graphs it came from, side by side.",
@@ -86,10 +86,10 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="trace.debug_log",
-        kind=bool,
+        value_type=bool,
         summary="Save Inductor's debug log into the trace folder.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
                 why="The log lies beside the code it speaks of.",

@@ -2,7 +2,7 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
@@ -12,11 +12,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="epilogue_fusion",
-        kind=bool,
+        value_type=bool,
         summary="Fuse pointwise operations into the end of matmul templates.",
         candidates=(True, False),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
                 why="The default of every release; off gained nothing.",
@@ -29,10 +29,10 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="pattern_matcher",
-        kind=bool,
+        value_type=bool,
         summary="Recognise known patterns, attention among them, and replace them with better operators.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
                 why="The default of every release; off gained nothing.",
@@ -43,11 +43,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="reorder_for_locality",
-        kind=bool,
+        value_type=bool,
         summary="Move operations next to the ones that use their results.",
         candidates=(True, False),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
                 why="The default of every release; off gained nothing.",
@@ -58,11 +58,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="aggressive_fusion",
-        kind=bool,
+        value_type=bool,
         summary="Fuse pointwise kernels even when they read nothing in common.",
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="The default of every release; on, no model of three became faster.",
@@ -72,15 +72,15 @@ SETTINGS = (
                 ),
             ),
         ),
-        dispute="Guide S3 switches it on, S0 off. Off, as upstream has it: on made none of three public models faster. "
+        disagreement="Guide S3 switches it on, S0 off. Off, as upstream has it: on made none of three public models faster. "
         "The tuner tries it on yours.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="group_fusion",
-        kind=bool,
+        value_type=bool,
         summary="Marked as deprecated upstream.",
-        inert="No code reads it in any release from 2.4 to 2.15.",
+        no_effect="No code reads it in any release from 2.4 to 2.15.",
         evidence=(
             source(f"{_CONFIG} group_fusion", "Commented as deprecated; a search of ten releases finds no reader."),
         ),
@@ -88,7 +88,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="max_fusion_size",
-        kind=int,
+        value_type=int,
         summary="The largest number of nodes fused into one kernel.",
         candidates=(64, 128),
         notes="Guide S3 raises it to 128. On three public models nothing changed.",
@@ -97,11 +97,11 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="combo_kernels",
-        kind=bool,
+        value_type=bool,
         summary="Combine kernels that do not depend on each other into one launch (experimental).",
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="One model became twice as slow, and wrong results were reported on ROCm.",
@@ -126,7 +126,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="shape_padding",
-        kind=bool,
+        value_type=bool,
         summary="Pad matmul operands to shapes the matrix units prefer, when a quick benchmark says it pays.",
         variable=Variable(name="TORCHINDUCTOR_SHAPE_PADDING"),
         candidates=(True, False),
@@ -136,7 +136,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="layout_optimization",
-        kind=bool,
+        value_type=bool,
         summary="Run convolutions in channels-last layout.",
         variable=Variable(name="TORCHINDUCTOR_LAYOUT_OPTIMIZATION"),
         candidates=(True, False),
@@ -146,7 +146,7 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="emulate_precision_casts",
-        kind=bool,
+        value_type=bool,
         summary="Keep the roundings between fused low-precision operators, as eager has them.",
         variable=Variable(name="TORCHINDUCTOR_EMULATE_PRECISION_CASTS"),
         candidates=(False, True),
@@ -155,13 +155,13 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.mix_order_reduction",
-        kind=bool,
+        value_type=bool,
         summary="Compute two reductions over different dimensions of one tensor in one kernel, as backward of a norm has them.",
         variable=Variable(name="TORCHINDUCTOR_MIX_ORDER_REDUCTION"),
         candidates=(True, False),
         valid=on(torch="2.10.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="It loses part of a gradient when scale and shift are slices of one parameter.",

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Channel, Choice, Hazard, Owner, Setting, Variable, on
+from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
@@ -16,12 +16,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.cudagraphs",
-        kind=bool,
+        value_type=bool,
         summary="Let Inductor capture each compiled graph as a device graph and replay it.",
         variable=Variable(name="TORCHINDUCTOR_CUDAGRAPHS"),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="HIP graphs can answer wrongly or end the process; capture the whole call with a check instead.",
@@ -37,7 +37,7 @@ SETTINGS = (
                 when=_ROCM,
                 guard=True,
             ),
-            Choice(
+            Recommendation(
                 profile="fast",
                 value=False,
                 why="One graph over the whole call is faster than a graph per compiled region.",
@@ -71,10 +71,10 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.cudagraph_trees",
-        kind=bool,
+        value_type=bool,
         summary="Which implementation captures when Inductor captures: trees (on) or the older one (off).",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=True,
                 why="Off does not switch capturing off, it picks the older implementation, which checks less.",
@@ -82,7 +82,7 @@ SETTINGS = (
                 when=_ROCM,
                 guard=True,
             ),
-            Choice(
+            Recommendation(
                 profile="safe",
                 value=True,
                 why="Off does not switch capturing off, it picks the older implementation, which checks less.",
@@ -97,17 +97,17 @@ SETTINGS = (
                 evidence=(_LEGACY,),
             ),
         ),
-        dispute="Guides S0, S1 and S4 switch it off to be safe. Off is not off: graphs are then captured in the older way. "
+        disagreement="Guides S0, S1 and S4 switch it off to be safe. Off is not off: graphs are then captured in the older way. "
         "triton.cudagraphs is the switch. One report (pytorch/pytorch#187715, ROCm 7.0) was fixed by the older way.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="memory_planning",
-        kind=bool,
+        value_type=bool,
         summary="Allocate intermediate tensors from one pool planned at compile time.",
         variable=Variable(name="TORCHINDUCTOR_MEMORY_PLANNING"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="It runs out of recursion on graphs with some hundred live buffers of one size.",
@@ -138,12 +138,12 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="freezing",
-        kind=bool,
+        value_type=bool,
         summary="Fold the weights into the compiled code as constants (inference only).",
         variable=Variable(name="TORCHINDUCTOR_FREEZING"),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="Weights that change afterwards are ignored without a word.",

@@ -4,11 +4,11 @@ from functools import cache
 
 from rocsolid.catalog.problems import autotune, capture, compiler, machine, recovery, replay
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 
 
 @cache
-def all_problems() -> tuple[Problem, ...]:
+def all_problems() -> tuple[KnownProblem, ...]:
     """Every problem we know; refuses an id used twice."""
     tables = (replay, capture, recovery, compiler, autotune, machine)
     problems = tuple(found for table in tables for found in table.PROBLEMS)
@@ -19,7 +19,7 @@ def all_problems() -> tuple[Problem, ...]:
     return problems
 
 
-def problem(name: str) -> Problem:
+def problem(name: str) -> KnownProblem:
     """The problem of that id; raises UnknownNameError with the near matches."""
     for found in all_problems():
         if found.id == name:

@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="max-autotune-many-shapes-gfx950",
         title="max-autotune dies on the second input shape on gfx950",
         when=on(Platform.ROCM, torch="2.12..2.14", archs=("gfx95",)),
@@ -26,7 +26,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="max-autotune-left-on-by-image",
         title="An image's environment switches autotuning on for every compile",
         when=on(Platform.ROCM, Platform.CUDA),
@@ -57,7 +57,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="autotune-flush-too-small",
         title="Autotuning ranks by noise on MI300: it flushes 4 MB of a 256 MB cache",
         when=on(Platform.ROCM, torch="2.8..2.15", archs=("gfx94", "gfx95")),
@@ -86,7 +86,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="autotune-hang",
         title="Compilation hangs while tuning a kernel, with no sign of which",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU),
@@ -116,7 +116,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-worker-waits-forever",
         title="The main process waits forever for a compile worker that died",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="..2.13"),
@@ -151,7 +151,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-workers-overload-kfd",
         title="Too many compile workers thrash the GPU queues on MI350",
         when=on(Platform.ROCM, archs=("gfx95",)),
@@ -167,7 +167,7 @@ PROBLEMS = (
             issue("pytorch/pytorch#191385", "Sets 16 threads for pytorch's ROCm test jobs."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="tunableop-tunes-unasked",
         title="PYTORCH_TUNABLEOP_ENABLED=1 also tunes, and its time limits do not bound it",
         when=on(Platform.ROCM),

@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="hipblaslt-handle-in-capture",
         title="First GEMM of a thread inside a capture ends the process or hangs it",
         when=on(Platform.ROCM, torch="2.12.."),
@@ -60,7 +60,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rccl-watchdog-breaks-capture",
         title="The process-group watchdog's event query kills a capture in another thread",
         when=on(Platform.ROCM, torch="..2.11", rocm="7.0..7.2.0"),
@@ -105,7 +105,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-inside-capture",
         title="A function compiles for the first time, or again, while a graph is being captured",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.10..2.13"),
@@ -132,7 +132,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rng-state-read-in-capture",
         title="Reading the GPU RNG state inside a capture raises",
         when=on(Platform.ROCM, Platform.CUDA, torch="..2.9"),
@@ -161,7 +161,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="big-graph-instantiate-segfault",
         title="Instantiating a graph of some 20,000 nodes overflows the stack",
         when=on(Platform.ROCM, rocm="7.0..7.13"),
@@ -192,7 +192,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="mi350-repeated-graph-crash",
         title="Repeated graph launches crash MI350 with the ROCm 7.1 wheel",
         when=on(Platform.ROCM, rocm="7.1..7.1", archs=("gfx95",)),
@@ -221,7 +221,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="multi-stream-rccl-endcapture-segfault",
         title="Ending a capture of several streams with RCCL collectives crashes ROCm 10.0",
         when=on(Platform.ROCM, rocm="10.0..10.0"),
@@ -247,7 +247,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="gc-frees-triton-kernel-in-capture",
         title="A Triton kernel or an old graph is freed during capture and the capture dies",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.14.."),
@@ -284,7 +284,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="workspace-freed-under-graph",
         title="A graph made by hand loses its matrix workspace when reduce-overhead captures in the same process",
         when=on(Platform.CUDA),
@@ -314,7 +314,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="miopen-not-graph-safe",
         title="MIOpen convolutions are not safe inside HIP graphs",
         when=on(Platform.ROCM),
@@ -347,7 +347,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="no-conditional-nodes-on-hip",
         title="HIP graphs have no conditional nodes",
         when=on(Platform.ROCM),

@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="mix-order-reduction-drops-gradients",
         title="Inductor loses part of a gradient when scale and shift are slices of one parameter",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.10..2.14"),
@@ -41,7 +41,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="combo-kernels-wrong-on-rocm",
         title="Combo kernels store wrong scalars on ROCm",
         when=on(Platform.ROCM, torch="2.9..2.12"),
@@ -74,7 +74,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="triton-rdna-barrier-miscompile",
         title="AMD's Triton 3.8 builds drop a wait on RDNA 3.5: silent wrong output",
         when=on(Platform.ROCM, torch="2.11..2.13", archs=("gfx115",)),
@@ -99,7 +99,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="triton-buffer-ops-both-ways",
         title="AMDGCN_USE_BUFFER_OPS is set by hand: it fixes one miscompile and causes another",
         when=on(Platform.ROCM),
@@ -139,7 +139,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="lds-overflow-at-launch",
         title="A Triton kernel asks for more local memory than the GPU has, and fails only at launch",
         when=on(Platform.ROCM),
@@ -163,7 +163,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="config-overrides-are-context-local",
         title="Compiler settings made in one thread do not reach another",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="2.12.."),
@@ -191,7 +191,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-override-breaks-other-backends",
         title="TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS breaks every backend but Inductor",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="2.12.."),
@@ -217,7 +217,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="frozen-weights-go-stale",
         title="Freezing bakes the weights in: later updates are ignored",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU),
@@ -245,7 +245,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="fp8-type-differs-by-generation",
         title="fp8 has another number format on MI300 than on every later AMD GPU",
         when=on(Platform.ROCM, archs=("gfx94", "gfx95", "gfx12")),

@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="expandable-segments-on-rocm",
         title="expandable_segments hangs or faults on ROCm",
         when=on(Platform.ROCM, torch="2.11.."),
@@ -56,7 +56,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="expandable-segments-break-custom-allreduce",
         title="expandable_segments makes graph buffers unexportable to custom all-reduce",
         when=on(Platform.ROCM, Platform.CUDA),
@@ -89,7 +89,7 @@ PROBLEMS = (
             issue("vllm-project/vllm#42609", "The same failure on NVIDIA, gone without expandable segments."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="ipc-memory-leak",
         title="Memory shared between processes is never given back by ROCm 7.2",
         when=on(Platform.ROCM, rocm="7.2.0..7.2.4", archs=("gfx9",)),
@@ -122,7 +122,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="legacy-ipc-mode-breaks-rdna",
         title="HSA_ENABLE_IPC_MODE_LEGACY=1 breaks IPC on RDNA cards",
         when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
@@ -145,7 +145,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="scratch-reclaim-slows-rccl",
         title="Scratch reclaim slows collectives 5 to 10 times on MI200",
         when=on(Platform.ROCM, rocm="7.13..", archs=("gfx90a",)),
@@ -162,7 +162,7 @@ PROBLEMS = (
             issue("ROCm/rocm-systems#11472", "The same as a known issue in RCCL's change log."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rccl-wants-no-scratch-reclaim",
         title="RCCL refuses to start unless HSA_NO_SCRATCH_RECLAIM=1",
         when=on(Platform.ROCM, rocm="6.4..7.12"),
@@ -185,7 +185,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="gfx1151-wrong-register-count",
         title="Strix Halo crashes under load on ROCm before 7.2",
         when=on(Platform.ROCM, rocm="6.0..7.1", archs=("gfx1151",)),
@@ -207,7 +207,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="gfx-version-override",
         title="HSA_OVERRIDE_GFX_VERSION makes the GPU pretend to be another one",
         when=on(Platform.ROCM),
@@ -235,7 +235,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="hipblaslt-forced-on-consumer-gpu",
         title="TORCH_BLAS_PREFER_HIPBLASLT=1 crashes consumer GPUs",
         when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
@@ -265,7 +265,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="second-libamd-smi",
         title="Two copies of libamd_smi in one process: torch sees no GPU",
         when=on(Platform.ROCM),
@@ -306,7 +306,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="cuda-torch-on-amd-machine",
         title="A CUDA build of torch has replaced the ROCm build",
         when=on(Platform.CUDA, Platform.CPU),
@@ -334,7 +334,7 @@ PROBLEMS = (
             issue("AMD-Ecosystem/flashinfer#269", "Adds a build check that the installed torch is a HIP build."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="numa-balancing-on",
         title="Automatic NUMA balancing adds stalls of milliseconds",
         when=on(Platform.ROCM, Platform.CUDA),

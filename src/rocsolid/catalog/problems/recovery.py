@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="capture-stream-not-restored",
         title="After a failed capture torch keeps working on the capture stream",
         when=on(Platform.ROCM, Platform.CUDA, torch="..2.14"),
@@ -33,7 +33,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="failed-capture-leaks-pool",
         title="A failed capture keeps its memory pool for the life of the process",
         when=on(Platform.ROCM, Platform.CUDA, torch="..2.13"),
@@ -64,7 +64,7 @@ PROBLEMS = (
             issue("ROCm/pytorch#3486", "The same change taken into AMD's 2.13 branch."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="stale-capture-state",
         title="A failed capture leaves its stream marked invalidated on HIP",
         when=on(Platform.ROCM, rocm="6.4..7.13"),

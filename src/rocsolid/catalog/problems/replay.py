@@ -2,12 +2,12 @@
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="hip-graph-replay-corruption",
         title="HIP graph replay silently corrupts output in about one process out of five",
         when=on(Platform.ROCM, rocm="7.2.0..7.2.3", archs=("gfx94",)),
@@ -38,7 +38,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="shared-graph-pool-corruption",
         title="Several graphs in one memory pool corrupt each other on ROCm",
         when=on(Platform.ROCM, rocm="7.2..7.13", archs=("gfx94", "gfx95")),
@@ -73,7 +73,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="hip-graph-stale-host-write",
         title="Graph replay on gfx950 reads the previous value of a buffer just copied from the host",
         when=on(Platform.ROCM, rocm="7.2..7.2.4", archs=("gfx95",)),
@@ -108,7 +108,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rdna4-large-graph-stale-pointers",
         title="Graphs of some 200 kernels or more read stale pointers on gfx1201",
         when=on(Platform.ROCM, archs=("gfx120",)),
@@ -133,7 +133,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="aiter-mxfp4-moe-graph-corruption",
         title="AITER's MXFP4 fused MoE gives corrupted output inside graphs on gfx950",
         when=on(Platform.ROCM, rocm="7.2..", archs=("gfx95",)),
@@ -160,7 +160,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="reduce-overhead-training-drift",
         title="reduce-overhead was reported to slow down convergence on ROCm 7.0",
         when=on(Platform.ROCM, torch="..2.10", rocm="..7.0", archs=("gfx94",)),
@@ -190,7 +190,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="blas-workspace-freed-under-graph",
         title="Destroying one graph frees the GEMM workspace another graph still uses",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.12.."),
@@ -214,7 +214,7 @@ PROBLEMS = (
             issue("pytorch/pytorch#196920", "Open change for ROCm, with a comment on what it breaks."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="vllm-full-graphs-on-rdna",
         title="Full-model graphs fault on RDNA 3 and 4 under vLLM",
         when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
@@ -235,7 +235,7 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="hip-capture-errors-unreported",
         title="HIP before 7.14 lets some illegal operations pass during capture",
         when=on(Platform.ROCM, rocm="..7.13"),

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 
@@ -11,7 +11,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_ALLOC_CONF",
-        kind=str,
+        value_type=str,
         summary="Options of the caching allocator, such as expandable_segments:True or max_split_size_mb:256.",
         former_names=("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"),
         hazards=(
@@ -35,8 +35,8 @@ SETTINGS = (
                 when=on(Platform.ROCM, torch="..2.10"),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="The allocator's defaults are the ones that captures were tested with.",
@@ -56,7 +56,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_NO_CUDA_MEMORY_CACHING",
-        kind=str,
+        value_type=str,
         summary="1 takes every tensor straight from the driver.",
         former_names=("PYTORCH_NO_HIP_MEMORY_CACHING",),
         hazards=(

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import Evidence, claim, issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Condition, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Condition, Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _HIP = "HIP runtime 6.4.3 and 7.2.4, libamdhip64 string table"
@@ -20,17 +20,17 @@ def _serialises(name: str, summary: str, debug: str, platform: Condition, eviden
     return Setting(
         owner=Owner.PROCESS,
         name=name,
-        kind=str,
+        value_type=str,
         summary=summary,
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=debug,
                 why="An error appears at the call that caused it.",
                 evidence=(evidence,),
                 when=platform,
             ),
-            Choice(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="For debugging only: every launch waits for the device.",
@@ -82,10 +82,10 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="AMD_LOG_LEVEL",
-        kind=str,
+        value_type=str,
         summary="How much the HIP runtime prints: 0 nothing, 4 every call.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Unset prints nothing.",
@@ -107,7 +107,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HIP_FORCE_DEV_KERNARG",
-        kind=str,
+        value_type=str,
         summary="1 puts kernel arguments into device memory.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -120,7 +120,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="GPU_MAX_HW_QUEUES",
-        kind=str,
+        value_type=str,
         summary="How many hardware queues the streams of a process share.",
         candidates=("1", "2", "4", "8"),
         valid=_ROCM,
@@ -133,11 +133,11 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HSA_NO_SCRATCH_RECLAIM",
-        kind=str,
+        value_type=str,
         summary="1 keeps scratch memory of kernels that spill instead of giving it back after each.",
         candidates=("0", "1"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value="1",
                 why="Giving scratch memory back makes collectives 5 to 10 times slower on this chip.",
@@ -152,7 +152,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HSA_ENABLE_SDMA",
-        kind=str,
+        value_type=str,
         summary="0 copies with kernels instead of the copy engines.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -161,7 +161,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HSA_ENABLE_IPC_MODE_LEGACY",
-        kind=str,
+        value_type=str,
         summary="1 shares device memory between processes in the older way.",
         valid=_ROCM,
         notes="Stops a leak on ROCm 7.2.0 to 7.2.4 with MI chips, and breaks sharing on RDNA cards.",
@@ -173,7 +173,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HSA_OVERRIDE_GFX_VERSION",
-        kind=str,
+        value_type=str,
         summary="Pretends that the chip is another one.",
         hazards=(
             Hazard(
@@ -189,7 +189,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HIP_MEM_POOL_USE_VM",
-        kind=str,
+        value_type=str,
         summary="Whether HIP memory pools use virtual-memory mapping.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -201,7 +201,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_CLR_GRAPH_PACKET_CAPTURE",
-        kind=str,
+        value_type=str,
         summary="How HIP graphs were recorded in ROCm 6.",
         valid=on(Platform.ROCM, rocm="..7.1"),
         notes="In libamdhip64 6.4.3, gone in 7.2.4.",
@@ -210,7 +210,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING",
-        kind=str,
+        value_type=str,
         summary="0 schedules HIP graphs node by node, which survives very long graphs and launches them slowly.",
         valid=on(Platform.ROCM, rocm="7.2.."),
         notes="Run against a pretend device: 40,000 nodes launch in 484 ms of host time instead of 2 ms, and do not crash.",
@@ -222,10 +222,10 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_HIP_GRAPH_DOT_PRINT",
-        kind=str,
+        value_type=str,
         summary="Writes every HIP graph as a drawing when it is instantiated.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="1",
                 why="The only look into a captured HIP graph that needs no extra tool.",
@@ -238,15 +238,15 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HIP_CACHE_ENABLED",
-        kind=str,
+        value_type=str,
         summary="Named by a guide as a switch for a compile cache.",
-        inert="Neither libamdhip64 6.4.3 nor 7.2.4 contains the name, nor do torch and Triton.",
+        no_effect="Neither libamdhip64 6.4.3 nor 7.2.4 contains the name, nor do torch and Triton.",
         evidence=(source(_HIP, "The name does not occur."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HIP_VISIBLE_DEVICES",
-        kind=str,
+        value_type=str,
         summary="Which devices a HIP program sees, among those ROCr shows.",
         valid=_ROCM,
         evidence=(_in(_HIP, "HIP_VISIBLE_DEVICES"),),
@@ -254,7 +254,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="ROCR_VISIBLE_DEVICES",
-        kind=str,
+        value_type=str,
         summary="Which devices the ROCr runtime shows to anyone.",
         valid=_ROCM,
         evidence=(_in(_HSA, "ROCR_VISIBLE_DEVICES"),),
@@ -262,7 +262,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="CUDA_VISIBLE_DEVICES",
-        kind=str,
+        value_type=str,
         summary="Which devices a CUDA program sees; HIP reads it too.",
         evidence=(_in(_HIP, "CUDA_VISIBLE_DEVICES"),),
     ),

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _MIOPEN = "MIOpen docs, find and immediate mode"
@@ -12,7 +12,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="MIOPEN_FIND_MODE",
-        kind=str,
+        value_type=str,
         summary="How MIOpen looks for a convolution kernel: NORMAL times all, FAST asks its database, DYNAMIC_HYBRID mixes.",
         candidates=("FAST", "DYNAMIC_HYBRID"),
         valid=_ROCM,
@@ -22,7 +22,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="MIOPEN_FIND_ENFORCE",
-        kind=str,
+        value_type=str,
         summary="Forces MIOpen to search again: 1 none, 2 and 3 update its database, 4 searches always, 5 cleans.",
         hazards=tuple(
             Hazard(
@@ -34,8 +34,8 @@ SETTINGS = (
             )
             for value in ("3", "4", "SEARCH", "SEARCH_DB_UPDATE")
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="MIOpen then searches only what its database does not know.",
@@ -47,7 +47,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="MIOPEN_DEBUG_CONV_GEMM",
-        kind=str,
+        value_type=str,
         summary="0 keeps convolutions away from rocBLAS.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -57,7 +57,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="MIOPEN_USER_DB_PATH",
-        kind=str,
+        value_type=str,
         summary="Where MIOpen keeps what its searches found.",
         valid=_ROCM,
         notes="In a container this folder is often gone at the next start, and every search is repeated.",
@@ -66,7 +66,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="OMP_NUM_THREADS",
-        kind=str,
+        value_type=str,
         summary="How many threads a parallel loop on the CPU uses.",
         notes="torchrun sets it to 1 when it is unset, which makes CPU code single-threaded.",
         evidence=(

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _TUNABLE = "pytorch aten/src/ATen/cuda/tunable/README.md"
@@ -14,11 +14,11 @@ def _override(what: str, name: str) -> Setting:
     return Setting(
         owner=Owner.PROCESS,
         name=name,
-        kind=str,
+        value_type=str,
         summary=f"Replaces {what} for chosen graphs, above everything a program says.",
         valid=on(torch="2.11.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="From torch 2.12 on it beats Python, modes and options, and a program cannot take it back.",
@@ -39,7 +39,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCHDYNAMO_DISABLE",
-        kind=str,
+        value_type=str,
         summary="1 makes torch.compile do nothing.",
         hazards=(
             Hazard(
@@ -53,8 +53,8 @@ SETTINGS = (
                 ),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Who calls torch.compile wants it compiled.",
@@ -65,10 +65,10 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_LOGS",
-        kind=str,
+        value_type=str,
         summary="Which of torch's logs are shown.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="graph_breaks,recompiles,cudagraphs",
                 why="Every graph break, every recompile with the guard that failed, every graph that was not captured.",
@@ -83,7 +83,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCHINDUCTOR_CACHE_DIR",
-        kind=str,
+        value_type=str,
         summary="Where compiled graphs and kernels are kept; the system's temporary folder when unset.",
         notes="A temporary folder is often empty after a container restarts, and then everything is compiled again.",
         evidence=(
@@ -93,7 +93,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="DISABLE_ADDMM_CUDA_LT",
-        kind=str,
+        value_type=str,
         summary="1 keeps bias-added matmuls away from cuBLASLt or hipBLASLt.",
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
@@ -105,7 +105,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_BLAS_PREFER_HIPBLASLT",
-        kind=str,
+        value_type=str,
         summary="1 sends matmuls to hipBLASLt, 0 to rocBLAS; unset, torch decides by the chip.",
         former_names=("TORCH_BLAS_PREFER_CUBLASLT",),
         candidates=("0", "1"),
@@ -123,7 +123,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_ROCM_FA_PREFER_CK",
-        kind=str,
+        value_type=str,
         summary="1 runs flash attention with Composable Kernel instead of AOTriton.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -132,11 +132,11 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_ENABLED",
-        kind=str,
+        value_type=str,
         summary="1 lets TunableOp choose among BLAS kernels, from a file or by timing them.",
         candidates=("0", "1"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Once enabled it also times kernels in the running program, at the first sight of every shape.",
@@ -158,7 +158,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_TUNING",
-        kind=str,
+        value_type=str,
         summary="0 uses stored TunableOp results and times nothing; unset counts as 1.",
         candidates=("0", "1"),
         evidence=(source(f"{_TUNABLE}", "Default 1."),),
@@ -166,21 +166,21 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_FILENAME",
-        kind=str,
+        value_type=str,
         summary="The file TunableOp reads and writes; the device's number is put into its name.",
         evidence=(source(f"{_TUNABLE}", "Default tunableop_results.csv."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS",
-        kind=str,
+        value_type=str,
         summary="The longest time spent on one candidate of one shape.",
         evidence=(source(f"{_TUNABLE}", "Default 30."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_CUDAGRAPH_GC",
-        kind=str,
+        value_type=str,
         summary="1 runs Python's garbage collector before every device-graph capture.",
         valid=on(torch="2.9.."),
         evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "Off by default since 2.9."),),

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _KNOBS = "triton 3.7 knobs.py"
 _ROCM = on(Platform.ROCM)
@@ -12,14 +12,14 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_CACHE_DIR",
-        kind=str,
+        value_type=str,
         summary="Where compiled kernels are kept; under Inductor it lies in Inductor's own cache folder.",
         evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_ALWAYS_COMPILE",
-        kind=str,
+        value_type=str,
         summary="1 compiles every kernel again and ignores the cache.",
         hazards=(
             Hazard(
@@ -29,8 +29,8 @@ SETTINGS = (
                 evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache look-up."),),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Kernels are compiled once and then taken from the cache.",
@@ -41,7 +41,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_INTERPRET",
-        kind=str,
+        value_type=str,
         summary="1 runs kernels in Python, one element block at a time.",
         hazards=(
             Hazard(
@@ -51,8 +51,8 @@ SETTINGS = (
                 evidence=(source(f"{_KNOBS} runtime.interpret", "Replaces compiled kernels by an interpreter."),),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="For debugging a kernel only.",
@@ -63,10 +63,10 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_PRINT_AUTOTUNING",
-        kind=str,
+        value_type=str,
         summary="1 prints what Triton's own autotuner chose.",
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="1",
                 why="A search that takes long says so.",
@@ -77,7 +77,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_DEFAULT_FP_FUSION",
-        kind=str,
+        value_type=str,
         summary="0 keeps multiply and add apart, as eager does; 1 lets the compiler fuse them.",
         candidates=("0", "1"),
         notes="Triton 3.9 warns that the default changes in 3.10.",
@@ -86,7 +86,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="AMDGCN_USE_BUFFER_OPS",
-        kind=str,
+        value_type=str,
         summary="Whether Triton uses buffer instructions on AMD.",
         hazards=tuple(
             Hazard(
@@ -101,8 +101,8 @@ SETTINGS = (
             )
             for value in ("0", "1")
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Set either way it has caused wrong results; leave Triton's own choice.",
@@ -117,7 +117,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_BLOCK_PINGPONG",
-        kind=str,
+        value_type=str,
         summary="Whether matmul kernels on AMD alternate between two groups of waves.",
         candidates=("0", "1"),
         valid=_ROCM,
@@ -126,7 +126,7 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_ASYNC_COPY",
-        kind=str,
+        value_type=str,
         summary="Whether kernels on AMD copy into shared memory asynchronously.",
         candidates=("0", "1"),
         valid=_ROCM,
