@@ -215,22 +215,31 @@ def planned(text: str) -> str:
 
 
 def graph_breaks() -> str:
-    """Every cause of a break or a recompile that we have words for."""
+    """Every known cause of a graph break or a recompile, with its fix."""
     lines = [
-        "# Graph breaks and recompiles",
+        "# Graph breaks and recompiles: causes and fixes",
         "",
         (
-            "What `rocsolid breaks` and `rocsolid compiles` say about each cause, and the fix. "
-            "A graph break is recognised by torch's own name for it, a recompile by the guard that failed."
+            "`rocsolid breaks` and `rocsolid compiles` recognise these causes. "
+            "A graph break is recognised by torch's name for it (shown with each entry) and the source line, "
+            "a recompile by the Dynamo guard that failed."
         ),
         "",
-        "## Why graphs break",
+        "## Graph breaks",
         "",
     ]
-    lines += [line for fix in BREAK_CAUSES for line in cure_lines(fix)]
-    lines += ["## Why functions are compiled again", ""]
-    lines += [line for fix in RECOMPILE_CAUSES for line in cure_lines(fix)]
+    lines += [line for same in by_cause(BREAK_CAUSES) for line in cause_lines(same)]
+    lines += ["## Recompiles", ""]
+    lines += [line for same in by_cause(RECOMPILE_CAUSES) for line in cause_lines(same)]
     return "\n".join(lines)
+
+
+def by_cause(causes: tuple[KnownCause, ...]) -> list[list[KnownCause]]:
+    """Entries with the same cause together: torch can report one construct under several names."""
+    groups: dict[str, list[KnownCause]] = {}
+    for cause in causes:
+        groups.setdefault(cause.cause, []).append(cause)
+    return list(groups.values())
 
 
 def chips() -> str:
@@ -260,17 +269,19 @@ def chips() -> str:
     return "\n".join(lines) + "\n"
 
 
-def cure_lines(fix: KnownCause) -> Iterator[str]:
-    """One cause: what it is, what to do, and the code before and after."""
-    yield f"### {fix.cause[0].upper()}{fix.cause[1:]}"
+def cause_lines(same: list[KnownCause]) -> Iterator[str]:
+    """One cause: heading, fix, code before and after, torch's names."""
+    cause = same[0]
+    yield f"### {cause.cause[0].upper()}{cause.cause[1:]}"
     yield ""
-    yield f"{fix.fix[0].upper()}{fix.fix[1:]}."
+    yield f"Fix: {cause.fix}."
     yield ""
-    if fix.before and fix.after:
-        changed = [f"- {line}" for line in fix.before.splitlines()] + [f"+ {line}" for line in fix.after.splitlines()]
+    if cause.before and cause.after:
+        changed = [f"- {line}" for line in cause.before.splitlines()]
+        changed += [f"+ {line}" for line in cause.after.splitlines()]
         yield from ("```diff", *changed, "```", "")
-    if fix.gb_types:
-        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in fix.gb_types)}."
+    if gb_types := dict.fromkeys(gb_type.strip() for entry in same for gb_type in entry.gb_types):
+        yield f"Torch's name: {', '.join(f'*{gb_type}*' for gb_type in gb_types)}."
         yield ""
 
 
