@@ -1,4 +1,4 @@
-"""Variables of the Triton compiler."""
+"""Environment variables of the Triton compiler."""
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
@@ -13,20 +13,20 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_CACHE_DIR",
         value_type=str,
-        summary="Where compiled kernels are kept; under Inductor it lies in Inductor's own cache folder.",
+        summary="The folder for compiled Triton kernels. With Inductor it is inside Inductor's cache folder.",
         evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_ALWAYS_COMPILE",
         value_type=str,
-        summary="1 compiles every kernel again and ignores the cache.",
+        summary="1 ignores the cache and compiles every kernel again.",
         hazards=(
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="No kernel is ever taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache look-up."),),
+                why="Kernels are never taken from the cache.",
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache lookup."),),
             ),
         ),
         recommendations=(
@@ -42,7 +42,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_INTERPRET",
         value_type=str,
-        summary="1 runs kernels in Python, one element block at a time.",
+        summary="1 runs Triton kernels in a Python interpreter.",
         hazards=(
             Hazard(
                 value="1",
@@ -55,7 +55,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="For debugging a kernel only.",
+                why="Only useful for debugging a kernel.",
                 evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
             ),
         ),
@@ -64,12 +64,12 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_PRINT_AUTOTUNING",
         value_type=str,
-        summary="1 prints what Triton's own autotuner chose.",
+        summary="1 prints the configuration that Triton's autotuner chose.",
         recommendations=(
             Recommendation(
                 profile="debug",
                 value="1",
-                why="A search that takes long says so.",
+                why="Shows which kernels are being autotuned when a compile takes long.",
                 evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
             ),
         ),
@@ -78,21 +78,24 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_DEFAULT_FP_FUSION",
         value_type=str,
-        summary="0 keeps multiply and add apart, as eager does; 1 lets the compiler fuse them.",
+        summary="0 keeps multiply and add separate, as eager does; 1 lets the compiler fuse them.",
         candidates=("0", "1"),
-        notes="Triton 3.9 warns that the default changes in 3.10.",
+        notes="Triton 3.9 warns that the default will change in 3.10.",
         evidence=(source(f"{_KNOBS} language.default_fp_fusion", "On by default."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="AMDGCN_USE_BUFFER_OPS",
         value_type=str,
-        summary="Whether Triton uses buffer instructions on AMD.",
+        summary="Whether Triton uses buffer instructions on AMD GPUs.",
         hazards=tuple(
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="It fixed one wrong result and caused another: a setting for one kernel, not for a machine.",
+                why=(
+                    "The same value fixed wrong results in one kernel and caused wrong results in another. Set it "
+                    "only for a single kernel that needs it."
+                ),
                 evidence=(
                     issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
@@ -105,7 +108,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Set either way it has caused wrong results; leave Triton's own choice.",
+                why="Both values have caused wrong results, so leave the choice to Triton.",
                 evidence=(
                     issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
@@ -118,18 +121,18 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_BLOCK_PINGPONG",
         value_type=str,
-        summary="Whether matmul kernels on AMD alternate between two groups of waves.",
+        summary="Whether matmul kernels on AMD GPUs alternate between two groups of waves.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "Unset: Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If it is not set, Triton decides."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_ASYNC_COPY",
         value_type=str,
-        summary="Whether kernels on AMD copy into shared memory asynchronously.",
+        summary="Whether kernels on AMD GPUs copy into shared memory asynchronously.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_async_copy", "Unset: Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If it is not set, Triton decides."),),
     ),
 )
