@@ -46,7 +46,7 @@ SETTINGS = (
             Hazard(
                 value="reduce-overhead",
                 severity=Severity.WARNING,
-                why="Inductor's graph capture on ROCm has reports of wrong results and aborted captures.",
+                why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
                 evidence=(issue("pytorch/pytorch#187715", "Reported on ROCm 7.0; not reproduced on 7.14."),),
                 when=_ROCM,
             ),

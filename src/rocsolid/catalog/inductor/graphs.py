@@ -69,7 +69,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="Inductor's graph capture on ROCm has reports of wrong results and aborted captures.",
+                why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
                 evidence=(issue("pytorch/pytorch#187715", "Closed as not reproduced on ROCm 7.14; reported on 7.0."),),
                 when=_ROCM,
             ),
