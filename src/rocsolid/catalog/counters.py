@@ -1,4 +1,4 @@
-"""Hardware counters of rocprofv3: what each one measures, and which ones to collect."""
+"""Hardware counters of rocprofv3 that we can read a figure from, and which of them to ask for."""
 
 from typing import Final
 
@@ -8,17 +8,19 @@ from rocsolid.model.evidence import source
 _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"
 
 
-def _meter(counter: str, figure: Figure, scale: float, statement: str) -> Meter:
-    return Meter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", statement),))
+def _meter(counter: str, figure: Figure, scale: float, says: str) -> Meter:
+    return Meter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", says),))
 
 
-_KILOBYTES: Final = "Requests between L2 and memory, times their size, divided by 1024."
-_REQUESTS: Final = "Sum over all channels of the L2 cache."
+_KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."
+_REQUESTS: Final = "A sum over all channels of the L2 cache."
 
 METERS: Final = {
     meter.counter: meter
     for meter in (
-        _meter("OccupancyPercent", Figure.OCCUPANCY, 0.01, "Wavefronts in flight, as a percentage of the maximum."),
+        _meter(
+            "OccupancyPercent", Figure.OCCUPANCY, 0.01, "Wavefronts in flight, as a percentage of the most possible."
+        ),
         _meter("MeanOccupancyPerCU", Figure.WAVES, 1.0, "Wavefronts in flight, divided by compute units."),
         _meter("L2CacheHit", Figure.L2_HIT, 0.01, "Hits as a percentage of hits and misses."),
         _meter("TCC_HIT_sum", Figure.L2_HITS, 1.0, _REQUESTS),
@@ -32,8 +34,7 @@ METERS: Final = {
     )
 }
 
-# One profiler run each, because a GPU counts only a few events at once. If the first alternative of a run is not available,
-# the next one is used.
+# One run each, since a chip counts only a few events at once; where the first of several is refused, the next is asked for.
 RUNS: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("OccupancyPercent",), ("MeanOccupancyPerCU",)),
     (("TCC_HIT_sum", "TCC_MISS_sum"), ("L2CacheHit",)),
