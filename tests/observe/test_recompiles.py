@@ -102,14 +102,18 @@ def dynamic(f: Any, *sizes: int) -> None:
 
 
 CASES = {
-    "size": Case("a tensor size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)),
+    "size": Case(
+        "a tensor size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)
+    ),
     "size one": Case(
         "to or from 0 or 1",
         lambda f: [f(torch.ones(n, 3)) for n in (2, 1)],
         lambda f: [f(torch.ones(2, 3)) for _ in "ab"],
     ),
     "dtype": Case(
-        "the dtype of a tensor changed", lambda f: [f(one()), f(one().double())], lambda f: [f(one()), f(one().double().float())]
+        "the dtype of a tensor changed",
+        lambda f: [f(one()), f(one().double())],
+        lambda f: [f(one()), f(one().double().float())],
     ),
     "rank": Case(
         "number of dimensions",

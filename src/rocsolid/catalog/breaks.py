@@ -99,16 +99,8 @@ _VALUES: Final = (
         after="keep = torch.arange(x.shape[0], device=x.device) < n\nreturn torch.where(keep, x, 0).sum()",
     ),
     KnownCause(
-        gb_types=("Tensor.tolist() with non-integer tensor",),
-        cause="`Tensor.tolist()` needs the values on the CPU, so Python waits for the GPU",
-        fix="compute on the tensor instead of the list",
-        before="total = sum(x.tolist())",
-        after="total = x.sum()",
-        underline=("tolist",),
-    ),
-    KnownCause(
-        gb_types=_PYTHON_VALUE,
-        pattern=r"\.tolist\(",
+        gb_types=("Tensor.tolist() with non-integer tensor", *_PYTHON_VALUE),
+        pattern=r"tolist\(",
         cause="`Tensor.tolist()` needs the values on the CPU, so Python waits for the GPU",
         fix="compute on the tensor instead of the list",
         before="total = sum(x.tolist())",
@@ -256,16 +248,8 @@ _VALUES: Final = (
         underline=("range",),
     ),
     KnownCause(
-        gb_types=("Data pointer comparison",),
-        cause="`Tensor.data_ptr()`: a tensor that is being traced has no address",
-        fix="compare with `is`, or call `data_ptr()` outside the compiled function",
-        before="if y.data_ptr() == x.data_ptr(): ...",
-        after="if y is x: ...",
-        underline=("data_ptr",),
-    ),
-    KnownCause(
-        gb_types=("Observed exception",),
-        pattern=r"data_ptr",
+        gb_types=("Data pointer comparison", "Observed exception"),
+        pattern=r"data_ptr|[Dd]ata pointer",
         cause="`Tensor.data_ptr()`: a tensor that is being traced has no address",
         fix="compare with `is`, or call `data_ptr()` outside the compiled function",
         before="if y.data_ptr() == x.data_ptr(): ...",
@@ -674,7 +658,7 @@ _GRADIENTS: Final = (
 _LIBRARIES: Final = (
     KnownCause(
         gb_types=("Tensor.random_ op",),
-        cause="`Tensor.random_()` fills a tensor in place",
+        cause="`Tensor.random_()`, which Dynamo does not trace",
         fix="`torch.randint(low, high, size)`",
         before="torch.empty(3).random_(0, 5)",
         after="torch.randint(0, 5, (3,))",

@@ -31,9 +31,9 @@ SETTINGS = (
             ),
         ),
         disagreement=(
-            "The overview guide and the Docker defaults guide set 128, the Inductor config guide sets 256, to "
-            "stop recompile loops. A higher limit allows more recompiles and prevents none. Mark the changing "
-            "dimension as dynamic, or pad to buckets."
+            "Public ROCm guides raise it to stop recompile loops: the overview guide and the Docker defaults "
+            "guide to 128, the Inductor config guide to 256. A higher limit allows more recompiles and "
+            "prevents none. Mark the changing dimension as dynamic, or pad to buckets."
         ),
     ),
     Setting(

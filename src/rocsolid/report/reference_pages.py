@@ -53,7 +53,11 @@ def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
 def setting_page(setting: Setting) -> str:
     """What a setting does, how it can be moved, what we advise, and why."""
     lines = [f"# {setting.id}", "", setting.summary, ""]
-    lines += [f"- type: `{setting.value_type.__name__}`", f"- it {_CHANNELS[setting.channel]}", f"- {_variable(setting)}"]
+    lines += [
+        f"- type: `{setting.value_type.__name__}`",
+        f"- it {_CHANNELS[setting.channel]}",
+        f"- {_variable(setting)}",
+    ]
     if setting.valid != EVERYWHERE:
         lines.append(f"- exists: {setting.valid}")
     if setting.former_names:
@@ -108,7 +112,9 @@ def profile_page(profile: Profile) -> str:
     lines = [f"# Profile {profile.name}", "", profile.intent, ""]
     lines += [f"It extends {profile.extends}.", ""] if profile.extends else []
     for setting in all_settings():
-        for choice in sorted((c for c in setting.recommendations if c.profile in names), key=lambda c: names.index(c.profile)):
+        for choice in sorted(
+            (c for c in setting.recommendations if c.profile in names), key=lambda c: names.index(c.profile)
+        ):
             value = "not set" if choice.value is None else f"{choice.value!r}"
             own = "" if choice.profile == profile.name else f" (from {choice.profile})"
             guard = ", insisted on" if choice.guard else ""

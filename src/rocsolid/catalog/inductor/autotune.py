@@ -198,9 +198,9 @@ SETTINGS = (
             ),
         ),
         disagreement=(
-            "The Inductor config guide turns it on, the overview guide and the porting guide turn it off. We "
-            "recommend off: on three public models it cost time and made none faster. The tuner tries it on "
-            "your model."
+            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide and the "
+            "porting guide turn it off. We recommend off: on three public models it cost time and made none "
+            "faster. The tuner tries it on your model."
         ),
     ),
     Setting(

@@ -75,9 +75,9 @@ SETTINGS = (
             ),
         ),
         disagreement=(
-            "The Inductor config guide turns it on, the overview guide turns it off. We recommend off, the "
-            "upstream default: turning it on made none of three public models faster. The tuner tries it on "
-            "your model."
+            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide turns it "
+            "off. We recommend off, the upstream default: turning it on made none of three public models "
+            "faster. The tuner tries it on your model."
         ),
     ),
     Setting(
@@ -94,7 +94,7 @@ SETTINGS = (
         value_type=int,
         summary="The largest number of nodes fused into one kernel.",
         candidates=(64, 128),
-        notes="The Inductor config guide raises it to 128. On three public models nothing changed.",
+        notes=("A public ROCm guide (Inductor config guide) raises it to 128. On three public models nothing changed."),
         evidence=(measured(_H200, "128: ResNet-50, GPT-2 and T5 within 2 % of the default, the noise of the run."),),
     ),
     Setting(

@@ -49,8 +49,8 @@ SETTINGS = (
                     measured(
                         _H200,
                         (
-                            "Whole-call capture compared with reduce-overhead: 0.407 and 0.426 ms (ResNet-50), 0.566 and "
-                            "0.579 ms (GPT-2)."
+                            "Whole-call capture 0.407 ms and reduce-overhead 0.426 ms (ResNet-50); 0.566 ms and 0.579 ms "
+                            "(GPT-2)."
                         ),
                     ),
                 ),
@@ -109,8 +109,8 @@ SETTINGS = (
             ),
         ),
         disagreement=(
-            "The overview guide, the porting guide and the Docker defaults guide turn it off to be safe. But "
-            "off does not disable graphs: they are then captured with the older implementation. To disable "
+            "Three public ROCm guides (overview, porting, Docker defaults) turn it off to be safe. But off "
+            "does not disable graphs: they are then captured with the older implementation. To disable "
             "graphs, set triton.cudagraphs to False. One reported problem (pytorch/pytorch#187715, ROCm 7.0) "
             "was fixed by the older implementation."
         ),
@@ -150,7 +150,7 @@ SETTINGS = (
                 ),
             ),
         ),
-        notes="Four guides blame ROCm. The RecursionError is real, but it does not depend on the platform.",
+        notes=("Four public guides blame ROCm. The RecursionError is real, but it does not depend on the platform."),
     ),
     Setting(
         owner=Owner.INDUCTOR,

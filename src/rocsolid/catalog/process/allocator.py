@@ -45,9 +45,9 @@ SETTINGS = (
             ),
         ),
         notes=(
-            "The overview guide recommends expandable segments for ROCm. Up to torch 2.10 they have no effect "
-            "there; for later versions a hang was reported. The name PYTORCH_ALLOC_CONF is read since torch "
-            "2.10; earlier releases read only the older spellings."
+            "A public ROCm guide (overview guide) recommends expandable segments. Up to torch 2.10 they have "
+            "no effect on ROCm; for later versions a hang was reported. The name PYTORCH_ALLOC_CONF is read "
+            "since torch 2.10; earlier releases read only the older spellings."
         ),
         evidence=(
             source(
