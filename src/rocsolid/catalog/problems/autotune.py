@@ -31,7 +31,7 @@ PROBLEMS = (
     ),
     KnownProblem(
         id="max-autotune-left-on-by-image",
-        title=("max-autotune runs on every compile in a ROCm container: TORCHINDUCTOR_MAX_AUTOTUNE=1 in the image"),
+        title=("max-autotune is on in every compile: the container image sets TORCHINDUCTOR_MAX_AUTOTUNE=1"),
         when=on(Platform.ROCM, Platform.CUDA),
         severity=Severity.WARNING,
         symptom=(

@@ -329,7 +329,7 @@ PROBLEMS = (
     ),
     KnownProblem(
         id="cuda-torch-on-amd-machine",
-        title="CUDA torch installed on an AMD machine: torch.version.hip is None",
+        title="CUDA torch installed on an AMD machine: torch finds no GPU",
         when=on(Platform.CUDA, Platform.CPU),
         severity=Severity.INFO,
         symptom=(
