@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support import ROOT, make_env
 
+from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.capture_errors import MEANINGS
 from rocsolid.catalog.capture_rules import BACKING
 from rocsolid.catalog.images import IMAGES
@@ -14,8 +15,10 @@ from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES, chain, profile, resolve
 from rocsolid.catalog.registry import all_settings, find, setting
 from rocsolid.errors import UnknownNameError
+from rocsolid.model.code_line import underline
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_cause import KnownCause
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Owner
@@ -250,3 +253,8 @@ def test_an_ordinary_rocm_machine_gets_few_warnings() -> None:
 def test_images_mentioned_in_guides_have_only_claims_as_evidence() -> None:
     assert len(IMAGES) == 3
     assert all(e.rank is Rank.CLAIM for image in IMAGES for e in image.evidence)
+
+
+@pytest.mark.parametrize("cause", [c for c in BREAK_CAUSES if c.underline], ids=lambda cause: cause.cause)
+def test_a_break_cause_underlines_a_name_in_its_own_example(cause: KnownCause) -> None:
+    assert any(underline(line, *cause.underline) != (0, 0) for line in cause.before.splitlines())

@@ -298,7 +298,6 @@ _SIDE_EFFECTS: Final = (
         fix="format only shapes and dtypes inside the compiled function; format tensors outside",
         before="name = f'{x}'",
         after="name = f'{tuple(x.shape)}'",
-        underline=("format",),
     ),
     KnownCause(
         gb_types=("torch.* op returned non-Tensor",),
