@@ -1,7 +1,7 @@
-"""Write the documentation pages that are made from declarations; with --check, say whether they are fresh.
+"""Write the documentation pages that are generated from declarations; with --check, only report outdated pages.
 
 python scripts/gen_docs.py            # after a change in catalog/ or rules/
-python scripts/gen_docs.py --check    # in CI: exit 1 when a page is stale, missing or left over
+python scripts/gen_docs.py --check    # in CI: exit 1 if a page is outdated, missing or left over
 """
 
 import argparse
@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which are no part of the package
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which are not part of the package
 
 from benchmarks.draw import drawn, page
 
 import rocsolid
-from rocsolid.catalog.breaks import BREAKS
+from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.counters import METERS
 from rocsolid.catalog.device_peaks import CARDS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.catalog.recompiles import RECOMPILES
+from rocsolid.catalog.recompiles import RECOMPILE_CAUSES
 from rocsolid.catalog.registry import all_settings
 from rocsolid.cli.app import COMMANDS
 from rocsolid.model.evidence import Evidence, Rank
@@ -37,32 +37,52 @@ from rocsolid.torchapi.config.upstream import known_releases, upstream
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("rules", "settings", "problems", "profiles", "generated")
 MARK = "<!-- Written by scripts/gen_docs.py from the declarations; edit those. -->\n"
-VERDICTS = {
-    "true": "true",
-    "partly": "partly true",
-    "until": "true until",
-    "no-effect": "no effect",
-    "harmful": "harmful",
-    "wrong": "wrong",
-    "unproven": "unproven",
+GUIDES = {  # name on the pages, title of the guide
+    "overview": ("overview guide", "torch.compile and CUDAGraph on ROCm"),
+    "porting": ("porting guide", "torch.compile Safety on ROCm (Porting)"),
+    "graphs": ("graph guide", "CUDAGraph / HIP Graph Strategy on ROCm"),
+    "inductor-config": ("Inductor config guide", "Complete Inductor Configuration for ROCm"),
+    "docker-defaults": ("Docker defaults guide", "Inductor & Dynamo Defaults on ROCm Docker Images"),
 }
-TOPICS = {
-    "modes": "Modes",
-    "settings": "Settings",
-    "variables": "Environment variables",
-    "capture": "Capturing graphs",
-    "rng": "Random numbers and captures",
-    "vendor-ops": "Vendor operators",
-    "profiling": "Profiling",
-    "triton": "Triton",
-    "images": "Container images",
+VERDICTS = {  # name on the pages, meaning
+    "confirmed": ("confirmed", "correct as written"),
+    "partly-confirmed": ("partly confirmed", "correct in part; the entry says which part is not"),
+    "outdated": ("outdated", "was correct up to an older version"),
+    "no-effect": ("no effect", "the advice changes nothing"),
+    "harmful": ("harmful", "following the advice causes an error or wrong results"),
+    "refuted": ("refuted", "wrong: code or a measurement shows otherwise"),
+    "not-proven": ("not proven", "no workload or version is given, and we could not confirm it"),
+}
+GUIDE_PAGES = {  # file: title, and its sections with their titles
+    "guides-modes": ("Guides checked: torch.compile modes", {"modes": "Modes"}),
+    "guides-autotuning": ("Guides checked: autotuning", {"autotuning": "Autotuning"}),
+    "guides-settings": (
+        "Guides checked: Inductor and Dynamo settings",
+        {
+            "settings": "Fusion and other settings",
+            "inductor-graphs": "Inductor's graphs and memory planning",
+            "recompiles": "Recompile limit",
+        },
+    ),
+    "guides-environment": (
+        "Guides checked: environment variables and container images",
+        {"variables": "Environment variables", "images": "Container images"},
+    ),
+    "guides-capture": (
+        "Guides checked: CUDA graph and HIP graph capture",
+        {"capture": "Capturing graphs", "rng": "Random numbers during a capture"},
+    ),
+    "guides-kernels-and-profiling": (
+        "Guides checked: vendor operators, profiling, Triton",
+        {"vendor-ops": "Vendor operators", "profiling": "Profiling", "triton": "Triton"},
+    ),
 }
 
 
 def main() -> None:
-    """Write all pages, or compare them with what is there."""
+    """Write all pages, or compare them with the files on disk."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is not fresh")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is outdated")
     args = parser.parse_args()
     wanted = {DOCS / name: MARK + text for name, text in pages()}
     there = {file for folder in FOLDERS for file in (DOCS / folder).glob("*.md")}
@@ -70,7 +90,7 @@ def main() -> None:
     left_over = sorted(there - wanted.keys())
     if args.check:
         for file in (*stale, *left_over):
-            print(f"{file.relative_to(DOCS.parent)} is not fresh: run `make generate`")
+            print(f"{file.relative_to(DOCS.parent)} is outdated: run `make generate`")
         sys.exit(1 if stale or left_over else 0)
     for file in left_over:
         file.unlink()
@@ -97,7 +117,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from ((f"problems/{p.id}.md", problem_page(p)) for p in problems)
     yield "profiles/index.md", listing("Profiles", [(p.name, f"{p.name}.md", p.intent) for p in PROFILES])
     yield from ((f"profiles/{p.name}.md", profile_page(p)) for p in PROFILES)
-    yield "generated/guides-against-facts.md", guides()
+    yield from guide_pages()
     yield "generated/command-line.md", command_line()
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
@@ -112,7 +132,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def contributing() -> str:
-    """CONTRIBUTING.md as a page of the site; what lies outside the site is named and not linked."""
+    """CONTRIBUTING.md as a page of the site; links that lead outside the site become plain names."""
     text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     text = re.sub(r"\]\(docs/", "](../", text)
     return re.sub(r"\[([^\]]+)\]\((?!\.\./|http)[^)]+\)", r"`\1`", text)
@@ -144,7 +164,7 @@ def settings_index() -> str:
 
 
 def defaults(setting: Setting) -> str:
-    """The default in each release we hold, told once where it never changed."""
+    """The default in each known release; releases with the same default are merged into one line."""
     if setting.owner not in (Owner.INDUCTOR, Owner.DYNAMO):
         return ""
     rows: list[tuple[str, object]] = []
@@ -153,7 +173,7 @@ def defaults(setting: Setting) -> str:
         if table and setting.id in table.values:
             rows.append((release, table.values[setting.id]))
     if not rows:
-        return "\n## Default by release\nIt depends on the machine.\n"
+        return "\n## Default by release\nThe default depends on the machine.\n"
     rocm = upstream(rows[-1][0])
     differs = rocm and setting.id in rocm.hip_values
     lines = ["", "## Default by release"]
@@ -169,79 +189,135 @@ def defaults(setting: Setting) -> str:
     return "\n".join(lines) + "\n"
 
 
-def guides() -> str:
-    """Every claim of the five guides with its verdict."""
+def guide_pages() -> Iterator[tuple[str, str]]:
+    """An overview of the five guides, and one page per subject with every claim and its verdict."""
     claims: list[dict[str, Any]] = json.loads((DOCS / "data/guides.json").read_text(encoding="utf-8"))
-    counts = {v: sum(c["verdict"] == v for c in claims) for v in VERDICTS}
-    said = ", ".join(f"{n} {VERDICTS[v]}" for v, n in counts.items() if n)
+    yield "generated/guides-against-facts.md", guides_overview(claims)
+    for file, (title, sections) in GUIDE_PAGES.items():
+        lines = [
+            f"# {title}",
+            "",
+            "The guides and verdicts are explained in the [overview](guides-against-facts.md).",
+            "",
+        ]
+        for topic, heading in sections.items():
+            lines += [f"## {heading}", ""] if len(sections) > 1 else []
+            lines += [line for c in claims if c["topic"] == topic for line in claim_lines(c)]
+        yield f"generated/{file}.md", "\n".join(lines)
+
+
+def guides_overview(claims: list[dict[str, Any]]) -> str:
+    """Which guides were checked, what the verdicts mean, and how many claims got which verdict."""
     lines = [
-        "# Guides against facts",
+        "# ROCm torch.compile guides, checked",
         "",
         (
-            "Five public guides on `torch.compile` and device graphs for AMD GPUs circulate, here called S0 to S4. "
-            "They are why rocsolid exists, and much in them is right. "
-            f"This page holds every claim of theirs against the code and against runs of our own: {said}. "
-            "Each place is guide and line. Nothing here was run on AMD hardware; where a statement is about ROCm, its source is named."
+            "Five public guides describe `torch.compile` and CUDA/HIP graphs on AMD GPUs. Much in them is correct. "
+            f"We compared each of their {len(claims)} claims with torch's code, with public issues and with our own runs. "
+            "Nothing was run on AMD hardware; for every statement about ROCm the source is named."
         ),
         "",
+        "| Name on these pages | Title of the guide |",
+        "|---|---|",
+        *(f"| {name} | {title} |" for name, title in GUIDES.values()),
+        "",
+        "| Verdict | Meaning | Claims |",
+        "|---|---|---|",
+        *(
+            f"| {name} | {meaning} | {sum(c['verdict'] == v for c in claims)} |"
+            for v, (name, meaning) in VERDICTS.items()
+        ),
+        "",
+        "## The claims",
+        "",
     ]
-    for topic, title in TOPICS.items():
-        lines += [f"## {title}", ""]
-        lines += [line for c in claims if c["topic"] == topic for line in claim_lines(c)]
-    return "\n".join(lines)
+    for file, (title, sections) in GUIDE_PAGES.items():
+        found = [c for c in claims if c["topic"] in sections]
+        wrong = sum(c["verdict"] in ("refuted", "harmful", "no-effect") for c in found)
+        subject = title.removeprefix("Guides checked: ")
+        lines.append(
+            f"- [{subject}]({file}.md): {len(found)} claims, {wrong} of them refuted, harmful or without effect"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def claim_lines(claim: dict[str, Any]) -> Iterator[str]:
-    """One claim: what is said, the verdict, what is so, and what rocsolid does instead."""
-    until = f" {claim['until']}" if claim.get("until") else ""
+    """One claim: the claim as heading, the verdict with its reason, the evidence, and what rocsolid offers instead."""
+    until = f" (correct up to {claim['until']})" if claim.get("until") else ""
+    verdict = VERDICTS[claim["verdict"]][0]
     yield f"### {claim['claim']}"
     yield ""
-    yield f"**{VERDICTS[claim['verdict']]}{until}** ({', '.join(claim['places'])}). {claim['fact']}"
+    yield f"**{verdict[0].upper()}{verdict[1:]}{until}.** {claim['fact']}"
     yield ""
-    backing = tuple(Evidence(rank=Rank[e["rank"].upper()], ref=e["ref"], says=e["says"]) for e in claim["evidence"])
+    backing = tuple(
+        Evidence(rank=Rank[e["rank"].upper()], ref=e["ref"], statement=e["statement"]) for e in claim["evidence"]
+    )
     yield from evidence_list(backing)
     yield ""
-    yield f"*Instead:* {claim['instead']}{planned(claim['instead'])}"
+    yield f"With rocsolid: {claim['instead']}{planned(claim['instead'])}"
     yield ""
+    yield f"*Claimed in: {claimed_in(claim['lines'])}.*"
+    yield ""
+
+
+def claimed_in(lines: list[str]) -> str:
+    """`overview:7`, `overview:14` as "overview guide, lines 7 and 14"."""
+    by_guide: dict[str, list[str]] = {}
+    for line in lines:
+        guide, _, number = line.partition(":")
+        by_guide.setdefault(GUIDES[guide][0], []).append(number)
+    return "; ".join(
+        f"{guide}, {'line' if len(numbers) == 1 else 'lines'} {' and '.join(filter(None, [', '.join(numbers[:-1]), numbers[-1]]))}"
+        for guide, numbers in by_guide.items()
+    )
 
 
 def planned(text: str) -> str:
-    """A word of warning where a text names what is not built yet."""
+    """A note if the text names something that rocsolid does not have yet."""
     names = re.findall(r"`rs\.(\w+)", text) + re.findall(r"`rocsolid (\w+)", text)
     missing = [n for n in dict.fromkeys(names) if n not in rocsolid.__all__ and n not in COMMANDS]
-    return f" (Not built yet: {', '.join(missing)}.)" if missing else ""
+    return f" (Not implemented yet: {', '.join(missing)}.)" if missing else ""
 
 
 def graph_breaks() -> str:
-    """Every cause of a break or a recompile that we have words for."""
+    """Every known cause of a graph break or a recompile, with its fix."""
     lines = [
-        "# Graph breaks and recompiles",
+        "# Graph breaks and recompiles: causes and fixes",
         "",
         (
-            "What `rocsolid breaks` and `rocsolid compiles` say about each cause, and the fix. "
-            "A graph break is recognised by torch's own name for it, a recompile by the guard that failed."
+            "`rocsolid breaks` and `rocsolid compiles` recognise these causes. "
+            "A graph break is recognised by torch's name for it (shown with each entry) and the source line, "
+            "a recompile by the Dynamo guard that failed."
         ),
         "",
-        "## Why graphs break",
+        "## Graph breaks",
         "",
     ]
-    lines += [line for fix in BREAKS for line in cure_lines(fix)]
-    lines += ["## Why functions are compiled again", ""]
-    lines += [line for fix in RECOMPILES for line in cure_lines(fix)]
+    lines += [line for same in by_cause(BREAK_CAUSES) for line in cause_lines(same)]
+    lines += ["## Recompiles", ""]
+    lines += [line for same in by_cause(RECOMPILE_CAUSES) for line in cause_lines(same)]
     return "\n".join(lines)
 
 
+def by_cause(causes: tuple[KnownCause, ...]) -> list[list[KnownCause]]:
+    """Entries with the same cause together: torch can report one construct under several names."""
+    groups: dict[str, list[KnownCause]] = {}
+    for cause in causes:
+        groups.setdefault(cause.cause, []).append(cause)
+    return list(groups.values())
+
+
 def chips() -> str:
-    """What counters are held against: peaks of chips, and what each counter means."""
+    """Peak figures of GPU chips, and what each hardware counter means."""
     lines = [
         "# Chips and counters",
         "",
-        "What `rocsolid trace` holds the hardware counters of rocprofv3 against.",
-        "A chip that is not listed has no peak: its figures are shown without one.",
-        "Bandwidths are what the vendor computes from bus and clock; we measured none.",
-        "Of a card with two dies each die is a device, with half of the card's memory.",
+        "`rocsolid trace` compares the hardware counters of rocprofv3 with these peak figures.",
+        "For a chip that is not listed, figures are shown without a peak.",
+        "Bandwidths are the vendor's figures, computed from bus and clock; we did not measure them.",
+        "On a card with two dies, each die is a separate device with half of the card's memory.",
         "",
-        "| Chip | Target | Memory, GB/s | Compute units | Wavefronts a unit |",
+        "| Chip | Target | Memory, GB/s | Compute units | Wavefronts per unit |",
         "|---|---|---|---|---|",
     ]
     lines += [
@@ -249,30 +325,33 @@ def chips() -> str:
         for c in CARDS
     ]
     evidence = {str(e): e for chip in CARDS for e in chip.evidence}
-    lines += ["", "## Where the figures are from", "", *evidence_list(tuple(evidence.values())), ""]
-    lines += ["## Counters", "", "| Counter | Gives | Meaning |", "|---|---|---|"]
+    lines += ["", "## Sources of the figures", "", *evidence_list(tuple(evidence.values())), ""]
+    lines += ["## Counters", "", "| Counter | Figure | Meaning |", "|---|---|---|"]
     lines += [
-        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].says} |" for m in METERS.values()
+        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].statement} |"
+        for m in METERS.values()
     ]
     return "\n".join(lines) + "\n"
 
 
-def cure_lines(fix: KnownCause) -> Iterator[str]:
-    """One cause: what it is, what to do, and the code before and after."""
-    yield f"### {fix.cause[0].upper()}{fix.cause[1:]}"
+def cause_lines(same: list[KnownCause]) -> Iterator[str]:
+    """One cause: heading, fix, code before and after, torch's names."""
+    cause = same[0]
+    yield f"### {cause.cause[0].upper()}{cause.cause[1:]}"
     yield ""
-    yield f"{fix.fix[0].upper()}{fix.fix[1:]}."
+    yield f"Fix: {cause.fix}."
     yield ""
-    if fix.before and fix.after:
-        changed = [f"- {line}" for line in fix.before.splitlines()] + [f"+ {line}" for line in fix.after.splitlines()]
+    if cause.before and cause.after:
+        changed = [f"- {line}" for line in cause.before.splitlines()]
+        changed += [f"+ {line}" for line in cause.after.splitlines()]
         yield from ("```diff", *changed, "```", "")
-    if fix.kinds:
-        yield f"Torch calls it: {', '.join(f'*{kind.strip()}*' for kind in fix.kinds)}."
+    if gb_types := dict.fromkeys(gb_type.strip() for entry in same for gb_type in entry.gb_types):
+        yield f"Torch's name: {', '.join(f'*{gb_type}*' for gb_type in gb_types)}."
         yield ""
 
 
 def command_line() -> str:
-    """The help of every command, as it prints it."""
+    """The `--help` text of every command."""
     lines = ["# Command line", ""]
     for command in ("", *COMMANDS):
         done = subprocess.run(

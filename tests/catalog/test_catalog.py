@@ -1,4 +1,4 @@
-"""What every declaration must have, and that what it cites is there."""
+"""The catalogue: every declaration is complete, and the evidence it cites exists."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support import ROOT, make_env
 
+from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.capture_errors import MEANINGS
 from rocsolid.catalog.capture_rules import BACKING
 from rocsolid.catalog.images import IMAGES
@@ -14,8 +15,10 @@ from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES, chain, profile, resolve
 from rocsolid.catalog.registry import all_settings, find, setting
 from rocsolid.errors import UnknownNameError
+from rocsolid.model.code_line import underline
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.finding import Severity
+from rocsolid.model.known_cause import KnownCause
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Owner
@@ -23,22 +26,26 @@ from rocsolid.probe.packages import torch_folder
 from rocsolid.rules.engine import all_rules, find_rule
 from rocsolid.torchapi.config.upstream import known_releases, upstream
 
-# Every setting, variable and mode that the five guides name, and those they should have named.
-NAMED = [
+# Every setting, variable and mode that the five guides mention, and related ones that they leave out.
+MENTIONED = [
     *(f"inductor.{n}" for n in ["max_autotune", "max_autotune_pointwise", "max_autotune_gemm", "max_autotune_gemm_backends", "coordinate_descent_tuning", "epilogue_fusion", "pattern_matcher", "aggressive_fusion", "group_fusion", "max_fusion_size", "triton.cudagraphs", "triton.cudagraph_trees", "memory_planning", "reorder_for_locality", "benchmark_kernel", "triton.multi_kernel", "shape_padding", "freezing", "trace.enabled", "trace.debug_log", "force_disable_caches"]),
     "dynamo.recompile_limit", "dynamo.cache_size_limit", "compile.mode",
     *["TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCH_COMPILE_DEBUG", "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", "DISABLE_ADDMM_CUDA_LT", "DISABLE_ADDMM_HIP_LT", "TORCH_BLAS_PREFER_HIPBLASLT", "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING", "GPU_MAX_HW_QUEUES", "HIP_FORCE_DEV_KERNARG", "HSA_NO_SCRATCH_RECLAIM", "AMD_SERIALIZE_KERNEL", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "HIP_LAUNCH_BLOCKING", "AMD_LOG_LEVEL", "HIP_CACHE_ENABLED", "MIOPEN_DEBUG_CONV_GEMM", "AMDGCN_USE_BUFFER_OPS", "TRITON_DEFAULT_FP_FUSION"],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_everything_the_guides_name_is_declared(name: str) -> None:
+@pytest.mark.parametrize("name", MENTIONED)
+def test_every_setting_mentioned_in_the_guides_is_declared(name: str) -> None:
     assert find(name) is not None
 
 
 def all_evidence() -> Iterator[tuple[str, Evidence]]:
     for declared in all_settings():
-        lists = [declared.evidence, *(c.evidence for c in declared.choices), *(h.evidence for h in declared.hazards)]
+        lists = [
+            declared.evidence,
+            *(r.evidence for r in declared.recommendations),
+            *(h.evidence for h in declared.hazards),
+        ]
         yield from ((declared.id, e) for evidence in lists for e in evidence)
     for problem in all_problems():
         yield from ((problem.id, e) for e in problem.evidence)
@@ -48,8 +55,8 @@ def all_evidence() -> Iterator[tuple[str, Evidence]]:
     yield from ((meaning.says, e) for meaning in MEANINGS for e in meaning.evidence)
 
 
-def test_measured_evidence_points_at_a_stored_run() -> None:
-    """With hardware, versions and date in it; a fact after `#` is a fact of that record."""
+def test_measured_evidence_refers_to_a_stored_run() -> None:
+    """The record contains hardware, versions and date; a name after `#` is one of its facts."""
     for who, evidence in all_evidence():
         if evidence.rank is Rank.MEASURED:
             name, _, fact = evidence.ref.partition("#")
@@ -58,15 +65,15 @@ def test_measured_evidence_points_at_a_stored_run() -> None:
             assert not fact or fact in record["facts"], (who, evidence.ref)
 
 
-def test_issues_are_written_so_that_they_have_an_address() -> None:
+def test_issue_evidence_has_a_github_url() -> None:
     for who, evidence in all_evidence():
         if evidence.rank is Rank.ISSUE:
             assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", evidence.ref), (who, evidence.ref)
 
 
 @pytest.mark.torch
-def test_source_evidence_names_a_file_of_torch_and_a_word_in_it() -> None:
-    """`torch 2.13 _inductor/config.py max_autotune`: the file is there, and the word is in it."""
+def test_source_evidence_names_a_torch_file_and_a_symbol_in_it() -> None:
+    """For `torch 2.13 _inductor/config.py max_autotune`: the file exists and contains the symbol."""
     folder = torch_folder()
     assert folder
     checked = 0
@@ -74,34 +81,33 @@ def test_source_evidence_names_a_file_of_torch_and_a_word_in_it() -> None:
         match = re.fullmatch(r"torch 2\.13 (\S+\.(?:py|h))(?: (\S+))?", evidence.ref)
         if evidence.rank is Rank.SOURCE and match:
             text = (folder / match[1]).read_text()
-            word = (match[2] or "").rpartition(".")[2]
-            assert word in text, (who, evidence.ref)
+            symbol = (match[2] or "").rpartition(".")[2]
+            assert symbol in text, (who, evidence.ref)
             checked += 1
     assert checked > 40
 
 
-def test_every_statement_is_a_sentence() -> None:
+def test_every_summary_reason_and_statement_ends_with_a_period() -> None:
     for declared in all_settings():
-        for text in (declared.summary, *(c.why for c in declared.choices), *(h.why for h in declared.hazards)):
-            assert text[:1] == text[:1].upper() or text[:1].islower(), declared.id
+        for text in (declared.summary, *(r.why for r in declared.recommendations), *(h.why for h in declared.hazards)):
             assert text.endswith("."), (declared.id, text)
     for who, evidence in all_evidence():
-        assert evidence.says.endswith("."), (who, evidence.says)
+        assert evidence.statement.endswith("."), (who, evidence.statement)
 
 
-def test_compiler_settings_exist_in_the_releases_they_claim() -> None:
+def test_compiler_settings_exist_in_exactly_the_declared_releases() -> None:
     for declared in all_settings():
         if declared.owner not in (Owner.INDUCTOR, Owner.DYNAMO):
             continue
         for release in known_releases():
             table = upstream(release)
             assert table
-            there = declared.id in table.values or declared.id == "inductor.compile_threads"
-            assert there == declared.valid.torch.holds(release), (declared.id, release)
+            exists = declared.id in table.values or declared.id == "inductor.compile_threads"
+            assert exists == declared.valid.torch.holds(release), (declared.id, release)
 
 
-def test_variables_of_settings_act_as_declared() -> None:
-    """Held against torch's own source: the variable is asked for, and forces exactly where we say so."""
+def test_environment_variables_override_python_only_where_declared() -> None:
+    """Checked against torch's source: the variable is read, and forces the value exactly if `overrides_config` is set."""
     from rocsolid.torchapi.config.source import Build, read_configs
 
     folder = torch_folder()
@@ -111,7 +117,7 @@ def test_variables_of_settings_act_as_declared() -> None:
         entry = read.get(declared.id)
         if entry is None or declared.variable is None:
             continue
-        names = entry.forcing if declared.variable.wins else entry.asked
+        names = entry.forcing if declared.variable.overrides_config else entry.asked
         assert declared.variable.name in names, declared.id
 
 
@@ -124,14 +130,14 @@ def test_profiles_extend_each_other() -> None:
 
 @pytest.mark.parametrize("name", [p.name for p in PROFILES])
 @pytest.mark.parametrize("platform", list(Platform))
-def test_every_profile_resolves_everywhere(name: str, platform: Platform) -> None:
+def test_every_profile_resolves_on_every_platform(name: str, platform: Platform) -> None:
     plan = resolve(name, make_env(platform))
 
     assert len(plan) > 10
     assert all(d.why and d.evidence for d in plan)
 
 
-def test_the_nvidia_path_is_unchanged_by_what_is_advised_for_rocm() -> None:
+def test_rocm_recommendations_do_not_apply_on_cuda() -> None:
     cuda, rocm = resolve("safe", make_env(Platform.CUDA)), resolve("safe", make_env(Platform.ROCM))
 
     assert cuda.get("inductor.triton.cudagraphs") is None
@@ -143,7 +149,7 @@ def test_the_nvidia_path_is_unchanged_by_what_is_advised_for_rocm() -> None:
     assert (mode.value, mode.guard) == ("default", True)
 
 
-def test_a_more_special_profile_wins() -> None:
+def test_a_profile_overrides_the_profile_it_extends() -> None:
     env = make_env(Platform.ROCM)
     debug, safe = resolve("debug", env), resolve("safe", env)
 
@@ -158,14 +164,14 @@ def _value(plan: Plan, name: str) -> object:
     return decision.value
 
 
-def test_a_setting_of_a_later_torch_is_not_chosen_for_an_earlier_one() -> None:
+def test_a_setting_is_only_chosen_if_this_torch_has_it() -> None:
     name = "inductor.compile_worker_wait_timeout"
 
     assert resolve("safe", make_env(torch="2.12.0")).get(name) is None
     assert resolve("safe", make_env(torch="2.13.0")).get(name)
 
 
-def test_equal_plans_are_equal_and_print_their_reasons() -> None:
+def test_plans_compare_by_value_and_print_their_reasons() -> None:
     one, other = (resolve("safe", make_env()) for _ in range(2))
 
     assert one == other
@@ -174,19 +180,19 @@ def test_equal_plans_are_equal_and_print_their_reasons() -> None:
     assert "has no deadline of its own" in str(one)
 
 
-def test_settings_are_found_by_former_names_and_variables() -> None:
+def test_finds_settings_by_former_name_and_by_variable() -> None:
     assert setting("dynamo.cache_size_limit").id == "dynamo.recompile_limit"
     assert setting("TORCHINDUCTOR_FREEZING").id == "inductor.freezing"
     with pytest.raises(UnknownNameError, match=r"did you mean 'inductor\.freezing'"):
         setting("inductor.freezin")
 
 
-def test_contradictions_between_guides_are_settled_on_the_page() -> None:
+def test_settings_on_which_guides_disagree_explain_the_recommendation() -> None:
     for name in ("inductor.aggressive_fusion", "inductor.coordinate_descent_tuning", "dynamo.recompile_limit"):
-        assert len(setting(name).dispute) > 60
+        assert len(setting(name).disagreement) > 60
 
 
-def test_at_least_25_problems_are_known_each_with_a_public_thread_or_source() -> None:
+def test_every_known_problem_has_all_texts_and_public_evidence() -> None:
     problems = all_problems()
 
     assert len(problems) >= 25
@@ -207,43 +213,48 @@ def test_at_least_25_problems_are_known_each_with_a_public_thread_or_source() ->
         "second-libamd-smi",
     ],
 )
-def test_the_problems_everybody_meets_are_among_them(name: str) -> None:
+def test_common_problems_are_listed(name: str) -> None:
     assert name in {p.id for p in all_problems()}
 
 
-def test_replay_corruption_strikes_exactly_where_it_was_reported() -> None:
+def test_replay_corruption_applies_only_to_the_reported_versions() -> None:
     (corruption,) = [p for p in all_problems() if p.id == "hip-graph-replay-corruption"]
 
     assert [
-        v for v in ("7.0", "7.1.1", "7.2.0", "7.2.3", "7.2", "7.2.4", "7.13") if corruption.strikes(make_env(rocm=v))
+        v for v in ("7.0", "7.1.1", "7.2.0", "7.2.3", "7.2", "7.2.4", "7.13") if corruption.applies(make_env(rocm=v))
     ] == [
         "7.2.0",
         "7.2.3",
         "7.2",
     ]
-    assert not corruption.strikes(make_env(Platform.CUDA))
+    assert not corruption.applies(make_env(Platform.CUDA))
 
 
-def test_a_problem_that_needs_a_variable_or_a_package_waits_for_it() -> None:
+def test_a_problem_applies_only_with_its_variable_or_package() -> None:
     by_id = {p.id: p for p in all_problems()}
     segments = by_id["expandable-segments-on-rocm"]
-    experts = by_id["aiter-mxfp4-moe-graph-corruption"]
+    moe = by_id["aiter-mxfp4-moe-graph-corruption"]
 
-    assert not segments.strikes(make_env())
-    assert segments.strikes(make_env(variables={"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}))
-    assert not experts.strikes(make_env(rocm="7.2.0", arch="gfx950"))
-    assert experts.strikes(make_env(rocm="7.2.0", arch="gfx950", packages={"amd-aiter": "1"}))
+    assert not segments.applies(make_env())
+    assert segments.applies(make_env(variables={"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}))
+    assert not moe.applies(make_env(rocm="7.2.0", arch="gfx950"))
+    assert moe.applies(make_env(rocm="7.2.0", arch="gfx950", packages={"amd-aiter": "1"}))
 
 
-def test_an_ordinary_rocm_machine_is_not_flooded() -> None:
+def test_an_ordinary_rocm_machine_gets_few_warnings() -> None:
     from rocsolid.rules.engine import judge
 
     env = make_env(rocm="7.1.1", torch="2.13.0", arch="gfx942")
-    loud = [f for f in judge(env, resolve("safe", env)) if f.severity > Severity.INFO]
+    warnings = [f for f in judge(env, resolve("safe", env)) if f.severity > Severity.INFO]
 
-    assert len(loud) <= 8, [f.key for f in loud]
+    assert len(warnings) <= 8, [f.key for f in warnings]
 
 
-def test_images_of_the_guides_are_claims_and_nothing_more() -> None:
+def test_images_mentioned_in_guides_have_only_claims_as_evidence() -> None:
     assert len(IMAGES) == 3
     assert all(e.rank is Rank.CLAIM for image in IMAGES for e in image.evidence)
+
+
+@pytest.mark.parametrize("cause", [c for c in BREAK_CAUSES if c.underline], ids=lambda cause: cause.cause)
+def test_a_break_cause_underlines_a_name_in_its_own_example(cause: KnownCause) -> None:
+    assert any(underline(line, *cause.underline) != (0, 0) for line in cause.before.splitlines())

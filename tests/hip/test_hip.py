@@ -76,7 +76,7 @@ def test_a_stream_stays_invalidated_until_its_next_capture(rig: Rig, runtime: st
         "elsewhere": -1,
     }
     release = Runtime(runtime).label.removeprefix("HIP ")
-    assert problem("stale-capture-state").strikes(make_env(rocm=release))
+    assert problem("stale-capture-state").applies(make_env(rocm=release))
 
 
 @pytest.mark.parametrize("runtime", LIBRARIES)
@@ -107,7 +107,7 @@ def test_a_handle_of_the_matrix_library_made_in_a_capture_ends_the_process(
     assert meaning is not None
     assert meaning.cause is cause
     known = problem("hipblaslt-handle-in-capture")
-    assert known.strikes(make_env(torch="2.13.0"))
+    assert known.applies(make_env(torch="2.13.0"))
     assert "(900)" in known.symptom
 
 
@@ -128,7 +128,7 @@ def test_a_long_chain_overflows_the_stack_of_the_newer_runtime(
 
     assert seen == ({"nodes": nodes, "kernels": nodes} if lives else signal.SIGSEGV)
     known = problem("big-graph-instantiate-segfault")
-    assert known.strikes(make_env(rocm="7.2.4"))
-    assert not known.strikes(make_env(rocm="6.4.3"))
+    assert known.applies(make_env(rocm="7.2.4"))
+    assert not known.applies(make_env(rocm="6.4.3"))
     assert "20,000" in known.fix
     assert "ulimit -s 65536" in known.fix

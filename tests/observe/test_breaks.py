@@ -69,7 +69,7 @@ def test_a_report_tells_graphs_and_breaks_in_a_few_lines() -> None:
 
     assert len(report.graphs) == 2
     assert str(report).splitlines()[0] == "branch: 1 graph break, 2 graphs"
-    assert "fix: compute both and choose with torch.where" in str(report)
+    assert "fix: `torch.where(condition, a, b)` computes both branches" in str(report)
     assert str(breaks(CASES[0].fixed, an_input())) == "branch_fixed: no graph break, 1 graph"
 
 

@@ -87,7 +87,7 @@ def test_a_trace_tells_breaks_and_recompiles(trace: CompileLog, folder: Path) ->
     (again, _) = [g.recompile for g in trace.graphs if g.recompile]
 
     assert (broke.id, broke.place, broke.times) == ("GB0025", f"{folder}/script.py:10", 3)
-    assert broke.cause == "the code asks for a graph break"
+    assert broke.cause == "`torch._dynamo.graph_break()` requests the break"
     assert again is not None
     assert "dtype mismatch" in again.guard
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
 from rocsolid.api.observe import record_compiles  # noqa: E402
-from rocsolid.catalog.recompiles import RECOMPILES, recompile_cure  # noqa: E402
+from rocsolid.catalog.recompiles import RECOMPILE_CAUSES, find_recompile_cause  # noqa: E402
 from rocsolid.model.compile_log import Recompile  # noqa: E402
 from rocsolid.observe.build_log import recompile_of  # noqa: E402
 from rocsolid.observe.findings import recompile_findings  # noqa: E402
@@ -102,14 +102,18 @@ def dynamic(f: Any, *sizes: int) -> None:
 
 
 CASES = {
-    "size": Case("a size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)),
+    "size": Case(
+        "a tensor size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)
+    ),
     "size one": Case(
-        "a size of 0 or 1",
+        "to or from 0 or 1",
         lambda f: [f(torch.ones(n, 3)) for n in (2, 1)],
         lambda f: [f(torch.ones(2, 3)) for _ in "ab"],
     ),
     "dtype": Case(
-        "another dtype", lambda f: [f(one()), f(one().double())], lambda f: [f(one()), f(one().double().float())]
+        "the dtype of a tensor changed",
+        lambda f: [f(one()), f(one().double())],
+        lambda f: [f(one()), f(one().double().float())],
     ),
     "rank": Case(
         "number of dimensions",
@@ -117,22 +121,22 @@ CASES = {
         lambda f: [f(x.reshape(-1, 3)) for x in (one(), torch.ones(2, 1, 3))],
     ),
     "stride": Case(
-        "lies differently in memory",
+        "the strides of a tensor changed",
         lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2])],
         lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2].contiguous())],
     ),
     "requires_grad": Case(
-        "wants gradients",
+        "`requires_grad` of a tensor changed",
         lambda f: [f(one()), f(one().requires_grad_())],
         lambda f: [f(one()), f(one().requires_grad_().detach())],
     ),
     "grad mode": Case(
-        "gradients on and off",
+        "grad mode changed",
         lambda f: in_modes(f, torch.enable_grad, torch.no_grad),
         lambda f: in_modes(f, torch.no_grad, torch.no_grad),
     ),
     "autocast": Case(
-        "inside and outside autocast",
+        "inside and outside `torch.autocast`",
         lambda f: in_modes(f, autocast, torch.enable_grad),
         lambda f: in_modes(f, autocast, autocast),
     ),
@@ -147,7 +151,7 @@ CASES = {
         lambda f: [f(one(), torch.tensor(n)) for n in (2, 3)],
     ),
     "string": Case(
-        "a string has another value",
+        "a string argument changed",
         lambda f: [f(one(), t) for t in ("ab", "abc")],
         lambda f: [f(one(), "ab") for _ in "ab"],
     ),
@@ -155,35 +159,35 @@ CASES = {
         "None", lambda f: [f(one(), None), f(one(), one())], lambda f: [f(one(), torch.zeros(2, 3)), f(one(), one())]
     ),
     "length": Case(
-        "another length",
+        "the length of a list",
         lambda f: [f(one(), [1]), f(one(), [1, 2])],
         lambda f: [f(one(), torch.tensor([1, 0, 0])), f(one(), torch.tensor([1, 2, 0]))],
     ),
     "same tensor": Case(
-        "the same tensor was passed twice",
+        "the same tensor was passed for two arguments",
         lambda f: [f(x := one(), x), f(one(), one())],
         lambda f: [f(x := one(), x.clone()), f(one(), one())],
     ),
     "parameter": Case(
-        "where a parameter was",
+        "`torch.nn.Parameter` and a plain tensor",
         lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()))],
         lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()).data)],
     ),
     "global": Case(
-        "a global of the module",
+        "a global variable changed",
         lambda f: [f(one()), set_scale(3), f(one()), set_scale(2)],
         lambda f: [f(one(), torch.tensor(2)), f(one(), torch.tensor(3))],
         scaled,
         scaled_by,
     ),
     "callable": Case(
-        "another function or object",
+        "a different function or object",
         lambda f: [f(one(), lambda x: x + 1), f(one(), lambda x: x + 2)],
         lambda f: [f(one(), plus), f(one(), plus)],
         applied,
     ),
     "counter": Case(
-        "a number on the module",
+        "an int attribute of the module",
         lambda f: [f(one()), f(one())],
         lambda f: [f(one()), f(one())],
         Counting(buffer=False),
@@ -213,7 +217,7 @@ def test_the_cause_is_told_and_the_cure_makes_one_compile_of_two(name: str) -> N
 
 
 def test_a_guard_nobody_knows_is_answered_all_the_same() -> None:
-    assert recompile_cure("something(new) failed") is RECOMPILES[-1]
+    assert find_recompile_cause("something(new) failed") is RECOMPILE_CAUSES[-1]
     assert recompile_of("no colon in it").guard == "no colon in it"
 
 
@@ -225,7 +229,7 @@ def test_a_recompile_is_a_finding_with_its_guard() -> None:
     (finding,) = recompile_findings(recorder.graphs)
 
     assert "graph 2 inference added: " in str(recorder.log)
-    assert "again because a tensor came in another dtype" in str(recorder.log)
+    assert "again because the dtype of a tensor changed" in str(recorder.log)
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.message
     assert finding.place.startswith(__file__)

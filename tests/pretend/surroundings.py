@@ -9,7 +9,7 @@ from rocsolid.catalog.registry import all_settings
 from rocsolid.model.environment import Environment
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import EVERY_RELEASE
-from rocsolid.model.setting import EVERYWHERE, Choice, Condition, Hazard, Setting
+from rocsolid.model.setting import EVERYWHERE, Condition, Hazard, Recommendation, Setting
 from rocsolid.rules.engine import rule
 
 # Nothing stands for a machine without an accelerator. Each condition must hold on one of these and fail on another, with one of
@@ -79,7 +79,7 @@ def named_parts(when: Condition) -> set[str]:
 def conditioned() -> Iterator[Conditioned]:
     """All choices, hazards, settings and known problems that depend on where they are met."""
     for setting in all_settings():
-        for number, choice in enumerate(setting.choices):
+        for number, choice in enumerate(setting.recommendations):
             if depends(choice.when):
                 name = f"{setting.id}, choice {number} ({choice.profile}: {choice.value!r})"
                 yield Conditioned(name, choice.when, _chosen(setting, choice))
@@ -103,7 +103,7 @@ def deciding(when: Condition, env: Environment) -> set[str]:
     return alone | ({"platforms"} if elsewhere else set())
 
 
-def _chosen(setting: Setting, choice: Choice) -> Callable[[Environment], bool]:
+def _chosen(setting: Setting, choice: Recommendation) -> Callable[[Environment], bool]:
     def holds(env: Environment) -> bool:
         made = resolve(choice.profile, env).get(setting.id)
         return made is not None and all(getattr(made, name) == getattr(choice, name) for name in _TOLD)
@@ -133,7 +133,7 @@ def _strikes(name: str) -> Callable[[Environment], bool]:
     def holds(env: Environment) -> bool:
         there = replace(env, variables=variables, packages=packages)
         if problem.covered_by:
-            return problem.strikes(there)
+            return problem.applies(there)
         return name in {finding.subject for finding in check(there, resolve("safe", there))}
 
     return holds

@@ -10,7 +10,7 @@ from rocsolid.catalog.capture_rules import nearest
 from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.environment import Environment
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.probe.pretended import pretended
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.call import Call
@@ -109,9 +109,9 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         plays=plays,
     )
     env = surroundings()
-    if problem("hip-graph-replay-corruption").strikes(env):
+    if problem("hip-graph-replay-corruption").applies(env):
         options = replace(options, verify=replace(options.verify, rounds=max(_ROUNDS, options.verify.rounds)))
-    dies = options.backend != "record" and any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS)
+    dies = options.backend != "record" and any(problem(name).applies(env) for name in _ENDS_THE_PROCESS)
     care = Care(
         trial=_trial if dies else None,  # a tape ends no process
         watchdog=_told(problem("rccl-watchdog-breaks-capture"), env),
@@ -122,8 +122,8 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     return kind(fn, options, backend_for, care)
 
 
-def _told(known: Problem, env: Environment) -> str:
-    return f"{known.title}. {known.fix}" if known.strikes(env) else ""
+def _told(known: KnownProblem, env: Environment) -> str:
+    return f"{known.title}. {known.fix}" if known.applies(env) else ""
 
 
 def _trial(function: Callable[..., Any], call: Call, options: Options) -> str:

@@ -41,7 +41,7 @@ def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
         >>> import rocsolid as rs, torch
         >>> report = rs.breaks(torch.nn.functional.one_hot, torch.tensor([1, 2]))
         >>> [(found.id, found.fix) for found in report.breaks]
-        [('GB0246', 'say how many classes there are')]
+        [('GB0246', '`F.one_hot(labels, num_classes=N)`')]
 
     """
     return find_breaks(fn, args, kwargs)

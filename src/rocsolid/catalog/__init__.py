@@ -1,1 +1,1 @@
-"""Every setting, profile and known problem, declared once with reason and evidence."""
+"""The catalogue: every setting, profile and known problem, declared once with its reason and evidence."""

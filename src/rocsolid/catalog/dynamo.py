@@ -1,8 +1,8 @@
-"""Settings of TorchDynamo. Named as `torch/_dynamo/config.py` names them."""
+"""Settings of TorchDynamo, named as in `torch/_dynamo/config.py`."""
 
 from rocsolid.model.evidence import measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _dynamo/config.py"
 
@@ -10,37 +10,43 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="recompile_limit",
-        kind=int,
-        summary="How many compiled versions one function may have; past it Dynamo runs that function eagerly.",
+        value_type=int,
+        summary=("How many compiled versions one function may have; beyond that, Dynamo runs the function in eager."),
         former_names=("cache_size_limit",),
         candidates=(8, 32, 128),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=8,
-                why="Past eight versions something keeps changing; better to hear of it than to compile for ever.",
+                why=(
+                    "More than eight versions means that something changes all the time. It is better to notice that "
+                    "than to compile forever."
+                ),
                 evidence=(
                     source(f"{_CONFIG} recompile_limit", "Default 8 in 2.9 to 2.15; cache_size_limit is an alias."),
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "At the limit the function runs eagerly; nothing is evicted."
+                        "compiler-facts-torch-2.13-cpu", "At the limit the function runs in eager; nothing is evicted."
                     ),
                 ),
             ),
         ),
-        dispute="Guides S0 and S4 say 128, S3 says 256, against recompilation loops. A higher limit allows more "
-        "recompiles, it prevents none: mark the changing dimension as dynamic, or pad to buckets.",
+        disagreement=(
+            "Public ROCm guides raise it to stop recompile loops: the overview guide and the Docker defaults "
+            "guide to 128, the Inductor config guide to 256. A higher limit allows more recompiles and "
+            "prevents none. Mark the changing dimension as dynamic, or pad to buckets."
+        ),
     ),
     Setting(
         owner=Owner.DYNAMO,
         name="accumulated_recompile_limit",
-        kind=int,
+        value_type=int,
         summary="How many compiled versions one code object may have over all its instances.",
         former_names=("accumulated_cache_size_limit",),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=256,
-                why="The default of every supported release; a ceiling against endless compiling.",
+                why="The default of every supported release; it stops endless recompiling.",
                 evidence=(source(f"{_CONFIG} accumulated_recompile_limit", "Default 256."),),
             ),
         ),
@@ -48,14 +54,14 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="suppress_errors",
-        kind=bool,
-        summary="When a compile fails, say nothing and run eagerly.",
-        variable=Variable(name="TORCHDYNAMO_SUPPRESS_ERRORS", presence=True),
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="If a compile fails, run in eager without an error.",
+        variable=Variable(name="TORCHDYNAMO_SUPPRESS_ERRORS", any_value_enables=True),
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="A model that silently runs eagerly looks like a slow compile.",
+                why="A model that silently runs in eager looks like a slow compiled model.",
                 evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
             ),
         ),
@@ -63,23 +69,23 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="A failed compile is hidden: the program runs eagerly and nobody is told.",
+                why="A failed compile is hidden: the program runs in eager without a message.",
                 evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
             ),
         ),
-        notes="Any value of its variable but an empty one switches it on, 0 included.",
+        notes="Any non-empty value of its variable turns it on, even 0.",
     ),
     Setting(
         owner=Owner.DYNAMO,
         name="disable",
-        kind=bool,
-        summary="Make torch.compile do nothing.",
+        value_type=bool,
+        summary="Make torch.compile return functions unchanged.",
         variable=Variable(name="TORCH_COMPILE_DISABLE"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="Who calls torch.compile wants it compiled.",
+                why="A program that calls torch.compile expects compiled code.",
                 evidence=(source(f"{_CONFIG} disable", "Off by default."),),
             ),
         ),
@@ -87,7 +93,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="torch.compile returns the function unchanged, everywhere in this process.",
+                why="torch.compile returns every function unchanged in this process: nothing is compiled.",
                 evidence=(source(f"{_CONFIG} disable", "Read when a function is wrapped."),),
             ),
         ),
@@ -95,15 +101,15 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="automatic_dynamic_shapes",
-        kind=bool,
-        summary="When a size changes, compile once more with that size as a variable.",
+        value_type=bool,
+        summary="If a size changes, compile once more with that size as a variable.",
         variable=Variable(name="TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES"),
         candidates=(True, False),
         hazards=(
             Hazard(
                 value=False,
                 severity=Severity.INFO,
-                why="Every new size is a compile of its own, up to the recompile limit.",
+                why="Every new size causes another compile, up to the recompile limit.",
                 evidence=(source(f"{_CONFIG} automatic_dynamic_shapes", "Off: each size is specialised."),),
             ),
         ),
@@ -111,13 +117,13 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="fail_on_recompile_limit_hit",
-        kind=bool,
-        summary="Raise an error when the recompile limit is reached, instead of running eagerly.",
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="Raise an error at the recompile limit instead of running in eager.",
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
-                why="The silent fall to eager becomes an error with a stack.",
+                why="The silent fallback to eager becomes an error with a stack trace.",
                 evidence=(source(f"{_CONFIG} fail_on_recompile_limit_hit", "Raises FailOnRecompileLimitHit."),),
             ),
         ),
@@ -125,14 +131,14 @@ SETTINGS = (
     Setting(
         owner=Owner.DYNAMO,
         name="verbose",
-        kind=bool,
-        summary="Full stack traces with every warning and error of the compiler.",
+        value_type=bool,
+        summary="Print full stack traces with every warning and error of the compiler.",
         variable=Variable(name="TORCHDYNAMO_VERBOSE"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
-                why="The user's own line is in the long trace and not in the short one.",
+                why="Only the full stack trace contains the user's own line.",
                 evidence=(source(f"{_CONFIG} verbose", "Prints full stack traces."),),
             ),
         ),

@@ -1,4 +1,4 @@
-"""Which library a call out of generated code reaches, and what is known of it in device graphs."""
+"""The vendor library behind a call in generated code, and whether it is safe in CUDA or HIP graphs."""
 
 import re
 from dataclasses import dataclass
@@ -9,21 +9,24 @@ from rocsolid.model.platform import Platform
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A vendor's library; `capture` says what is known against it in a device graph."""
+    """A vendor library; `capture` is a warning about using it in a graph, or empty."""
 
     name: str
     capture: str = ""
-    problem: str = ""  # id of the known problem that holds the evidence
+    problem: str = ""  # id of the known problem with the evidence
 
 
 _MIOPEN: Final = Library(
     name="MIOpen",
-    capture="MIOpen is not safe in device graphs: run every shape before the capture, without benchmark mode",
+    capture="MIOpen is not safe in HIP graphs: run every shape before the capture, with benchmark mode off",
     problem="miopen-not-graph-safe",
 )
 _BLAS: Final = Library(
     name="hipBLASLt or rocBLAS",
-    capture="The first call of a thread makes a handle, which a capture forbids: call it once per thread and stream before",
+    capture=(
+        "The first call in a thread creates a handle, which is not allowed during a capture: call it once "
+        "per thread and stream before"
+    ),
     problem="hipblaslt-handle-in-capture",
 )
 _ATEN: Final = Library(name="ATen's own kernels")
@@ -54,7 +57,7 @@ _CUDA: Final = (
 
 
 def library_of(call: str, platform: Platform) -> Library:
-    """The library behind `addmm`, `aten.convolution.default` and their like."""
+    """The library that runs a call such as `addmm` or `aten.convolution.default`."""
     namespace, _, name = call.partition(".")
     if name and namespace not in ("aten", "prims", "torch", "_c10d_functional"):
         return Library(name=f"operator of {namespace}")

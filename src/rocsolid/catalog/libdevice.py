@@ -1,4 +1,4 @@
-"""Functions that Triton offers for NVIDIA and not for AMD, read from triton 3.7.1."""
+"""libdevice functions that Triton has for NVIDIA but not for AMD, read from Triton 3.7.1."""
 
 from typing import Final
 

@@ -64,13 +64,13 @@ def parsed(setting: Setting, name: str, text: str) -> Value:
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None
-    if setting.kind is bool:
+    if setting.value_type is bool:
         if lowered in _TRUE or lowered in _FALSE:
             return lowered in _TRUE
-    elif setting.kind is int:
+    elif setting.value_type is int:
         if lowered.lstrip("-").isdigit():
             return int(lowered)
     else:
         return text
-    msg = f"{name}={text!r}: {setting.id} takes {'1 or 0' if setting.kind is bool else 'a whole number'}"
+    msg = f"{name}={text!r}: {setting.id} takes {'1 or 0' if setting.value_type is bool else 'a whole number'}"
     raise PlanError(msg)

@@ -1,11 +1,11 @@
-"""The profiles, and how one becomes a plan for a machine."""
+"""The profiles, and how a profile is resolved into a plan for one machine."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.setting import Choice, Profile, Setting
+from rocsolid.model.setting import Profile, Recommendation, Setting
 
 if TYPE_CHECKING:
     from rocsolid.model.environment import Environment
@@ -14,28 +14,33 @@ if TYPE_CHECKING:
 PROFILES = (
     Profile(
         name="safe",
-        intent="Nothing that can hang, crash or answer wrongly on this platform and version; what a port starts with.",
+        intent=(
+            "Nothing that is known to hang, crash or return wrong results on this platform and version. Start "
+            "a port with this profile."
+        ),
     ),
     Profile(
         name="balanced",
-        intent="safe, plus what costs little and usually helps; where optimising starts.",
+        intent=(
+            "The values of safe, plus settings that cost little and usually help. Start optimising with this profile."
+        ),
         extends="safe",
     ),
     Profile(
         name="fast",
-        intent="The complete inference block: only values whose effect was measured.",
+        intent="All settings for inference, only with values whose effect was measured.",
         extends="balanced",
     ),
     Profile(
         name="debug",
-        intent="See everything: errors where they happen, generated code, every graph break and recompile.",
+        intent=("For debugging: errors at the call that causes them, generated code, every graph break and recompile."),
         extends="safe",
     ),
 )
 
 
 def profile(name: str) -> Profile:
-    """The profile of that name; raises UnknownNameError with the near matches."""
+    """The profile with this name; raises UnknownNameError, with similar names, if there is none."""
     for found in PROFILES:
         if found.name == name:
             return found
@@ -43,7 +48,7 @@ def profile(name: str) -> Profile:
 
 
 def chain(name: str) -> Iterator[Profile]:
-    """A profile and all it builds on, most special first."""
+    """The profile and the profiles it extends, starting with the profile itself."""
     current: str = name
     while current:
         found = profile(current)
@@ -52,27 +57,27 @@ def chain(name: str) -> Iterator[Profile]:
 
 
 def resolve(name: str, env: "Environment") -> "Plan":
-    """Choose a value for every setting that the profile speaks of and this machine has."""
-    from rocsolid.model.plan import Decision, Plan  # `explain` reads profiles and makes no plan
+    """Choose a value for every setting that the profile covers and that exists on this machine."""
+    from rocsolid.model.plan import Decision, Plan  # imported late: `explain` reads profiles but needs no plan
 
     names = [p.name for p in chain(name)]
     decisions = []
     for setting in all_settings():
-        choice = _choice(setting, names, env)
-        if choice is not None and setting.valid.holds(env):
+        advice = _recommendation(setting, names, env)
+        if advice is not None and setting.valid.holds(env):
             decisions.append(
                 Decision(
                     id=setting.id,
-                    value=choice.value,
+                    value=advice.value,
                     channel=setting.channel,
-                    why=choice.why,
-                    profile=choice.profile,
-                    guard=choice.guard,
-                    evidence=choice.evidence,
+                    why=advice.why,
+                    profile=advice.profile,
+                    guard=advice.guard,
+                    evidence=advice.evidence,
                 )
             )
     return Plan(profile=name, platform=env.platform, torch=env.torch_version, decisions=tuple(decisions))
 
 
-def _choice(setting: Setting, names: list[str], env: "Environment") -> Choice | None:
-    return next((choice for name in names if (choice := setting.choice(name, env))), None)
+def _recommendation(setting: Setting, names: list[str], env: "Environment") -> Recommendation | None:
+    return next((advice for name in names if (advice := setting.recommendation(name, env))), None)

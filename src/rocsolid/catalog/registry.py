@@ -1,4 +1,4 @@
-"""All settings, by id."""
+"""Look up settings by id, former id or environment variable."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from rocsolid.model.setting import Owner, Setting
 
 @cache
 def all_settings() -> tuple[Setting, ...]:
-    """Every setting we speak of, in the order of the tables; refuses a name declared twice."""
+    """Every setting in the catalogue; raises ValueError if a name is declared twice."""
     settings = (*inductor.SETTINGS, *dynamo.SETTINGS, *compile_.SETTINGS, *process.SETTINGS)
     seen: set[str] = set()
     for setting in settings:
@@ -24,7 +24,7 @@ def all_settings() -> tuple[Setting, ...]:
 
 @cache
 def _by_name() -> dict[str, Setting]:
-    """Settings by id, by former id, and variables by their bare name."""
+    """Settings by id, by former id and by the name of their environment variable."""
     found: dict[str, Setting] = {}
     for setting in all_settings():
         for name in (setting.name, *setting.former_names):
@@ -37,12 +37,12 @@ def _by_name() -> dict[str, Setting]:
 
 
 def find(name: str) -> Setting | None:
-    """The setting of that id, former id or variable."""
+    """The setting with this id, former id or environment variable, or None."""
     return _by_name().get(name)
 
 
 def setting(name: str) -> Setting:
-    """As `find`, but raises UnknownNameError with the near matches."""
+    """Like `find`, but raises UnknownNameError, with similar names, if there is none."""
     found = find(name)
     if found is None:
         raise UnknownNameError(kind="setting", name=name, known=_by_name())

@@ -1,53 +1,53 @@
-"""What backs a piece of advice, and how much that is worth."""
+"""Evidence for a piece of advice, and how strong it is."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Rank(IntEnum):
-    """Kinds of evidence, weakest first. A claim alone raises no error and becomes no default."""
+    """Kinds of evidence, weakest first. A claim alone never raises an error and never becomes a default."""
 
-    CLAIM = 0  # somebody says so
+    CLAIM = 0  # stated in a guide or a post, without a source
     ISSUE = 1  # a public report
-    SOURCE = 2  # upstream code, read
+    SOURCE = 2  # upstream code that we read
     MEASURED = 3  # a stored run of ours, with hardware, versions and date
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One reason to believe a statement."""
+    """One piece of evidence: its rank, where it is found, and what it shows."""
 
     rank: Rank
     ref: str  # a record under evidence/, a file and symbol, an issue, or a guide
-    says: str
+    statement: str
 
     @property
     def url(self) -> str:
-        """Where a reader can look it up, or nothing."""
+        """The address of a public issue; empty for other evidence."""
         if self.rank is Rank.ISSUE:
             repository, _, number = self.ref.partition("#")
             return f"https://github.com/{repository}/issues/{number}"
         return ""
 
     def __str__(self) -> str:
-        return f"{self.rank.name.lower()}: {self.ref}: {self.says}"
+        return f"{self.rank.name.lower()}: {self.ref}: {self.statement}"
 
 
-def measured(record: str, says: str) -> Evidence:
+def measured(record: str, statement: str) -> Evidence:
     """A run of ours, stored as evidence/<record>.json."""
-    return Evidence(rank=Rank.MEASURED, ref=record, says=says)
+    return Evidence(rank=Rank.MEASURED, ref=record, statement=statement)
 
 
-def source(place: str, says: str) -> Evidence:
+def source(location: str, statement: str) -> Evidence:
     """Upstream code: project, version, file and symbol."""
-    return Evidence(rank=Rank.SOURCE, ref=place, says=says)
+    return Evidence(rank=Rank.SOURCE, ref=location, statement=statement)
 
 
-def issue(thread: str, says: str) -> Evidence:
-    """A public thread, as `owner/repository#number`."""
-    return Evidence(rank=Rank.ISSUE, ref=thread, says=says)
+def issue(thread: str, statement: str) -> Evidence:
+    """A public thread, written as `owner/repository#number`."""
+    return Evidence(rank=Rank.ISSUE, ref=thread, statement=statement)
 
 
-def claim(who: str, says: str) -> Evidence:
-    """Somebody says so."""
-    return Evidence(rank=Rank.CLAIM, ref=who, says=says)
+def claim(author: str, statement: str) -> Evidence:
+    """A statement without a source."""
+    return Evidence(rank=Rank.CLAIM, ref=author, statement=statement)

@@ -1,4 +1,4 @@
-"""Why something stands in the compiler's way, and how to write it instead."""
+"""Causes of graph breaks and recompiles that rocsolid recognises, each with its fix."""
 
 import re
 from dataclasses import dataclass
@@ -6,15 +6,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCause:
-    """One cause with its fix, recognised by torch's words for it and, where those cover several things, by a pattern."""
+    """One cause of a graph break or recompile, and how to remove it.
 
-    kinds: tuple[str, ...] = ()  # torch's own words; empty for guards, which have none
-    pattern: str = ""  # searched in what torch says and in the line of code
-    cause: str
+    A graph break is recognised by torch's name for it (`gb_type`), a recompile by the text of the failed guard.
+    Where one torch name covers several constructs, `pattern` tells them apart.
+    """
+
+    gb_types: tuple[str, ...] = ()  # torch's names of the graph break; empty for recompiles, whose guards have no name
+    pattern: str = ""  # regular expression searched in torch's message and in the user's source line
+    cause: str  # contains what the user wrote, such as `Tensor.item()`
     fix: str
     before: str = ""
     after: str = ""
+    underline: tuple[
+        str, ...
+    ] = ()  # names in the source line to put the caret under, such as "item"; the first found wins
 
-    def fits(self, kind: str, text: str) -> bool:
-        """Whether this is the fix for what was said."""
-        return (not self.kinds or kind in self.kinds) and (not self.pattern or bool(re.search(self.pattern, text)))
+    def matches(self, gb_type: str, text: str) -> bool:
+        """Whether this cause explains a graph break of that type, or a failed guard with that text."""
+        return (not self.gb_types or gb_type in self.gb_types) and (
+            not self.pattern or bool(re.search(self.pattern, text))
+        )

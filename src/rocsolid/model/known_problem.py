@@ -1,4 +1,4 @@
-"""A known problem of the field: where it strikes, how it shows, what fixes it."""
+"""A known problem: a public bug, the versions it affects, its symptom and its fix."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class KnownProblem:
     """One entry of the known-problem list."""
 
     id: str  # kebab-case, named after the hazard
@@ -21,15 +21,15 @@ class Problem:
     severity: Severity
     symptom: str
     fix: str
-    verify: str
+    verify: str  # how to check that the fix worked
     evidence: tuple[Evidence, ...]
-    status: str  # open, fixed in ..., as last read
-    variables: tuple[str, ...] = ()  # strikes only when one of these is set: NAME, or NAME=text it contains
-    packages: tuple[str, ...] = ()  # strikes only when one of these is installed
+    status: str  # open or "fixed in ...", as last read
+    variables: tuple[str, ...] = ()  # applies only if one of these is set: NAME, or NAME=text that the value contains
+    packages: tuple[str, ...] = ()  # applies only if one of these is installed
     calls: tuple[str, ...] = ()  # rows of the capture-rule table that show it
-    covered_by: str = ""  # code of the rule that sees this one from the machine's own facts
+    covered_by: str = ""  # code of the rule that detects this problem on the machine itself
 
-    def strikes(self, env: "Environment") -> bool:
+    def applies(self, env: "Environment") -> bool:
         """Whether the problem is to be expected on this machine."""
         return (
             self.when.holds(env)
@@ -39,5 +39,5 @@ class Problem:
 
 
 def _is_set(variable: str, env: "Environment") -> bool:
-    name, wants, text = variable.partition("=")
-    return name in env.variables and (not wants or text in env.variables[name])
+    name, equals, text = variable.partition("=")
+    return name in env.variables and (not equals or text in env.variables[name])

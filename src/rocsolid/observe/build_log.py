@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocsolid.catalog.breaks import cure_of
-from rocsolid.catalog.recompiles import recompile_cure
+from rocsolid.catalog.breaks import find_break_cause
+from rocsolid.catalog.recompiles import find_recompile_cause
 from rocsolid.model.compile_event import (
     Began,
     Broke,
@@ -256,7 +256,7 @@ def _graph_break(broke: Broke, times: int) -> GraphBreak:
     known = break_id(broke.kind, broke.message)
     place = users_place(broke.frames)
     line = code_line(place)
-    fix = cure_of(broke.kind, f"{said.context}\n{said.explanation}\n{said.exception}", line)
+    fix = find_break_cause(broke.kind, f"{said.context}\n{said.explanation}\n{said.exception}", line)
     return GraphBreak(
         id=known,
         kind=broke.kind,
@@ -311,7 +311,7 @@ def recompile_of(reason: str, called_from: str = "") -> Recompile:
         against=against if colon else "",
         guard=guard.strip(),
         place=f"{places[-1][0]}:{places[-1][1]}" if places else called_from,
-        **_words(recompile_cure(f"{guard.strip()} {hint}".strip())),
+        **_words(find_recompile_cause(f"{guard.strip()} {hint}".strip())),
     )
 
 

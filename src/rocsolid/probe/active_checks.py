@@ -19,7 +19,7 @@ _CAPTURES_WHERE_REPLAYS_CORRUPT: Final = 14  # at one bad process in five, 14 go
 
 def run_checks(env: Environment, progress: Callable[[str], None] = lambda _: None) -> Iterator[Answer]:
     """One answer per computation; `progress` hears the name of each as it starts."""
-    corrupting = problem("hip-graph-replay-corruption").strikes(env)
+    corrupting = problem("hip-graph-replay-corruption").applies(env)
     rounds = {"capture": _CAPTURES_WHERE_REPLAYS_CORRUPT if corrupting else _CAPTURES}
     for group, names in GROUPS.items():
         for number in range(rounds.get(group, 1)):

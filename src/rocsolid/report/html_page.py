@@ -86,4 +86,4 @@ def _evidence(evidence: Evidence) -> str:
         if evidence.url
         else f"<code>{escape(evidence.ref)}</code>"
     )
-    return f"{escape(evidence.says)} {source}"
+    return f"{escape(evidence.statement)} {source}"

@@ -165,7 +165,7 @@ def images_markdown(entries: Sequence[ImageEntry]) -> str:
 
 
 def _evidence(evidence: Evidence) -> str:
-    return f"{evidence.rank.name.lower()}: {evidence.says} {evidence.url or evidence.ref}"
+    return f"{evidence.rank.name.lower()}: {evidence.statement} {evidence.url or evidence.ref}"
 
 
 def _count(texts: Iterable[str]) -> list[str]:

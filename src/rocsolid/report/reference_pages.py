@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from rocsolid.catalog.profiles import chain
 from rocsolid.catalog.registry import all_settings
 from rocsolid.model.evidence import Evidence
-from rocsolid.model.setting import EVERYWHERE, Channel, Choice, Hazard, Profile, Setting
+from rocsolid.model.setting import EVERYWHERE, Channel, Hazard, Profile, Recommendation, Setting
 
 if TYPE_CHECKING:  # a setting's page needs neither
-    from rocsolid.model.known_problem import Problem
+    from rocsolid.model.known_problem import KnownProblem
     from rocsolid.rules.engine import RuleFile
 
 _FILLED_IN: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
@@ -53,19 +53,23 @@ def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
 def setting_page(setting: Setting) -> str:
     """What a setting does, how it can be moved, what we advise, and why."""
     lines = [f"# {setting.id}", "", setting.summary, ""]
-    lines += [f"- type: `{setting.kind.__name__}`", f"- it {_CHANNELS[setting.channel]}", f"- {_variable(setting)}"]
+    lines += [
+        f"- type: `{setting.value_type.__name__}`",
+        f"- it {_CHANNELS[setting.channel]}",
+        f"- {_variable(setting)}",
+    ]
     if setting.valid != EVERYWHERE:
         lines.append(f"- exists: {setting.valid}")
     if setting.former_names:
         lines.append(f"- former names: {', '.join(f'`{n}`' for n in setting.former_names)}")
     if setting.candidates:
         lines.append(f"- the tuner tries: {', '.join(f'`{c!r}`' for c in setting.candidates)}")
-    for text in (f"**No effect.** {setting.inert}" if setting.inert else "", setting.notes):
+    for text in (f"**No effect.** {setting.no_effect}" if setting.no_effect else "", setting.notes):
         lines += ["", text] if text else []
-    if setting.dispute:
-        lines += ["", "## Where guides disagree", setting.dispute]
-    if setting.choices:
-        lines += ["", "## What the profiles choose", *(line for c in setting.choices for line in _choice(c))]
+    if setting.disagreement:
+        lines += ["", "## Where guides disagree", setting.disagreement]
+    if setting.recommendations:
+        lines += ["", "## What the profiles choose", *(line for c in setting.recommendations for line in _choice(c))]
     if setting.hazards:
         lines += ["", "## Values that hurt", *(line for h in setting.hazards for line in _hazard(h))]
     if setting.evidence:
@@ -79,13 +83,13 @@ def _variable(setting: Setting) -> str:
         return "it is itself an environment variable"
     if variable is None:
         return "no environment variable moves it"
-    if variable.wins:
+    if variable.overrides_config:
         return f"`{variable.name}` **forces** it: no assignment and no option changes it while the variable is set"
-    presence = " (any value but an empty one, `0` included)" if variable.presence else ""
+    presence = " (any value but an empty one, `0` included)" if variable.any_value_enables else ""
     return f"`{variable.name}` moves its default{presence}, read when torch's compiler is imported; an assignment wins over it"
 
 
-def _choice(choice: Choice) -> Iterator[str]:
+def _choice(choice: Recommendation) -> Iterator[str]:
     guard = " A caller's own value does not win." if choice.guard else ""
     value = "not set" if choice.value is None else f"`{choice.value!r}`"
     yield f"- **{choice.profile}**: {value}, {_where(choice)}: {choice.why}{guard}"
@@ -98,7 +102,7 @@ def _hazard(hazard: Hazard) -> Iterator[str]:
     yield from (f"    {line}" for line in evidence_list(hazard.evidence))
 
 
-def _where(thing: Choice | Hazard) -> str:
+def _where(thing: Recommendation | Hazard) -> str:
     return str(thing.when) if thing.when != EVERYWHERE else "everywhere"
 
 
@@ -108,17 +112,19 @@ def profile_page(profile: Profile) -> str:
     lines = [f"# Profile {profile.name}", "", profile.intent, ""]
     lines += [f"It extends {profile.extends}.", ""] if profile.extends else []
     for setting in all_settings():
-        for choice in sorted((c for c in setting.choices if c.profile in names), key=lambda c: names.index(c.profile)):
+        for choice in sorted(
+            (c for c in setting.recommendations if c.profile in names), key=lambda c: names.index(c.profile)
+        ):
             value = "not set" if choice.value is None else f"{choice.value!r}"
             own = "" if choice.profile == profile.name else f" (from {choice.profile})"
             guard = ", insisted on" if choice.guard else ""
             lines.append(f"- `{setting.id}` = {value}, {_where(choice)}{guard}{own}: {choice.why}")
-    disputed = [s for s in all_settings() if s.dispute]
-    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.dispute}" for s in disputed)]
+    disputed = [s for s in all_settings() if s.disagreement]
+    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.disagreement}" for s in disputed)]
     return "\n".join(lines) + "\n"
 
 
-def problem_page(problem: "Problem") -> str:
+def problem_page(problem: "KnownProblem") -> str:
     """One known problem."""
     lines = [
         f"# {problem.title}",
@@ -136,7 +142,7 @@ def problem_page(problem: "Problem") -> str:
         lines.append(f"- reported by the rule {problem.covered_by}")
     for title, text in (
         ("Symptom", problem.symptom),
-        ("KnownCause", problem.fix),
+        ("Fix", problem.fix),
         ("How to verify the fix", problem.verify),
     ):
         lines += ["", f"## {title}", text]
@@ -152,4 +158,4 @@ def problem_page(problem: "Problem") -> str:
 def evidence_list(evidence: tuple[Evidence, ...]) -> list[str]:
     """Evidence as a list, strongest first, issues as links."""
     ranked = sorted(evidence, key=lambda e: -e.rank)
-    return [f"- {e.rank.name.lower()}: {e.says} ({f'[{e.ref}]({e.url})' if e.url else e.ref})" for e in ranked]
+    return [f"- {e.rank.name.lower()}: {e.statement} ({f'[{e.ref}]({e.url})' if e.url else e.ref})" for e in ranked]

@@ -57,8 +57,8 @@ def weigh(setting: Setting | None, value: object, env: Environment) -> tuple[Sev
     hazard = setting.hazard(value, env) if setting else None
     if hazard:
         return hazard.severity, hazard.why, hazard.evidence
-    if setting and setting.inert:
-        return Severity.INFO, f"It has no effect: {setting.inert}", setting.evidence
+    if setting and setting.no_effect:
+        return Severity.INFO, f"It has no effect: {setting.no_effect}", setting.evidence
     return Severity.INFO, _NO_HAZARD, setting.evidence if setting else ()
 
 

@@ -161,7 +161,7 @@ def _forms(said: Narrowing, *, on_device: bool) -> Iterator[Knob]:
 def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]], *, on_device: bool) -> Iterator[Knob]:
     for known in all_settings():
         named = known.id in only
-        if not known.valid.holds(env) or known.inert or not (known.candidates or named):
+        if not known.valid.holds(env) or known.no_effect or not (known.candidates or named):
             continue
         asked = tuple(parsed(known, known.id, text) for text in only.get(known.id, ()))
         if named and not (asked or known.candidates):

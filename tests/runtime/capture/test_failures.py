@@ -293,7 +293,7 @@ class _Strikes:
     title, fix = "This platform is known to", "Leave it"
 
     @staticmethod
-    def strikes(_: object) -> bool:
+    def applies(_: object) -> bool:
         return True
 
 

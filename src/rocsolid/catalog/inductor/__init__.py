@@ -1,4 +1,4 @@
-"""Settings of TorchInductor, named as `torch/_inductor/config.py` names them; defaults are read, never repeated."""
+"""Settings of TorchInductor, named as in `torch/_inductor/config.py`. Defaults are read from torch, not repeated here."""
 
 from rocsolid.catalog.inductor import autotune, caches, fusion, graphs
 

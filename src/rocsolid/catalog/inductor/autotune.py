@@ -1,16 +1,16 @@
-"""The search for faster kernels."""
+"""Settings for autotuning: which kernels are benchmarked, how, and by how many processes."""
 
 from rocsolid.model.evidence import Evidence, claim, issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
 
 _AUTOTUNE_HANGS = issue(
-    "pytorch/pytorch#140395", "A compile under max-autotune never ends, and nothing says which kernel it waits for."
+    "pytorch/pytorch#140395", "A compile with max-autotune never ends, and no message names the kernel it waits for."
 )
 _IMAGE_SETS_IT = source(
     "sglang docker/rocm.Dockerfile",
@@ -19,27 +19,27 @@ _IMAGE_SETS_IT = source(
 
 
 def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence) -> Setting:
-    """The three switches of the kernel search differ in what they search and in nothing else."""
+    """The three autotuning switches differ only in what they search."""
     return Setting(
         owner=Owner.INDUCTOR,
         name=name,
-        kind=bool,
+        value_type=bool,
         summary=summary,
         variable=Variable(name=variable),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why=f"The search grows with every {what} and has no deadline of its own.",
+                why=f"The search takes longer with every {what} and has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost, _IMAGE_SETS_IT),
                 when=_ROCM,
                 guard=True,
             ),
-            Choice(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why=f"The search grows with every {what} and has no deadline of its own.",
+                why=f"The search takes longer with every {what} and has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
         ),
@@ -47,19 +47,24 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
             Hazard(
                 value=True,
                 severity=Severity.CRITICAL,
-                why=f"Every compile, in every mode, searches kernels for each {what}, without a deadline and without a word.",
+                why=(
+                    f"Every compile, in every mode, benchmarks kernels for each {what}, without a deadline and without "
+                    f"a message."
+                ),
                 evidence=(_AUTOTUNE_HANGS, _IMAGE_SETS_IT),
                 when=_ROCM,
             ),
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why=f"Every compile, in every mode, searches kernels for each {what}; it can take many times longer.",
+                why=(
+                    f"Every compile, in every mode, benchmarks kernels for each {what}, and can take many times longer."
+                ),
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
         ),
         evidence=(
-            source(f"{_CONFIG} {name}", "Read from the variable when the module is imported, into the default."),
+            source(f"{_CONFIG} {name}", "The variable is read when the module is imported and sets the default."),
         ),
     )
 
@@ -68,55 +73,64 @@ SETTINGS = (
     _autotune(
         "max_autotune",
         "TORCHINDUCTOR_MAX_AUTOTUNE",
-        "Benchmark several kernels for each matmul, convolution and reduction, and keep the fastest.",
+        "Benchmark several kernels for each matmul, convolution and reduction, and use the fastest.",
         "matmul and convolution",
-        measured(_H200, "ResNet-50 was not compiled after 150 s; untouched it took 21 s. GPT-2: 41 s against 16 s."),
+        measured(
+            _H200,
+            ("ResNet-50 was not compiled after 150 s, compared with 21 s by default. GPT-2: 41 s compared with 16 s."),
+        ),
     ),
     _autotune(
         "max_autotune_pointwise",
         "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
         "Benchmark several launch configurations for each pointwise and reduction kernel.",
         "generated kernel",
-        measured(_H200, "On CUDA three models compiled as fast as untouched, and ran no faster."),
+        measured(_H200, "On CUDA three models compiled as fast as by default, and ran no faster."),
     ),
     _autotune(
         "max_autotune_gemm",
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
-        "Benchmark several kernels for each matmul, and leave other kernels alone.",
+        "Benchmark several kernels for each matmul, and nothing else.",
         "matmul",
-        measured(_H200, "GPT-2 with every search on: 41 s of set-up against 16 s, and 0.493 ms against 0.566."),
+        measured(
+            _H200,
+            ("GPT-2 with all three searches on: set-up 41 s compared with 16 s, 0.493 ms compared with 0.566 ms."),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="max_autotune_gemm_backends",
-        kind=str,
-        summary="Which libraries and templates compete when matmuls are autotuned.",
+        value_type=str,
+        summary="Which libraries and templates are benchmarked when matmuls are autotuned.",
         variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"),
         candidates=("ATEN", "ATEN,TRITON", "ATEN,TRITON,CK"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value="ATEN",
-                why="A second lock: nobody reads it while autotuning is off, and should something switch that on, "
-                "there is only one candidate and no search.",
+                why=(
+                    "A second safeguard: the setting is read only if autotuning is on. If something turns autotuning "
+                    "on, ATEN alone leaves nothing to search."
+                ),
                 evidence=(
                     source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
                 ),
                 when=_ROCM,
             ),
         ),
-        notes="With autotuning off this setting has no effect, so it is neither the cause of a slow matmul nor its fix.",
+        notes="With autotuning off this setting has no effect, so it neither causes nor fixes a slow matmul.",
         evidence=(
             source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
             claim(
-                "guide S3", "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given."
+                "Inductor config guide",
+                "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given.",
             ),
         ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="max_autotune_gemm_search_space",
-        kind=str,
+        value_type=str,
         summary="How many configurations of each matmul template are tried when matmuls are autotuned.",
         variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_SEARCH_SPACE"),
         candidates=("DEFAULT",),
@@ -125,47 +139,52 @@ SETTINGS = (
                 value="EXHAUSTIVE",
                 severity=Severity.WARNING,
                 why="Hundreds of configurations are compiled and timed for each matmul shape.",
-                evidence=(source(f"{_CONFIG} max_autotune_gemm_search_space", "EXHAUSTIVE tries the full product."),),
+                evidence=(source(f"{_CONFIG} max_autotune_gemm_search_space", "EXHAUSTIVE tries every combination."),),
             ),
         ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="autotune_in_subproc",
-        kind=bool,
-        summary="Benchmark matmul candidates in a child process, with a limit of 60 s for each.",
+        value_type=bool,
+        summary="Benchmark matmul kernels in a child process, with a limit of 60 s for each.",
         variable=Variable(name="TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC"),
         candidates=(False, True),
-        notes="Off by default, so that a candidate that hangs the device hangs the compile.",
-        evidence=(source(f"{_CONFIG} autotune_in_subproc", "Off by default; the timeouts hold only when it is on."),),
+        notes="Off by default, so a kernel that hangs the GPU also hangs the compile.",
+        evidence=(source(f"{_CONFIG} autotune_in_subproc", "Off by default; the timeouts apply only when it is on."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="use_experimental_benchmarker",
-        kind=bool,
-        summary="Time autotune candidates with Inductor's own benchmarker instead of Triton's.",
-        variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", wins=True),
+        value_type=bool,
+        summary="Time kernels during autotuning with Inductor's own benchmarker instead of Triton's.",
+        variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", overrides_config=True),
         candidates=(True, False),
-        notes="On MI300X it flushes 4 MB of a 256 MB cache between runs, so that candidates are ranked by noise.",
+        notes=("On MI300X it flushes 4 MB of a 256 MB cache between runs, so the ranking of kernels is mostly noise."),
         evidence=(issue("pytorch/pytorch#192159", "The flush is far smaller than the MI300X's last-level cache."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="coordinate_descent_tuning",
-        kind=bool,
-        summary="After a first choice, vary each launch parameter of a Triton kernel by steps and keep what is faster.",
+        value_type=bool,
+        summary=(
+            "After the first choice, vary each launch parameter of a Triton kernel step by step and keep what "
+            "is faster."
+        ),
         variable=Variable(name="TORCHINDUCTOR_COORDINATE_DESCENT_TUNING"),
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
                 why="It doubled the set-up time and made no model faster.",
                 evidence=(
                     measured(
                         _H200,
-                        "ResNet-50 0.431 ms against 0.409, GPT-2 0.572 against 0.568, T5 0.238 against 0.235; "
-                        "set-up 43 s against 21 s.",
+                        (
+                            "ResNet-50 0.431 ms compared with 0.409 ms, GPT-2 0.572 with 0.568, T5 0.238 with 0.235; set-up "
+                            "43 s compared with 21 s."
+                        ),
                     ),
                 ),
             ),
@@ -174,39 +193,42 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.INFO,
-                why="Compiles take about twice as long; on three models nothing became faster.",
-                evidence=(measured(_H200, "Set-up 43 s against 21 s for ResNet-50, which then ran 5 % slower."),),
+                why="Compiles take about twice as long; none of three models became faster.",
+                evidence=(measured(_H200, "Set-up 43 s compared with 21 s for ResNet-50, which then ran 5 % slower."),),
             ),
         ),
-        dispute="Guide S3 switches it on, S0 and S1 switch it off. Off: on three public models it cost time and won none. "
-        "The tuner tries it on yours.",
+        disagreement=(
+            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide and the "
+            "porting guide turn it off. We recommend off: on three public models it cost time and made none "
+            "faster. The tuner tries it on your model."
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="benchmark_kernel",
-        kind=bool,
+        value_type=bool,
         summary="Write a benchmark harness into each generated kernel file.",
         variable=Variable(name="TORCHINDUCTOR_BENCHMARK_KERNEL"),
-        notes="It changes the generated file and not the kernel: nothing is benchmarked while compiling.",
-        evidence=(source("torch 2.13 _inductor/codegen/simd.py config.benchmark_kernel", "Emits a harness only."),),
+        notes="It changes the generated file, not the kernel. Nothing is benchmarked during the compile.",
+        evidence=(source("torch 2.13 _inductor/codegen/simd.py config.benchmark_kernel", "Only emits a harness."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.multi_kernel",
-        kind=int,
-        summary="Generate reductions twice, persistent and looped, and choose by timing at the first call.",
+        value_type=int,
+        summary="Generate each reduction twice, persistent and looped, and choose by timing at the first call.",
         variable=Variable(name="TORCHINDUCTOR_MULTI_KERNEL"),
         candidates=(0, 1),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=0,
-                why="The timing happens at the first call, which must not be inside a capture.",
+                why="The timing runs at the first call, which must not be inside a capture.",
                 evidence=(
                     source(
-                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks when first run."
+                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks at the first run."
                     ),
-                    measured(_H200, "No model of three became faster."),
+                    measured(_H200, "None of three models became faster."),
                 ),
             ),
         ),
@@ -214,17 +236,22 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="compile_worker_wait_timeout",
-        kind=int,
-        summary="Seconds to wait for a compile worker before raising an error that names the kernel; 0 waits for ever.",
+        value_type=int,
+        summary=(
+            "Seconds to wait for a compile worker before raising an error that names the kernel; 0 waits forever."
+        ),
         variable=Variable(name="TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT"),
         valid=on(torch="2.13.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=900,
-                why="A worker that died or hangs becomes an error with the kernel's name instead of silence.",
+                why=(
+                    "A compile worker that died or hangs causes an error with the kernel's name instead of an endless "
+                    "wait."
+                ),
                 evidence=(
-                    issue("pytorch/pytorch#191183", "A stuck compile worker stalls the compile for ever."),
+                    issue("pytorch/pytorch#191183", "A stuck compile worker blocks the compile forever."),
                     source(f"{_CONFIG} compile_worker_wait_timeout", "Default 0: no timeout. Upstream's CI uses 300."),
                 ),
             ),
@@ -233,11 +260,13 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="compile_threads",
-        kind=int,
-        summary="How many processes compile kernels side by side.",
+        value_type=int,
+        summary="How many processes compile kernels in parallel.",
         variable=Variable(name="TORCHINDUCTOR_COMPILE_THREADS"),
-        notes="The default follows the cores this process may use, up to 32. Many workers were reported to overload the "
-        "kernel driver of MI350 machines.",
+        notes=(
+            "The default is the number of cores that this process may use, up to 32. Many workers were "
+            "reported to overload the kernel driver of MI350 machines."
+        ),
         evidence=(issue("pytorch/pytorch#191493", "Fewer workers on ROCm, because many overload the driver."),),
     ),
 )

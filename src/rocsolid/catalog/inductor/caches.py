@@ -1,8 +1,8 @@
-"""What is kept between processes, and what is written for people."""
+"""Settings for compile caches and for debug output."""
 
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Channel, Choice, Hazard, Owner, Setting, Variable
+from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
@@ -11,15 +11,17 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="fx_graph_cache",
-        kind=bool,
-        summary="Keep compiled graphs on disk and reuse them in the next process.",
-        variable=Variable(name="TORCHINDUCTOR_FX_GRAPH_CACHE", wins=True),
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="Store compiled graphs on disk and reuse them in the next process.",
+        variable=Variable(name="TORCHINDUCTOR_FX_GRAPH_CACHE", overrides_config=True),
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
                 why="The second start of a program skips the compile.",
-                evidence=(source(f"{_CONFIG} fx_graph_cache", "On by default; its variable beats any assignment."),),
+                evidence=(
+                    source(f"{_CONFIG} fx_graph_cache", "On by default; its variable overrides any assignment."),
+                ),
             ),
         ),
         hazards=(
@@ -34,16 +36,19 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="force_disable_caches",
-        kind=bool,
-        summary="Switch off every compile cache, local and remote.",
-        variable=Variable(name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", wins=True),
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="Disable every compile cache, local and remote.",
+        variable=Variable(name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", overrides_config=True),
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="Without caches a crash costs the whole compile again.",
+                why="Without caches, everything is compiled again after a crash.",
                 evidence=(
-                    source("torch 2.13 compiler/config.py force_disable_caches", "Both of its variables force."),
+                    source(
+                        "torch 2.13 compiler/config.py force_disable_caches",
+                        "Both of its variables override any assignment.",
+                    ),
                 ),
             ),
         ),
@@ -58,19 +63,22 @@ SETTINGS = (
             ),
         ),
         via=Channel.SCOPE,
-        notes="Since 2.9 an alias of the entry in torch.compiler.config; TORCH_COMPILE_FORCE_DISABLE_CACHES acts likewise.",
+        notes=(
+            "Since 2.9 this is an alias of the entry in torch.compiler.config. "
+            "TORCH_COMPILE_FORCE_DISABLE_CACHES has the same effect."
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="trace.enabled",
-        kind=bool,
-        summary="Write a folder with the graphs and generated code of every compile.",
+        value_type=bool,
+        summary="Write a folder with the graphs and the generated code of every compile.",
         variable=Variable(name="TORCH_COMPILE_DEBUG"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
-                why="The generated code and the graphs it came from, side by side.",
+                why="Shows the generated code next to the graphs it was made from.",
                 evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
             ),
         ),
@@ -86,16 +94,16 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="trace.debug_log",
-        kind=bool,
-        summary="Save Inductor's debug log into the trace folder.",
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="Save Inductor's debug log in the trace folder.",
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=True,
-                why="The log lies beside the code it speaks of.",
+                why="The log is saved next to the code it describes.",
                 evidence=(source(f"{_CONFIG} trace.debug_log", "Saves the log to a file."),),
             ),
         ),
-        notes="It prints no generated code; TORCH_LOGS=output_code does.",
+        notes="It does not print generated code; TORCH_LOGS=output_code does.",
     ),
 )

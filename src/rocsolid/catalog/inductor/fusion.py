@@ -1,8 +1,8 @@
-"""What is fused, reordered, padded and rounded."""
+"""Settings for fusion, reordering, padding and rounding."""
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200 = "settings-on-h200"
@@ -12,30 +12,32 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="epilogue_fusion",
-        kind=bool,
+        value_type=bool,
         summary="Fuse pointwise operations into the end of matmul templates.",
         candidates=(True, False),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
-                why="The default of every release; off gained nothing.",
+                why="The default of every release; turning it off gained nothing.",
                 evidence=(measured(_AGAIN, "Off: T5 encoder and GPT-2 within the noise of the run."),),
             ),
         ),
-        notes="It needs a Triton, CUTLASS or C++ template to fuse into: matmuls that go to the BLAS library have none.",
+        notes=(
+            "It needs a Triton, CUTLASS or C++ template to fuse into. Matmuls that run in the BLAS library have none."
+        ),
         evidence=(source(f"{_CONFIG} epilogue_fusion", "On by default; no variable."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="pattern_matcher",
-        kind=bool,
-        summary="Recognise known patterns, attention among them, and replace them with better operators.",
-        choices=(
-            Choice(
+        value_type=bool,
+        summary="Recognise known patterns, such as attention, and replace them with better operators.",
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
-                why="The default of every release; off gained nothing.",
+                why="The default of every release; turning it off gained nothing.",
                 evidence=(measured(_AGAIN, "Off: T5 encoder and GPT-2 within the noise of the run."),),
             ),
         ),
@@ -43,71 +45,72 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="reorder_for_locality",
-        kind=bool,
+        value_type=bool,
         summary="Move operations next to the ones that use their results.",
         candidates=(True, False),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value=True,
-                why="The default of every release; off gained nothing.",
-                evidence=(measured(_H200, "Off: GPT-2 0.567 ms against 0.566."),),
+                why="The default of every release; turning it off gained nothing.",
+                evidence=(measured(_H200, "Off: GPT-2 0.567 ms compared with 0.566 ms."),),
             ),
         ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="aggressive_fusion",
-        kind=bool,
-        summary="Fuse pointwise kernels even when they read nothing in common.",
+        value_type=bool,
+        summary="Fuse pointwise kernels even if they share no input.",
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="The default of every release; on, no model of three became faster.",
+                why="The default of every release; turning it on made none of three models faster.",
                 evidence=(
                     measured(_H200, "ResNet-50 unchanged."),
                     measured(_AGAIN, "T5 encoder and GPT-2 within the noise of the run."),
                 ),
             ),
         ),
-        dispute="Guide S3 switches it on, S0 off. Off, as upstream has it: on made none of three public models faster. "
-        "The tuner tries it on yours.",
-    ),
-    Setting(
-        owner=Owner.INDUCTOR,
-        name="group_fusion",
-        kind=bool,
-        summary="Marked as deprecated upstream.",
-        inert="No code reads it in any release from 2.4 to 2.15.",
-        evidence=(
-            source(f"{_CONFIG} group_fusion", "Commented as deprecated; a search of ten releases finds no reader."),
+        disagreement=(
+            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide turns it "
+            "off. We recommend off, the upstream default: turning it on made none of three public models "
+            "faster. The tuner tries it on your model."
         ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
+        name="group_fusion",
+        value_type=bool,
+        summary="Marked as deprecated upstream.",
+        no_effect="No code reads it in any release from 2.4 to 2.15.",
+        evidence=(source(f"{_CONFIG} group_fusion", "Commented as deprecated; no code in ten releases reads it."),),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
         name="max_fusion_size",
-        kind=int,
+        value_type=int,
         summary="The largest number of nodes fused into one kernel.",
         candidates=(64, 128),
-        notes="Guide S3 raises it to 128. On three public models nothing changed.",
+        notes=("A public ROCm guide (Inductor config guide) raises it to 128. On three public models nothing changed."),
         evidence=(measured(_H200, "128: ResNet-50, GPT-2 and T5 within 2 % of the default, the noise of the run."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="combo_kernels",
-        kind=bool,
+        value_type=bool,
         summary="Combine kernels that do not depend on each other into one launch (experimental).",
         candidates=(False, True),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="One model became twice as slow, and wrong results were reported on ROCm.",
+                why="It made one model twice as slow, and wrong results were reported on ROCm.",
                 evidence=(
-                    measured(_H200, "ResNet-50 0.902 ms against 0.409."),
-                    issue("pytorch/pytorch#168937", "Wrong numbers with combo kernels on ROCm."),
+                    measured(_H200, "ResNet-50 0.902 ms compared with 0.409 ms."),
+                    issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
                 ),
             ),
         ),
@@ -117,8 +120,8 @@ SETTINGS = (
                 severity=Severity.WARNING,
                 why="Wrong results were reported on ROCm, and ResNet-50 ran at half its speed on CUDA.",
                 evidence=(
-                    issue("pytorch/pytorch#168937", "Wrong numbers with combo kernels on ROCm."),
-                    measured(_H200, "ResNet-50 0.902 ms against 0.409."),
+                    issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
+                    measured(_H200, "ResNet-50 0.902 ms compared with 0.409 ms."),
                 ),
             ),
         ),
@@ -126,49 +129,52 @@ SETTINGS = (
     Setting(
         owner=Owner.INDUCTOR,
         name="shape_padding",
-        kind=bool,
-        summary="Pad matmul operands to shapes the matrix units prefer, when a quick benchmark says it pays.",
+        value_type=bool,
+        summary="Pad matmul operands to shapes that suit the matrix units, if a quick benchmark shows a gain.",
         variable=Variable(name="TORCHINDUCTOR_SHAPE_PADDING"),
         candidates=(True, False),
-        notes="On by default in every release; a guide that sets it changes nothing.",
+        notes="On by default in every release, so a guide that sets it changes nothing.",
         evidence=(measured(_H200, "Off: GPT-2 and T5 unchanged."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="layout_optimization",
-        kind=bool,
+        value_type=bool,
         summary="Run convolutions in channels-last layout.",
         variable=Variable(name="TORCHINDUCTOR_LAYOUT_OPTIMIZATION"),
         candidates=(True, False),
-        notes="One of the few settings whose default depends on the platform: off on ROCm.",
+        notes="One of the few settings whose default depends on the platform: it is off on ROCm.",
         evidence=(source(f"{_CONFIG} layout_opt_default", "Off when torch is built for HIP."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="emulate_precision_casts",
-        kind=bool,
-        summary="Keep the roundings between fused low-precision operators, as eager has them.",
+        value_type=bool,
+        summary="Keep the rounding between fused low-precision operators, as eager does.",
         variable=Variable(name="TORCHINDUCTOR_EMULATE_PRECISION_CASTS"),
         candidates=(False, True),
-        notes="For models that drift under compilation in bf16: slower, and closer to eager.",
+        notes="For models whose results drift under torch.compile in bf16: slower, and closer to eager.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.mix_order_reduction",
-        kind=bool,
-        summary="Compute two reductions over different dimensions of one tensor in one kernel, as backward of a norm has them.",
+        value_type=bool,
+        summary=(
+            "Compute two reductions over different dimensions of one tensor in one kernel, as in the backward "
+            "pass of a norm layer."
+        ),
         variable=Variable(name="TORCHINDUCTOR_MIX_ORDER_REDUCTION"),
         candidates=(True, False),
         valid=on(torch="2.10.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=False,
-                why="It loses part of a gradient when scale and shift are slices of one parameter.",
+                why="Part of a gradient is lost if scale and shift are slices of one parameter.",
                 evidence=(
                     issue(
                         "pytorch/pytorch#193061",
-                        "Silently wrong gradients, bisected to 2.10; the maintainers name the switch.",
+                        "Silently wrong gradients, bisected to 2.10; the maintainers name this setting as the workaround.",
                     ),
                     issue("pytorch/pytorch#193103", "The fix, in 2.15."),
                 ),

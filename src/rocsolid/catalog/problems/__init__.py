@@ -1,15 +1,15 @@
-"""The known problems of the field: where each strikes, how it shows, what fixes it, and how to see the fix work."""
+"""Known problems: public bugs of torch, ROCm, CUDA and libraries, with affected versions, symptom, fix and a check of the fix."""
 
 from functools import cache
 
 from rocsolid.catalog.problems import autotune, capture, compiler, machine, recovery, replay
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 
 
 @cache
-def all_problems() -> tuple[Problem, ...]:
-    """Every problem we know; refuses an id used twice."""
+def all_problems() -> tuple[KnownProblem, ...]:
+    """Every known problem; raises ValueError if an id is used twice."""
     tables = (replay, capture, recovery, compiler, autotune, machine)
     problems = tuple(found for table in tables for found in table.PROBLEMS)
     ids = [p.id for p in problems]
@@ -19,8 +19,8 @@ def all_problems() -> tuple[Problem, ...]:
     return problems
 
 
-def problem(name: str) -> Problem:
-    """The problem of that id; raises UnknownNameError with the near matches."""
+def problem(name: str) -> KnownProblem:
+    """The problem with this id; raises UnknownNameError, with similar ids, if there is none."""
     for found in all_problems():
         if found.id == name:
             return found

@@ -1,44 +1,50 @@
-"""Searches that take for ever or choose by noise."""
+"""Known problems: autotuning that hangs, takes too long or picks kernels by noise."""
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="max-autotune-many-shapes-gfx950",
-        title="max-autotune dies on the second input shape on gfx950",
+        title="max-autotune fails on the second input shape on gfx950",
         when=on(Platform.ROCM, torch="2.12..2.14", archs=("gfx95",)),
         severity=Severity.WARNING,
         symptom=(
             'A model compiled with mode="max-autotune" runs for one shape and raises '
-            "hipErrorStreamCaptureInvalidated once further shapes arrive."
+            "hipErrorStreamCaptureInvalidated when other shapes arrive."
         ),
         fix='mode="max-autotune-no-cudagraphs", or "reduce-overhead", which worked in the same test.',
         verify="Run four sequence lengths through the compiled model; none may raise.",
-        status="closed as read 2026-09 without a fixing version in the stored part",
+        status="closed as of 2026-09; the stored part of the thread names no version with a fix",
         evidence=(
             issue(
                 "pytorch/pytorch#193735",
-                "Encoder with sequence lengths 64 to 512 on gfx950: max-autotune fails, default and reduce-overhead succeed.",
+                (
+                    "Encoder with sequence lengths 64 to 512 on gfx950: max-autotune fails, default and "
+                    "reduce-overhead succeed."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="max-autotune-left-on-by-image",
-        title="An image's environment switches autotuning on for every compile",
+        title=("max-autotune is on in every compile: the container image sets TORCHINDUCTOR_MAX_AUTOTUNE=1"),
         when=on(Platform.ROCM, Platform.CUDA),
         severity=Severity.WARNING,
-        symptom=("torch.compile in default mode benchmarks kernels for minutes or hours although nobody asked for it."),
+        symptom=(
+            "torch.compile in default mode benchmarks kernels for minutes or hours, although the program does "
+            "not request it."
+        ),
         fix=(
             "unset TORCHINDUCTOR_MAX_AUTOTUNE TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE "
-            'TORCHINDUCTOR_MAX_AUTOTUNE_GEMM, or pass options={"max_autotune": False, "max_autotune_pointwise":'
-            ' False, "max_autotune_gemm": False}.'
+            'TORCHINDUCTOR_MAX_AUTOTUNE_GEMM, or pass options={"max_autotune": False, '
+            '"max_autotune_pointwise": False, "max_autotune_gemm": False}.'
         ),
-        verify="A first compile of a small model takes seconds, and `env | grep MAX_AUTOTUNE` is empty.",
-        status="still in sglang's ROCm images as read 2026-09",
+        verify="The first compile of a small model takes seconds, and `env | grep MAX_AUTOTUNE` prints nothing.",
+        status="still in sglang's ROCm images as of 2026-09",
         variables=(
             "TORCHINDUCTOR_MAX_AUTOTUNE=1",
             "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE=1",
@@ -50,65 +56,71 @@ PROBLEMS = (
                 "sglang docker/rocm.Dockerfile 004ae46 ENV TORCHINDUCTOR_MAX_AUTOTUNE",
                 "The image ends with both variables set to 1.",
             ),
-            issue("sgl-project/sglang#1939", "Where they came in, in November 2024, described as safe to turn on."),
+            issue("sgl-project/sglang#1939", "Added the variables in November 2024, described as safe to turn on."),
             source(
                 "torch 2.13.0 torch/_inductor/config.py max_autotune",
-                "The variables only move the default, so an assignment or option wins over them.",
+                "The variables only change the default, so an assignment or option overrides them.",
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="autotune-flush-too-small",
-        title="Autotuning ranks by noise on MI300: it flushes 4 MB of a 256 MB cache",
+        title="Autotuning picks kernels by noise on MI300: only 4 MB of a 256 MB cache are flushed",
         when=on(Platform.ROCM, torch="2.8..2.15", archs=("gfx94", "gfx95")),
         severity=Severity.WARNING,
         symptom=(
-            "Inductor picks slow configurations for memory-bound kernels, and another one in the next run; the "
-            "slowest can rank first."
+            "Inductor picks slow configurations for memory-bound kernels, and different ones in the next run. "
+            "The slowest can rank first."
         ),
         fix=(
-            "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0 (Triton's 256 MB flush), or on torch 2.13 and later "
-            "TORCHINDUCTOR_USE_TORCH_PROFILER_BENCHMARKER=1."
+            "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0 (uses Triton's 256 MB flush), or on torch 2.13 and "
+            "later TORCHINDUCTOR_USE_TORCH_PROFILER_BENCHMARKER=1."
         ),
         verify=(
-            "Compile a 4096 x 4096 layer_norm in five fresh caches with TORCH_LOGS=+inductor; the same "
+            "Compile a 4096 x 4096 layer_norm with five empty caches and TORCH_LOGS=+inductor; the same "
             "configuration must win each time."
         ),
-        status="open as read 2026-09; still so in torch 2.15.0",
+        status="open as of 2026-09; unchanged in torch 2.15.0",
         evidence=(
             issue(
                 "pytorch/pytorch#192159",
-                "The reported L2 is 4 MB per die while a 256 MB cache follows; a spread of 1.64 shrinks to 2.6 % and the worst wins.",
+                (
+                    "The reported L2 is 4 MB per die, but a 256 MB cache comes after it. A real spread of 1.64 times "
+                    "shrinks to 2.6 %, and the worst configuration wins."
+                ),
             ),
             source(
                 "torch 2.8.0 to 2.15.0 torch/_inductor/runtime/benchmarking.py",
-                "The flush buffer has the size of the reported L2; only the profiler-based benchmarker of 2.13 and later keeps 256 MB on ROCm.",
+                (
+                    "The flush buffer has the size of the reported L2; only the profiler-based benchmarker of 2.13 "
+                    "and later uses 256 MB on ROCm."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="autotune-hang",
-        title="Compilation hangs while tuning a kernel, with no sign of which",
+        title="max-autotune hangs while benchmarking a kernel and does not name it",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU),
         severity=Severity.INFO,
         symptom=(
-            "torch.compile stops for hours; py-spy shows it inside a benchmark of one candidate, and traces do "
-            "not name the kernel."
+            "torch.compile does not return for hours. py-spy shows it benchmarking one kernel, and stack "
+            "traces do not name the kernel."
         ),
         fix=(
-            'TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC=1 so that a bad candidate dies in a child, mode="default", or '
-            "tune under a deadline in a separate process."
+            "TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC=1, so that a bad kernel fails in a child process; or "
+            'mode="default"; or autotune in a separate process with a deadline.'
         ),
-        verify="The compile ends within its limit, and TORCH_LOGS=+inductor names each candidate.",
-        status="open as read 2026-09",
+        verify="The compile ends within its limit, and TORCH_LOGS=+inductor names each kernel tried.",
+        status="open as of 2026-09",
         evidence=(
             issue(
                 "pytorch/pytorch#140395",
-                "max-autotune under DDP hangs; a maintainer finds that the trace does not tell which kernel.",
+                "max-autotune with DDP hangs; a maintainer finds that the trace does not name the kernel.",
             ),
             issue(
                 "pytorch/pytorch#158042",
-                "A grouped matmul tuned, and hung, even in default mode; worked around by falling back.",
+                "A grouped matmul was autotuned and hung even in default mode; worked around by a fallback.",
             ),
             source(
                 "torch 2.9.1 to 2.15.0 torch/_inductor/config.py autotune_in_subproc",
@@ -116,30 +128,32 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-worker-waits-forever",
-        title="The main process waits forever for a compile worker that died",
+        title="torch.compile waits forever for a compile worker that died",
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="..2.13"),
         severity=Severity.INFO,
         symptom=(
-            "Compilation stands still after a worker was killed, by the out-of-memory killer for instance; no "
-            "error, no CPU use."
+            "The compile stops after a worker was killed, for example by the out-of-memory killer. There is "
+            "no error and no CPU use."
         ),
         fix=(
-            "torch 2.14 or later notices the death. On 2.13 and later set "
-            "TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT=600 as well; on any version "
-            "TORCHINDUCTOR_COMPILE_THREADS=1 avoids the pool."
+            "torch 2.14 or later detects the dead worker. On 2.13 and later also set "
+            "TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT=600. On any version TORCHINDUCTOR_COMPILE_THREADS=1 "
+            "avoids the worker pool."
         ),
         verify="Kill the compile_worker process during a compile: the program must raise within the limit.",
-        status="death noticed since torch 2.14; no time limit by default in 2.15 (limits proposed in #191183)",
+        status=(
+            "dead workers are detected since torch 2.14; no time limit by default in 2.15 (limits proposed in #191183)"
+        ),
         evidence=(
             issue(
                 "pytorch/pytorch#189290",
-                "Inherited pipe ends kept the parent from seeing the death; three layers of defence.",
+                "Inherited pipe ends kept the parent from noticing the death; adds three safeguards.",
             ),
             issue(
                 "pytorch/pytorch#191183",
-                "Open proposal for memory and time limits, and that the wait defaults to forever.",
+                "Open proposal for memory and time limits; states that the wait has no limit by default.",
             ),
             source(
                 "torch 2.13.0 torch/_inductor/config.py compile_worker_wait_timeout",
@@ -147,44 +161,45 @@ PROBLEMS = (
             ),
             source(
                 "torch 2.13.0 and 2.14.1 torch/_inductor/compile_worker/subproc_pool.py",
-                "The parent closes its pipe copies from 2.14 on.",
+                "The parent closes its copies of the pipe from 2.14 on.",
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-workers-overload-kfd",
-        title="Too many compile workers thrash the GPU queues on MI350",
+        title="Autotuning stalls or hangs on MI350 because of too many compile workers",
         when=on(Platform.ROCM, archs=("gfx95",)),
         severity=Severity.WARNING,
-        symptom="Autotuning stalls for half an hour or hangs; 32 workers each hold a GPU context on one device.",
-        fix="TORCHINDUCTOR_COMPILE_THREADS=16 or fewer per GPU, and set a CPU limit for the container.",
-        verify="The compile finishes, and `rocm-smi --showpids` lists no more clients than workers.",
-        status="pytorch's CI caps it at 16; the library default is unchanged as read 2026-09",
+        symptom="Autotuning stalls for half an hour or hangs. 32 workers each hold a GPU context on one device.",
+        fix="TORCHINDUCTOR_COMPILE_THREADS=16 or fewer per GPU, and a CPU limit for the container.",
+        verify="The compile finishes, and `rocm-smi --showpids` lists no more processes than workers.",
+        status="pytorch's CI limits it to 16; the library default is unchanged as of 2026-09",
         evidence=(
             issue(
-                "pytorch/pytorch#191493", "Explains the oversubscribed runlist: forked workers inherit the HIP context."
+                "pytorch/pytorch#191493",
+                "Explains the oversubscribed GPU queues: forked workers inherit the HIP context.",
             ),
             issue("pytorch/pytorch#191385", "Sets 16 threads for pytorch's ROCm test jobs."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="tunableop-tunes-unasked",
-        title="PYTORCH_TUNABLEOP_ENABLED=1 also tunes, and its time limits do not bound it",
+        title="PYTORCH_TUNABLEOP_ENABLED=1 also tunes in the running program, and ignores its time limits",
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            "The first call with each new matmul shape stalls for seconds to minutes; maximum duration and "
-            "iterations are not respected per operation."
+            "The first call with each new matmul shape stalls for seconds to minutes. The limits on duration "
+            "and iterations are not respected per operation."
         ),
         fix="Tune offline once, then run with PYTORCH_TUNABLEOP_TUNING=0 and the results file.",
         verify="PYTORCH_TUNABLEOP_VERBOSE=2 shows no tuning lines in production.",
-        status="by design; reports closed as read 2026-09",
+        status="by design; reports closed as of 2026-09",
         variables=("PYTORCH_TUNABLEOP_ENABLED=1",),
         covered_by="ENV001",
         evidence=(
             issue("pytorch/pytorch#128813", "The table of variables: enabled defaults to 0, tuning defaults to 1."),
             issue("pytorch/pytorch#190433", "Limits of 50 ms and 5 iterations did not stop the tuning (torch 2.12)."),
-            issue("ROCm/TheRock#5550", "Explanation: every candidate runs at least once."),
+            issue("ROCm/TheRock#5550", "Explanation: every kernel runs at least once."),
         ),
     ),
 )

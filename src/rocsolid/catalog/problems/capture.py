@@ -1,140 +1,174 @@
-"""Captures that fail, hang or end the process."""
+"""Known problems: captures that fail, hang or end the process."""
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="hipblaslt-handle-in-capture",
-        title="First GEMM of a thread inside a capture ends the process or hangs it",
+        title="Graph capture hangs or ends the process at the first GEMM of a thread (hipBLASLt handle)",
         when=on(Platform.ROCM, torch="2.12.."),
         severity=Severity.WARNING,
         symptom=(
-            'The capture never comes back, or the process exits with code 1 after "operation not permitted when'
-            ' stream is capturing (900)" from hipblaslt.cpp; typical when a backward pass is captured, since '
-            "its GEMMs run on another thread."
+            'The capture never returns, or the process exits with code 1 after "operation not permitted when '
+            'stream is capturing (900)" from hipblaslt.cpp. Typical when a backward pass is captured, because '
+            "its GEMMs run in another thread."
         ),
         fix=(
-            "Run one GEMM per thread, device and capture stream before capturing: do the warm-up on the very "
-            "stream that is then passed as `torch.cuda.graph(g, stream=s)`, forward and backward. "
+            "Run one GEMM per thread, device and capture stream before capturing. Do the warm-up, forward and "
+            "backward, on the same stream that is then passed as `torch.cuda.graph(g, stream=s)`. "
             "TORCH_BLAS_PREFER_HIPBLASLT=0 with DISABLE_ADDMM_CUDA_LT=1 avoids hipBLASLt, but plain hipBLAS "
-            "handles want the same warm-up."
+            "handles need the same warm-up."
         ),
         verify=(
-            "Capture once in a child process with a 60 s limit (forward and backward); exit code 0 and a replay"
-            " equal to eager mean the warm-up was enough."
+            "Capture once in a child process with a 60 s limit (forward and backward). The warm-up was enough "
+            "if the exit code is 0 and a replay equals eager."
         ),
         calls=("malloc", "thread-memset"),
-        status="open in hipBLASLt as read 2026-09; torch pre-creates the handle of the capturing thread since 2.12, for other threads a fix was proposed in September 2026",
+        status=(
+            "open in hipBLASLt as of 2026-09; torch creates the handle of the capturing thread in advance "
+            "since 2.12; for other threads a fix was proposed in September 2026"
+        ),
         evidence=(
             issue(
                 "ROCm/rocm-libraries#11838",
-                "hipblasLtCreate allocates and clears memory, fails during a capture anywhere in the process and calls exit(1); seen with ROCm 10.0.",
+                (
+                    "hipblasLtCreate allocates and clears memory. It fails during a capture anywhere in the process "
+                    "and calls exit(1); seen with ROCm 10.0."
+                ),
             ),
             issue(
                 "pytorch/pytorch#196399",
-                "Explains why a captured backward hangs: handles are pooled per thread, device and stream, and the exit deadlocks on the pool's lock.",
+                (
+                    "Explains why a captured backward hangs: handles are pooled per thread, device and stream, and "
+                    "the exit deadlocks on the pool's lock."
+                ),
             ),
             issue(
                 "pytorch/pytorch#179892",
-                "Handles became per stream, so torch creates the one of the capture stream before capture begins (taken into 2.12).",
+                (
+                    "Handles became per stream, so torch creates the one of the capture stream before the capture "
+                    "begins (included in 2.12)."
+                ),
             ),
             issue(
                 "pytorch/pytorch#187745",
-                "make_graphed_callables warmed up on one stream and captured on another; it uses one stream from torch 2.14 on.",
+                (
+                    "make_graphed_callables warmed up on one stream and captured on another; it uses one stream from "
+                    "torch 2.14 on."
+                ),
             ),
             issue(
                 "ROCm/TransformerEngine#644",
-                "The same failure in Transformer Engine, hanging with torch 2.12 and later.",
+                "The same failure in Transformer Engine, which hangs with torch 2.12 and later.",
             ),
             issue(
                 "vllm-project/vllm#53818",
-                "Captures on torch's internal stream missed per-stream state made in warm-up; vLLM now passes the warm-up stream.",
+                (
+                    "Captures on torch's internal stream lacked per-stream state created in the warm-up; vLLM now "
+                    "passes the warm-up stream."
+                ),
             ),
             source(
                 "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "The genuine 6.4.3 and 7.2.4 runtimes with hipBLASLt print the same messages and exit the process when the handle is first made in a capture.",
+                (
+                    "The original 6.4.3 and 7.2.4 runtimes with hipBLASLt print the same messages and exit the "
+                    "process if the handle is first created in a capture."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rccl-watchdog-breaks-capture",
-        title="The process-group watchdog's event query kills a capture in another thread",
+        title="Graph capture aborts with torch.distributed: the process-group watchdog queries an event",
         when=on(Platform.ROCM, torch="..2.11", rocm="7.0..7.2.0"),
         severity=Severity.CRITICAL,
         symptom=(
-            'With torch.distributed initialised, capture aborts the process: "operation not permitted on an '
-            'event last recorded in a capturing stream" or error 900 from the watchdog thread, exit code -6, '
-            "easily taken for out of memory."
+            'With torch.distributed initialised, a capture aborts the process: "operation not permitted on an '
+            'event last recorded in a capturing stream" or error 900 from the watchdog thread, exit code -6. '
+            "Easily mistaken for out of memory."
         ),
         fix=(
             "ROCm 7.2.1 or later, or torch 2.12 or later (which skips the query while a capture is active on "
-            "older ROCm). Otherwise let all collectives finish and synchronise before capturing."
+            "older ROCm). Otherwise wait for all collectives and synchronise before capturing."
         ),
         verify=(
             "Initialise the process group, run one all_reduce, then capture 50 graphs in a row; the process "
-            "must survive."
+            "must not abort."
         ),
         calls=("thread-event-query-old", "thread-event-query-captured"),
         status="fixed in ROCm 7.2.1; worked around in torch 2.12",
         evidence=(
             issue(
                 "pytorch/pytorch#176251",
-                "Explains that the runtime lets hipEventQuery of another thread invalidate captures even in thread_local mode, and skips the query.",
+                (
+                    "Explains that in this runtime a hipEventQuery from another thread invalidates captures even in "
+                    "thread_local mode; skips the query."
+                ),
             ),
-            issue("pytorch/pytorch#176942", "The combined workaround that landed."),
+            issue("pytorch/pytorch#176942", "The combined workaround that was merged."),
             issue(
                 "pytorch/pytorch#179780",
-                "Keeps the workaround only for runtimes without the fix and says the fix came with ROCm 7.2.1.",
+                (
+                    "Keeps the workaround only for runtimes without the fix, and states that the fix came with ROCm "
+                    "7.2.1."
+                ),
             ),
             issue("ROCm/rocm-systems#3380", "The 7.2.1 change log lists the corrected hipEventQuery during capture."),
             issue(
                 "sgl-project/sglang#24011",
-                "MI35x servers abort with this on the ROCm 7.2.0 image; the fix is a newer base image.",
+                "MI35x servers abort with this error on the ROCm 7.2.0 image; the fix is a newer base image.",
             ),
             issue(
                 "ROCm/rccl#2022",
-                "AMD: the stricter behaviour came with ROCm 7.0, and AMD_LOG_LEVEL=4 shows the offending call.",
+                ("AMD: the stricter behaviour came with ROCm 7.0, and AMD_LOG_LEVEL=4 shows the call that causes it."),
             ),
             measured(
                 "capture-rules-on-hip",
-                "On a pretend device hipEventQuery of an old event is allowed during a capture by runtime 6.4.3, and refused by 7.2.4 in the same thread, and from another one in global mode.",
+                (
+                    "On a pretend device, hipEventQuery of an old event is allowed during a capture by runtime 6.4.3. "
+                    "Runtime 7.2.4 refuses it in the same thread, and from another thread in global mode."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="compile-inside-capture",
-        title="A function compiles for the first time, or again, while a graph is being captured",
+        title="torch.compile compiles or recompiles during a CUDA graph capture",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.10..2.13"),
         severity=Severity.INFO,
         symptom=(
-            'Either "Cannot copy between CPU and CUDA tensors during CUDA graph capture", or a silent recompile'
-            " whose result enters the graph; on ROCm the illegal part can be swallowed."
+            'Either "Cannot copy between CPU and CUDA tensors during CUDA graph capture", or a silent '
+            "recompile whose result becomes part of the graph. On ROCm the illegal part may not be reported."
         ),
         fix=(
             "Warm up with the same shapes, dtypes and grad mode, then capture under "
-            '`torch.compiler.set_stance("fail_on_recompile")`. torch 2.14 and later refuse by themselves.'
+            '`torch.compiler.set_stance("fail_on_recompile")`. torch 2.14 and later raise an error by '
+            "themselves."
         ),
         verify="`TORCH_LOGS=recompiles` prints nothing between the start and the end of the capture.",
-        status="refused with a clear error since torch 2.14",
+        status="raises a clear error since torch 2.14",
         evidence=(
-            issue("pytorch/pytorch#185074", "Inductor had no notion of an active capture; asks for a guard."),
+            issue("pytorch/pytorch#185074", "Inductor did not check for an active capture; requests such a check."),
             source(
                 "torch 2.14.1 torch/_dynamo/convert_frame.py",
-                "The check of is_current_stream_capturing is there in 2.14.1 and 2.15.0, not in 2.13.0 or earlier.",
+                "The check of is_current_stream_capturing exists in 2.14.1 and 2.15.0, not in 2.13.0 or earlier.",
             ),
             measured(
                 "capture-facts-on-h200",
-                "On an H200 with torch 2.11 a grad-mode mismatch recompiled inside the capture without any message.",
+                (
+                    "On an H200 with torch 2.11 a change of grad mode caused a recompile inside the capture without "
+                    "any message."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rng-state-read-in-capture",
-        title="Reading the GPU RNG state inside a capture raises",
+        title="Reading the GPU RNG state raises an error during CUDA graph capture",
         when=on(Platform.ROCM, Platform.CUDA, torch="..2.9"),
         severity=Severity.WARNING,
         symptom=(
@@ -142,57 +176,64 @@ PROBLEMS = (
             "torch.compile, activation checkpointing or attention dropout inside the capture."
         ),
         fix=(
-            "torch 2.10 or later. On older ones compile and run once before capture, and use "
+            "torch 2.10 or later. On older releases, compile and run once before the capture, and use "
             "checkpoint(preserve_rng_state=False) in captured code. The widely copied patch of "
-            "preserve_global_state does nothing from 2.9 on."
+            "preserve_global_state has no effect from 2.9 on."
         ),
         verify="Call torch.cuda.get_rng_state() inside a capture: it must not raise.",
         status="fixed in torch 2.10",
         evidence=(
-            issue("pytorch/pytorch#131782", "Compiling inside a capture fails with exactly this on CUDA."),
+            issue("pytorch/pytorch#131782", "Compiling inside a capture fails with exactly this message on CUDA."),
             issue("pytorch/pytorch#167639", "The same in November 2025, before 2.10."),
             issue("pytorch/pytorch#83148", "The same from activation checkpointing in make_graphed_callables."),
             source(
                 "torch 2.9.1 and 2.10.0 libtorch_cuda.so string table",
-                "The message is in the binary of 2.9.1 and absent from 2.10.0, 2.11, 2.13 and 2.14.",
+                "The binary of 2.9.1 contains the message; 2.10.0, 2.11, 2.13 and 2.14 do not.",
             ),
             measured(
                 "capture-facts-on-h200", "Getting and setting the RNG state inside a capture works on torch 2.11."
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="big-graph-instantiate-segfault",
-        title="Instantiating a graph of some 20,000 nodes overflows the stack",
+        title="Segmentation fault when instantiating a HIP graph of about 20,000 nodes (stack overflow)",
         when=on(Platform.ROCM, rocm="7.0..7.13"),
         severity=Severity.WARNING,
         symptom=(
-            "The process dies with SIGSEGV in libamdhip64 when a capture ends, with thousands of equal frames; "
-            "benchmark loops that capture many repetitions are the usual victim."
+            "The process crashes with SIGSEGV in libamdhip64 when a capture ends, with thousands of identical "
+            "stack frames. Typical for benchmark loops that capture many repetitions."
         ),
         fix=(
-            "Keep graphs below 20,000 nodes (cap captured repetitions at 1,000), or raise the stack (`ulimit -s"
-            " 65536`) before starting. ROCm 7.14 has the recursion removed."
+            "Keep graphs below 20,000 nodes (at most 1,000 captured repetitions), or raise the stack limit "
+            "(`ulimit -s 65536`) before starting. ROCm 7.14 has the recursion removed."
         ),
         verify="Capture a chain of 30,000 tiny kernels in a child process; it must not crash.",
-        status="fixed by rocm-systems#2876 (merged early 2026), confirmed on HIP 7.14; pytorch#155720 still shown open",
+        status=(
+            "fixed by rocm-systems#2876 (merged early 2026), confirmed on HIP 7.14; pytorch#155720 still shown as open"
+        ),
         evidence=(
             issue(
                 "ROCm/rocm-systems#2876", "Removes the two recursions that overflow the stack in hipGraphInstantiate."
             ),
             issue("pytorch/pytorch#155720", "First report (ROCm 6.3); passes on HIP 7.14 according to AMD."),
-            issue("ROCm/legacy-rocm-build#6602", "About 21,800 equal frames in libamdhip64 on MI300X, August 2026."),
+            issue(
+                "ROCm/legacy-rocm-build#6602", "About 21,800 identical frames in libamdhip64 on MI300X, August 2026."
+            ),
             issue(
                 "meta-pytorch/tritonbench#1034",
-                "Graph timing segfaults on MI350X with ROCm 7.2 when too many repetitions are captured.",
+                "Graph timing segfaults on MI350X with ROCm 7.2 if too many repetitions are captured.",
             ),
             source(
                 "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "7.2.4 instantiates 20,000 nodes and dies at 25,000 with an 8 MB stack; a 64 MB stack or DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 fixes it; 6.4.3 survives 40,000.",
+                (
+                    "7.2.4 instantiates 20,000 nodes and crashes at 25,000 with an 8 MB stack; a 64 MB stack or "
+                    "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 fixes it; 6.4.3 handles 40,000."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="mi350-repeated-graph-crash",
         title="Repeated graph launches crash MI350 with the ROCm 7.1 wheel",
         when=on(Platform.ROCM, rocm="7.1..7.1", archs=("gfx95",)),
@@ -202,12 +243,13 @@ PROBLEMS = (
             "HSA_STATUS_ERROR_INVALID_PACKET_FORMAT or a segmentation fault."
         ),
         fix=(
-            "Use the rocm7.2 wheel (the runtime libraries inside the torch package are the failing ones) at "
-            "7.2.4, keep at most 256 iterations per graph and synchronise between replays; run A/B trials in "
+            "Use the rocm7.2 wheel at 7.2.4 (the runtime libraries inside the torch package are the failing "
+            "ones), run at most 256 iterations per graph and synchronise between replays. Run A/B trials in "
             "separate processes."
         ),
         verify=(
-            "Replay a small graph 10,000 times and capture 500 graphs in one process on the new wheel without a crash."
+            "With the new wheel, replay a small graph 10,000 times and capture 500 graphs in one process "
+            "without a crash."
         ),
         status="worked around in helion, September 2026",
         evidence=(
@@ -217,25 +259,27 @@ PROBLEMS = (
             ),
             issue(
                 "pytorch/helion#3628",
-                "Three failures reproduced; updating to the rocm7.2 wheel and bounding graphs and events fixes them.",
+                ("Three failures reproduced; updating to the rocm7.2 wheel and limiting graphs and events fixes them."),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="multi-stream-rccl-endcapture-segfault",
-        title="Ending a capture of several streams with RCCL collectives crashes ROCm 10.0",
+        title="Segmentation fault at the end of a multi-stream capture with RCCL collectives (ROCm 10.0)",
         when=on(Platform.ROCM, rocm="10.0..10.0"),
         severity=Severity.WARNING,
         symptom=(
-            "Capturing forward and backward of FSDP dies with SIGSEGV inside hipStreamEndCapture, with tiny "
-            "models too and with any stack size."
+            "Capturing forward and backward of FSDP crashes with SIGSEGV inside hipStreamEndCapture, even "
+            "with tiny models and any stack size."
         ),
         fix=(
-            "Keep collectives out of the capture, or on the capture stream only, until the runtime tracks "
+            "Keep collectives out of the capture, or only on the capture stream, until the runtime tracks "
             "capture members on the origin stream."
         ),
-        verify=("Capture two Linear layers under FSDP2 at world size 2 in child processes; they must exit cleanly."),
-        status="open as read 2026-09; fix proposed (rocm-systems#11589)",
+        verify=(
+            "Capture two Linear layers under FSDP2 at world size 2 in child processes; they must exit without an error."
+        ),
+        status="open as of 2026-09; fix proposed (rocm-systems#11589)",
         evidence=(
             issue(
                 "ROCm/rocm-systems#11369",
@@ -247,95 +291,107 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="gc-frees-triton-kernel-in-capture",
-        title="A Triton kernel or an old graph is freed during capture and the capture dies",
+        title="Graph capture fails because a Triton kernel or an old graph is freed during the capture",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.14.."),
         severity=Severity.WARNING,
         symptom=(
             '"Exception ignored in CompiledKernel.__del__ ... operation not permitted when stream is '
-            'capturing", or a warning from CUDAGraph reset; the capture is invalid from then on.'
+            'capturing", or a warning from CUDAGraph reset. The capture is invalid from then on.'
         ),
         fix=(
-            "gc.collect() and gc.disable() around the capture, re-enabled in finally, and hold references to "
-            "every kernel and graph that could die: kernels freed by reference count are not stopped by "
-            "gc.disable(). Compile and autotune before capture."
+            "Call gc.collect() and gc.disable() before the capture and gc.enable() in finally. Keep "
+            "references to every kernel and graph that could be freed: gc.disable() does not stop kernels "
+            "from being freed by reference count. Compile and autotune before the capture."
         ),
         verify=(
             "Capture 50 times with gc.set_threshold(1) in a child process; no message about __del__ or reset "
             "may appear."
         ),
-        status="open as read 2026-09; Triton's own benchmark helper disables GC",
+        status="open as of 2026-09; Triton's own benchmark helper disables GC",
         evidence=(
             issue(
                 "sgl-project/sglang#35427",
-                "Reproduced on MI300X with Triton 3.7.0: releasing kernels inside a capture fails it, holding references fixes it, gc.disable() alone does not.",
+                (
+                    "Reproduced on MI300X with Triton 3.7.0: freeing kernels inside a capture makes it fail; keeping "
+                    "references fixes it, gc.disable() alone does not."
+                ),
             ),
-            issue("triton-lang/triton#9444", "Since February 2026 a collected kernel unloads its module."),
-            issue("triton-lang/triton#10712", "Triton wraps its own graph captures with GC off."),
+            issue("triton-lang/triton#9444", "Since February 2026 a garbage-collected kernel unloads its module."),
+            issue("triton-lang/triton#10712", "Triton disables GC around its own graph captures."),
             issue(
                 "pytorch/pytorch#161037",
-                "Since 2.9 torch no longer collects garbage before a capture, so old graphs can be destroyed inside the next one.",
+                (
+                    "Since 2.9 torch no longer collects garbage before a capture, so old graphs can be destroyed "
+                    "during the next one."
+                ),
             ),
-            issue("ROCm/ATOM#1339", "ATOM: gc.freeze() was not enough, GC is paused for the whole capture."),
+            issue("ROCm/ATOM#1339", "ATOM: gc.freeze() was not enough, so GC is paused for the whole capture."),
             source(
                 "triton 3.5.x to 3.8.x python/triton/compiler/compiler.py CompiledKernel.__del__",
                 "Upstream release branches unload modules from 3.8 on, not in 3.5 to 3.7.",
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="workspace-freed-under-graph",
-        title="A graph made by hand loses its matrix workspace when reduce-overhead captures in the same process",
+        title=(
+            "A manual torch.cuda.CUDAGraph breaks after reduce-overhead captures in the same process (cuBLAS workspace)"
+        ),
         when=on(Platform.CUDA),
         severity=Severity.INFO,
         symptom=(
-            "A torch.cuda.CUDAGraph with matrix products ends in an illegal memory access, a segmentation fault or wrong numbers "
-            'once a function compiled with mode="reduce-overhead" has run for the first time.'
+            "A torch.cuda.CUDAGraph with matmuls fails with an illegal memory access or a segmentation fault, "
+            'or returns wrong results, after a function compiled with mode="reduce-overhead" has run for the '
+            "first time."
         ),
         fix=(
-            "Capture with rs.capture, whose workspace lies in memory of its own; or make every graph with one of the two; or call "
-            "torch._C._cuda_clearCublasWorkspaces() right before and after your own capture, so that the workspace comes from the "
-            "graph's pool."
+            "Capture with rs.capture, which owns its workspace memory. Or make all graphs with only one of "
+            "the two methods. Or call torch._C._cuda_clearCublasWorkspaces() right before and after your own "
+            "capture, so that the workspace comes from the graph's pool."
         ),
         verify=(
-            'Replay the graph before and after the first call of a function compiled with mode="reduce-overhead", with '
-            "torch.cuda.synchronize() after each, and compare the results."
+            "Replay the graph before and after the first call of a function compiled with "
+            'mode="reduce-overhead", with torch.cuda.synchronize() after each, and compare the results.'
         ),
-        status="seen with torch 2.11; the same code stands in 2.13",
+        status="seen with torch 2.11; 2.13 contains the same code",
         evidence=(
             measured(
                 "capture-on-h200",
-                "The replay after it: an illegal memory access with four layers, a segmentation fault with eighteen.",
+                "The next replay: an illegal memory access with four layers, a segmentation fault with eighteen.",
             ),
             source(
                 "torch 2.13.0 torch/_inductor/cudagraph_trees.py clear_cublas_manager",
-                "Frees the workspaces of all streams before and after each recording; a graph goes on using the one of its stream.",
+                (
+                    "Frees the workspaces of all streams before and after each recording; a graph continues to use "
+                    "the one of its stream."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="miopen-not-graph-safe",
         title="MIOpen convolutions are not safe inside HIP graphs",
         when=on(Platform.ROCM),
         severity=Severity.INFO,
         symptom=(
             "Captures with convolutions fail with a MIOpen launch error, or an earlier convolution search "
-            "breaks a later, unrelated capture."
+            "makes a later, unrelated capture fail."
         ),
         fix=(
-            "Run every convolution shape before capture with torch.backends.cudnn.benchmark=False and "
-            "deterministic=True, set MIOPEN_NAIVE_TIMEOUT=0, or leave convolutions outside the graph. For bf16 "
-            "networks whose replay differs from eager also MIOPEN_DEBUG_CONV_GEMM=0."
+            "Run every convolution shape before the capture with torch.backends.cudnn.benchmark=False and "
+            "deterministic=True, set MIOPEN_NAIVE_TIMEOUT=0, or keep convolutions outside the graph. For bf16 "
+            "networks whose replay differs from eager, also set MIOPEN_DEBUG_CONV_GEMM=0."
         ),
-        verify="Capture the convolution in a child process after warm-up and compare replay with eager.",
-        status="open as read 2026-09; fix for the search stream proposed (rocm-libraries#12265)",
+        verify="Capture the convolution in a child process after warm-up and compare the replay with eager.",
+        status="open as of 2026-09; fix for the search stream proposed (rocm-libraries#12265)",
         evidence=(
             issue(
                 "pytorch/pytorch#188338",
-                "Transposed convolution cannot be captured on ROCm; cites AMD's page that MIOpen is not graph safe.",
+                ("Transposed convolution cannot be captured on ROCm; cites AMD's page that MIOpen is not graph safe."),
             ),
-            issue("pytorch/pytorch#188357", "Open proposal to ban MIOpen convolutions from Inductor's graphs."),
+            issue("pytorch/pytorch#188357", "Open proposal to exclude MIOpen convolutions from Inductor's graphs."),
             issue(
                 "ROCm/rocm-libraries#12121",
                 "MIOpen polls an abandoned search stream at a later launch, which invalidates a capture.",
@@ -343,29 +399,32 @@ PROBLEMS = (
             issue("ROCm/rocm-libraries#12265", "Open fix; MIOPEN_NAIVE_TIMEOUT=0 disables the whole path."),
             issue(
                 "ROCm/rocBLAS#1649",
-                "Wrong replay results in bf16 conv nets, narrowed to MIOpen's GEMM path (June 2025, closed).",
+                (
+                    "Wrong replay results in bf16 convolution networks, narrowed down to MIOpen's GEMM path (June "
+                    "2025, closed)."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="no-conditional-nodes-on-hip",
-        title="HIP graphs have no conditional nodes",
+        title="torch.cond cannot be captured on ROCm: HIP graphs have no conditional nodes",
         when=on(Platform.ROCM),
         severity=Severity.INFO,
         symptom=(
-            "torch.cond or a loop on device data cannot be captured; code that works on CUDA 12.4 fails or must"
-            " synchronise with the host."
+            "torch.cond or a loop on GPU data cannot be captured. Code that works on CUDA 12.4 fails, or must "
+            "synchronise with the CPU."
         ),
         fix=(
-            "Compute both branches and select with torch.where, or capture one graph per branch and choose on the host."
+            "Compute both branches and select with torch.where, or capture one graph per branch and choose on the CPU."
         ),
         verify="Run the captured function with both outcomes and compare with eager.",
-        status="open feature request as read 2026-09",
+        status="open feature request as of 2026-09",
         evidence=(
-            issue("ROCm/hip#3905", "Asks for conditional handles and lists what is blocked."),
+            issue("ROCm/hip#3905", "Requests conditional handles and lists what depends on them."),
             issue(
                 "ROCm/legacy-rocm-build#6398",
-                "Shows that the headers of ROCm 7.2 and the develop branch hold no such node.",
+                "Shows that the headers of ROCm 7.2 and the develop branch contain no such node.",
             ),
             issue(
                 "pytorch/pytorch#168912",

@@ -1,98 +1,114 @@
-"""Captured graphs that answer wrongly, on HIP and elsewhere."""
+"""Known problems: graph replays that return wrong results or crash."""
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.known_problem import Problem
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import on
 
 PROBLEMS = (
-    Problem(
+    KnownProblem(
         id="hip-graph-replay-corruption",
-        title="HIP graph replay silently corrupts output in about one process out of five",
+        title="HIP graph replay returns corrupted results in about one process of five (ROCm 7.2.0 to 7.2.3)",
         when=on(Platform.ROCM, rocm="7.2.0..7.2.3", archs=("gfx94",)),
         severity=Severity.CRITICAL,
         symptom=(
-            "The same program with the same inputs and seed is right in most runs and produces garbage in "
-            "others, without any error. Eager execution of the same kernels is always right."
+            "The same program with the same inputs and seed returns correct results in most runs and garbage "
+            "in others, without an error. Eager execution of the same kernels is always correct. "
+            'mode="reduce-overhead" and mode="max-autotune" use HIP graphs as well.'
         ),
         fix=(
-            "Leave ROCm 7.2.0 to 7.2.3: go back to 7.1.1 or up to 7.13 or later (the libamdhip64 inside the "
-            "torch wheel counts, not only /opt/rocm). Until then run eager, or accept graphs only when a replay"
-            " was compared with eager in that very process."
+            "Avoid ROCm 7.2.0 to 7.2.3: use 7.1.1, or 7.13 or later. The version that counts is the "
+            "libamdhip64 inside the torch wheel, not only /opt/rocm. Until then run in eager, or use a graph "
+            "only after comparing a replay with eager in the same process."
         ),
         verify=(
-            "Start the workload in 14 fresh processes, replay with changed inputs and compare each with eager; "
-            "all 14 must agree (at one bad process in five, 14 clean starts are about 95 % sure). `rocsolid` "
-            "reports the version of the loaded libamdhip64."
+            "Start the workload in 14 new processes, replay with changed inputs and compare each with eager. "
+            "All 14 must match: at one bad process in five, 14 clean starts mean about 95 % confidence. "
+            "`rocsolid probe` reports the version of the loaded libamdhip64."
         ),
-        status="open as read 2026-09; reported clean on 7.0, 7.1.1 and 7.13",
+        status="open as of 2026-09; reported not affected: 7.0, 7.1.1 and 7.13",
         evidence=(
             issue(
                 "ROCm/clr#279",
-                "Reports the corruption on MI300X with ROCm 7.2.0 to 7.2.3, clean with clr 7.1.1, ROCm 7.0 and 7.13, and gives bad rates over five fresh starts.",
+                (
+                    "Reports the corruption on MI300X with ROCm 7.2.0 to 7.2.3; clr 7.1.1, ROCm 7.0 and 7.13 are not "
+                    "affected. Lists failure rates over five new processes each."
+                ),
             ),
             issue(
                 "vllm-project/vllm#46386",
-                "vLLM forces eager for one ROCm test after swapping only libamdhip64: 7.1.1 clean, 7.2.0, 7.2.2 and 7.2.3 broken, to be undone with 7.14.",
+                (
+                    "vLLM forces eager for one ROCm test. Swapping only libamdhip64 showed 7.1.1 correct and 7.2.0, "
+                    "7.2.2 and 7.2.3 broken; to be removed with 7.14."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="shared-graph-pool-corruption",
-        title="Several graphs in one memory pool corrupt each other on ROCm",
+        title="Several HIP graphs in one memory pool corrupt each other's results",
         when=on(Platform.ROCM, rocm="7.2..7.13", archs=("gfx94", "gfx95")),
         severity=Severity.WARNING,
         symptom=(
-            "A set of graphs captured into one shared pool (one per batch size, say) is right for a few steps "
-            "and then drifts into wrong values; with one pool per graph, or a single graph, the answers are "
-            "right."
+            "Graphs captured into one shared pool (for example one per batch size) are correct for a few "
+            "steps and then return wrong values. With one pool per graph, or with a single graph, the results "
+            "are correct."
         ),
         fix=(
-            "Give each graph its own pool: pass no `pool=` to torch.cuda.graph, or one "
-            "`torch.cuda.graph_pool_handle()` per bucket; in ATOM leave ATOM_PER_BUCKET_POOL at its default. "
-            "Plan for more reserved memory."
+            "Give each graph its own pool: pass no `pool=` to torch.cuda.graph, or use one "
+            "`torch.cuda.graph_pool_handle()` per bucket. In ATOM, leave ATOM_PER_BUCKET_POOL at its default. "
+            "This reserves more memory."
         ),
         verify=(
-            "Capture all buckets, replay them in random order and compare every output with eager; repeat with "
-            "one pool per graph and see the difference vanish."
+            "Capture all buckets, replay them in random order and compare every output with eager. Repeat "
+            "with one pool per graph: the difference must disappear."
         ),
-        status="worked around in ATOM and vLLM as read 2026-09; vLLM expects ROCm 7.14 to fix it",
+        status="worked around in ATOM and vLLM as of 2026-09; vLLM expects ROCm 7.14 to fix it",
         evidence=(
             source(
                 "ROCm/ATOM ffdf3bb atom/utils/cuda_graph.py _graph_pools",
-                "ATOM's own table: shared pool with 11 buckets scores 0.664 on GSM8K, one bucket 0.976, one pool per bucket 0.960, so one pool per bucket is its default.",
+                (
+                    "ATOM's own table of GSM8K scores: 0.664 with a shared pool and 11 buckets, 0.976 with one "
+                    "bucket, 0.960 with one pool per bucket. One pool per bucket is therefore its default."
+                ),
             ),
             issue(
                 "vllm-project/vllm#52644",
-                "DeepSeek V4 loses accuracy on MI350 and MI355 with full decode graphs; environment is ROCm 7.2.3.",
+                (
+                    "DeepSeek V4 loses accuracy on MI350 and MI355 with full decode graphs; the environment is ROCm "
+                    "7.2.3."
+                ),
             ),
             issue(
                 "vllm-project/vllm#52646",
-                "The workaround gives graphs separate pools, costs about 7 GB, and is meant to last until ROCm 7.14.",
+                (
+                    "The workaround gives each graph its own pool, costs about 7 GB and is meant to last until ROCm "
+                    "7.14."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="hip-graph-stale-host-write",
-        title="Graph replay on gfx950 reads the previous value of a buffer just copied from the host",
+        title="HIP graph replay reads the previous value of a buffer just copied from the CPU (gfx950)",
         when=on(Platform.ROCM, rocm="7.2..7.2.4", archs=("gfx95",)),
         severity=Severity.CRITICAL,
         symptom=(
-            "A small integer buffer is filled by a host-to-device copy right before replay, but a kernel in the"
-            " graph sees last step's content: intermittent memory access faults or wrong indices, never in "
-            "eager mode."
+            "A small integer buffer is filled by a copy from the CPU right before the replay, but a kernel in "
+            "the graph reads the value of the last step. The result is wrong indices or occasional memory "
+            "access faults, never in eager."
         ),
         fix=(
-            "Copy into a staging tensor and move it into the graph's input with a device kernel "
-            "(`static.copy_(staging)` from another device tensor), or make the kernel load the value as a "
-            "vector instead of a scalar. ATOM did the latter."
+            "Copy into a staging tensor first and move it into the graph's input with a kernel "
+            "(`static.copy_(staging)` from another GPU tensor). Or make the kernel load the value as a vector "
+            "instead of a scalar, as ATOM did."
         ),
         verify=(
             "Write a counter into the buffer before each of 10,000 replays and let a captured kernel copy it "
-            "out; every value read back must be the one written."
+            "out. Every value read back must be the one written."
         ),
-        status="open as read 2026-09; one kernel worked around in ATOM",
+        status="open as of 2026-09; worked around in one kernel of ATOM",
         evidence=(
             issue(
                 "ROCm/hip#3902",
@@ -100,69 +116,80 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/ATOM#1434",
-                "Merged change that forces a vector load because the scalar cache keeps the old value on gfx950; it notes that the run-time check was still pending.",
+                (
+                    "Merged change that forces a vector load because the scalar cache keeps the old value on gfx950; "
+                    "its run-time check was still pending."
+                ),
             ),
             issue(
                 "ROCm/ATOM#1468",
-                "A later probe by the same author finds the stale value in memory right after the copy, before replay, which contradicts the scalar-cache explanation.",
+                (
+                    "A later test by the same author finds the stale value in memory right after the copy, before the "
+                    "replay. This contradicts the explanation with the scalar cache."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="rdna4-large-graph-stale-pointers",
-        title="Graphs of some 200 kernels or more read stale pointers on gfx1201",
+        title="HIP graphs of about 200 kernels or more read stale pointers on gfx1201",
         when=on(Platform.ROCM, archs=("gfx120",)),
         severity=Severity.WARNING,
         symptom=(
-            "Small graphs replay correctly, graphs beyond about 200 kernel nodes read pointer values from an "
-            "earlier launch."
+            "Small graphs replay correctly. Graphs with more than about 200 kernel nodes read pointer values "
+            "of an earlier launch."
         ),
         fix=(
-            "Split the work into graphs of fewer than 200 kernels, and check replay against eager before "
-            "trusting a larger one."
+            "Split the work into graphs of fewer than 200 kernels, and compare a larger graph with eager "
+            "before using it."
         ),
         verify=(
             "Capture the same chain with 100 and with 400 kernels, change the inputs, replay both and compare "
             "with eager."
         ),
-        status="open (triage) as read 2026-09",
+        status="open (triage) as of 2026-09",
         evidence=(
             issue(
                 "ROCm/hip#3887",
-                "Title and status confirm the report for gfx1201 and graphs of roughly 200 kernel nodes and more.",
+                "Title and status confirm the report for gfx1201 and graphs of about 200 kernel nodes or more.",
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="aiter-mxfp4-moe-graph-corruption",
-        title="AITER's MXFP4 fused MoE gives corrupted output inside graphs on gfx950",
+        title="AITER's MXFP4 fused MoE returns corrupted results inside HIP graphs on gfx950",
         when=on(Platform.ROCM, rocm="7.2..", archs=("gfx95",)),
         severity=Severity.WARNING,
         symptom=(
-            "Models with 4-bit weights and activations through the AITER_MXFP4_MXFP4 kernel emit repeated or "
-            "garbage tokens when graphs are on; it changes from run to run and raises nothing."
+            "Models with 4-bit weights and activations that use the AITER_MXFP4_MXFP4 kernel produce repeated "
+            "or garbage tokens when graphs are on. It differs from run to run and raises no error."
         ),
         fix=(
-            "Run that backend eager (vLLM: cudagraph_mode NONE) or choose another MoE backend until AITER fixes"
-            " its workspace."
+            "Run this backend in eager (vLLM: cudagraph_mode NONE), or choose another MoE backend until AITER "
+            "fixes its workspace."
         ),
-        verify=("Decode six fixed prompts three times with graphs and three times eager; the texts must be the same."),
-        status="open as read 2026-09; the vLLM workaround was closed, not merged as far as can be seen",
+        verify=(
+            "Decode six fixed prompts three times with graphs and three times in eager; the texts must be identical."
+        ),
+        status="open as of 2026-09; the vLLM workaround was closed and, as far as can be seen, not merged",
         packages=("amd-aiter",),
         evidence=(
             issue(
                 "ROCm/aiter#3632",
-                "Reports silent, non-deterministic corruption on MI355X with ROCm 7.2.0 and amd-aiter 0.1.13.post1; eager is clean.",
+                (
+                    "Reports silent, non-deterministic corruption on MI355X with ROCm 7.2.0 and amd-aiter "
+                    "0.1.13.post1; eager is correct."
+                ),
             ),
             issue(
                 "vllm-project/vllm#44988",
-                "Proposes to switch graphs off for exactly that backend and names the kernel's workspace as the cause.",
+                ("Proposes to disable graphs for exactly this backend and names the kernel's workspace as the cause."),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="reduce-overhead-training-drift",
-        title="reduce-overhead was reported to slow down convergence on ROCm 7.0",
+        title="reduce-overhead training converges worse than default or eager (reported on ROCm 7.0)",
         when=on(Platform.ROCM, torch="..2.10", rocm="..7.0", archs=("gfx94",)),
         severity=Severity.WARNING,
         symptom=(
@@ -170,62 +197,71 @@ PROBLEMS = (
             "without an error."
         ),
         fix=(
-            'Use mode="default" for training on this stack, or move to ROCm 7.14 with torch 2.14, where AMD '
-            "could not see it any more. Do not set triton.cudagraph_trees=False: that only selects the older "
-            "graph path."
+            'Use mode="default" for training on these versions, or move to ROCm 7.14 with torch 2.14, where '
+            "AMD could not reproduce it. Do not set triton.cudagraph_trees=False: that only selects the older "
+            "capture implementation."
         ),
         verify=(
-            "Train 200 steps three times from one seed in eager, default and reduce-overhead; the three final "
-            "losses must lie within their own run-to-run spread."
+            "Train 200 steps three times from one seed in eager, default and reduce-overhead. The three final "
+            "losses must differ no more than repeated runs do."
         ),
-        status="closed as read 2026-09: not reproduced on torch 2.14 with HIP 7.14 (MI250)",
+        status="closed as of 2026-09: not reproduced on torch 2.14 with HIP 7.14 (MI250)",
         evidence=(
             issue(
                 "pytorch/pytorch#187715",
-                "Reported on MI300X, ROCm 7.0, torch 2.10; AMD's re-run on torch 2.14 and HIP 7.14 finds eager, default and reduce-overhead losses alike with graphs recorded.",
+                (
+                    "Reported on MI300X, ROCm 7.0, torch 2.10. AMD repeated it on torch 2.14 and HIP 7.14 with graphs "
+                    "recorded: eager, default and reduce-overhead reach similar losses."
+                ),
             ),
             issue(
                 "ROCm/clr#280",
-                "The same reporter blames the runtime's non-VM pool path for unstable addresses on MI300X with HIP 7.0.51831.",
+                (
+                    "The same reporter names the runtime's non-VM pool path as the cause of unstable addresses on "
+                    "MI300X with HIP 7.0.51831."
+                ),
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="blas-workspace-freed-under-graph",
-        title="Destroying one graph frees the GEMM workspace another graph still uses",
+        title="Deleting one CUDA graph frees the GEMM workspace that another graph still uses",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.12.."),
         severity=Severity.INFO,
         symptom=(
-            "Two graphs were captured on the same stream; after the first is reset, replaying the second ends "
-            "in an illegal memory access inside a GEMM."
+            "Two graphs were captured on the same stream. After the first is reset, replaying the second "
+            "fails with an illegal memory access in a GEMM."
         ),
         fix=(
-            "Capture each family of graphs on its own stream and keep it as long as they live; do not destroy "
-            "graphs while others of that stream are replayed."
+            "Capture each group of graphs on its own stream and keep the stream as long as the graphs exist. "
+            "Do not delete graphs while other graphs of the same stream are replayed."
         ),
         verify="Capture A and B on one stream, delete A, replay B 100 times and compare with eager.",
-        status="open as read 2026-09; eager workspaces for ROCm proposed (#196920)",
+        status="open as of 2026-09; eager workspaces for ROCm proposed (#196920)",
         evidence=(
             issue(
                 "pytorch/pytorch#193402",
-                "Reproducer: graphs with separate pools still share the stream's cuBLAS workspace; blames #175276 of February 2026.",
+                (
+                    "Reproducer: graphs with separate pools still share the stream's cuBLAS workspace; names #175276 "
+                    "of February 2026 as the cause."
+                ),
             ),
-            issue("pytorch/pytorch#175276", "Introduced the clearing of workspaces per stream."),
+            issue("pytorch/pytorch#175276", "Introduced clearing the workspaces per stream."),
             issue("pytorch/pytorch#196920", "Open change for ROCm, with a comment on what it breaks."),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="vllm-full-graphs-on-rdna",
-        title="Full-model graphs fault on RDNA 3 and 4 under vLLM",
+        title="Full-model graphs fail with memory access faults on RDNA 3 and 4 under vLLM",
         when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
         severity=Severity.WARNING,
         symptom=(
-            '"Memory access fault ... page not present" while capturing full decode graphs of Triton attention;'
-            " piecewise capture succeeds."
+            '"Memory access fault ... page not present" while capturing full decode graphs with Triton '
+            "attention. Piecewise capture succeeds."
         ),
-        fix="cudagraph_mode=PIECEWISE (attention then runs eager), or --enforce-eager.",
-        verify="Start with PIECEWISE and see all sizes captured; compare one prompt with an eager run.",
-        status="open as read 2026-09; the proposed default was withdrawn",
+        fix="cudagraph_mode=PIECEWISE (attention then runs in eager), or --enforce-eager.",
+        verify="Start with PIECEWISE: all sizes must be captured. Compare one prompt with an eager run.",
+        status="open as of 2026-09; the proposed default was withdrawn",
         packages=("vllm",),
         evidence=(
             issue("vllm-project/vllm#34154", "Crash report during capture on RDNA."),
@@ -235,29 +271,33 @@ PROBLEMS = (
             ),
         ),
     ),
-    Problem(
+    KnownProblem(
         id="hip-capture-errors-unreported",
-        title="HIP before 7.14 lets some illegal operations pass during capture",
+        title="HIP before 7.14 does not report some illegal operations during graph capture",
         when=on(Platform.ROCM, rocm="..7.13"),
         severity=Severity.WARNING,
         symptom=(
-            "An operation that must not be captured (a copy that the host waits for, a wait on a foreign event) raises "
-            "on CUDA but passes on ROCm; the graph lacks it and replays wrong or old values."
+            "An operation that must not be captured (a copy that the CPU waits for, a wait on an event of "
+            "another stream) raises on CUDA but not on ROCm. The graph then lacks the operation, and its "
+            "replay returns wrong or old values."
         ),
         fix=(
-            "ROCm 7.14 or later. Before that, compare the first replay with eager on inputs other than those "
-            "captured, and run everything once before capture, torch.compile included."
+            "ROCm 7.14 or later. Before that, compare the first replay with eager, using other inputs than "
+            "those captured, and run everything once before the capture, including torch.compile."
         ),
         verify=(
-            "Capture a function with a hidden `.item()` or unpinned host copy: it must raise. Then replay with "
-            "changed inputs and compare with eager."
+            "Capture a function with a hidden `.item()` or a copy from unpinned memory: it must raise. Then "
+            "replay with changed inputs and compare with eager."
         ),
         calls=("wait-uncaptured-event", "wait-other-capture"),
-        status="fixed in ROCm 7.14; torch checks synchronous copies itself since 2.9",
+        status="fixed in ROCm 7.14; torch itself checks synchronous copies since 2.9",
         evidence=(
             issue(
                 "pytorch/pytorch#187110",
-                "AMD: before ROCm 7.14 HIP does not report errors during capture and torch must ask for the capture status first.",
+                (
+                    "AMD: before ROCm 7.14 HIP does not report errors during capture, so torch must check the capture "
+                    "status first."
+                ),
             ),
             issue(
                 "pytorch/pytorch#155684",
@@ -265,15 +305,18 @@ PROBLEMS = (
             ),
             issue(
                 "pytorch/pytorch#158165",
-                "torch's own check for synchronous copies, because the runtime (6.4.1) stayed silent.",
+                "Adds torch's own check for synchronous copies, because the runtime (6.4.1) reported no error.",
             ),
             issue(
                 "pytorch/pytorch#185074",
-                "A first compile inside a capture fails loudly on CUDA and is swallowed on hipGraph.",
+                "A first compile inside a capture raises an error on CUDA and none with HIP graphs.",
             ),
             source(
                 "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
-                "In 6.4.3 and 7.2.4 a wait on an event of a non-capturing stream returns success and adds no node, while allocations and synchronous copies do raise.",
+                (
+                    "In 6.4.3 and 7.2.4 a wait on an event of a non-capturing stream returns success and adds no "
+                    "node, while allocations and synchronous copies do raise."
+                ),
             ),
         ),
     ),

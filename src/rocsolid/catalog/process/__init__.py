@@ -1,6 +1,6 @@
-"""Environment variables that libraries read when they start; each file is one reader.
+"""Environment variables, in one module per library that reads them.
 
-A choice of `None` means: not set.
+A recommended value of `None` means that the variable should not be set.
 """
 
 from rocsolid.catalog.process import allocator, hip, libraries, torch, triton

@@ -1,39 +1,39 @@
-"""Variables of the HIP and HSA runtimes. Names were checked against the string tables of the libraries."""
+"""Environment variables of the HIP and HSA runtimes. The names were checked against the string tables of the libraries."""
 
 from rocsolid.model.evidence import Evidence, claim, issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Condition, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Condition, Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _HIP = "HIP runtime 6.4.3 and 7.2.4, libamdhip64 string table"
 _HSA = "ROCr runtime 7.2.4, libhsa-runtime64 string table"
 
 
-def _in(library: str, name: str) -> Evidence:
-    return source(library, f"{name} is among the names the library asks for.")
+def _contains(library: str, name: str) -> Evidence:
+    return source(library, f"The library's string table contains {name}.")
 
 
-def _serialises(name: str, summary: str, debug: str, platform: Condition, evidence: Evidence) -> Setting:
-    """A switch that makes the host wait for the device: for debugging, and ruinous when forgotten."""
+def _blocking(name: str, summary: str, debug: str, platform: Condition, evidence: Evidence) -> Setting:
+    """A debugging switch that makes the CPU wait for the GPU, and slows the program if it is left on."""
     values = ("1", "2", "3")
     return Setting(
         owner=Owner.PROCESS,
         name=name,
-        kind=str,
+        value_type=str,
         summary=summary,
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value=debug,
-                why="An error appears at the call that caused it.",
+                why="An error is raised at the call that caused it.",
                 evidence=(evidence,),
                 when=platform,
             ),
-            Choice(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="For debugging only: every launch waits for the device.",
+                why="For debugging only: every launch waits for the GPU.",
                 evidence=(evidence,),
                 when=platform,
             ),
@@ -42,7 +42,7 @@ def _serialises(name: str, summary: str, debug: str, platform: Condition, eviden
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="Every launch waits for the device, and waiting inside a graph capture breaks the capture.",
+                why="Every launch waits for the GPU. During a graph capture, waiting makes the capture fail.",
                 evidence=(evidence,),
             )
             for value in values
@@ -51,30 +51,30 @@ def _serialises(name: str, summary: str, debug: str, platform: Condition, eviden
 
 
 SETTINGS = (
-    _serialises(
+    _blocking(
         "HIP_LAUNCH_BLOCKING",
-        "1 makes every kernel launch wait for the kernel.",
+        "1 makes every kernel launch wait until the kernel has finished.",
         "1",
         _ROCM,
-        _in(_HIP, "HIP_LAUNCH_BLOCKING"),
+        _contains(_HIP, "HIP_LAUNCH_BLOCKING"),
     ),
-    _serialises(
+    _blocking(
         "AMD_SERIALIZE_KERNEL",
-        "1 waits before, 2 after, 3 before and after every kernel.",
+        "1 waits for the GPU before every kernel, 2 after it, 3 before and after it.",
         "3",
         _ROCM,
-        _in(_HIP, "AMD_SERIALIZE_KERNEL"),
+        _contains(_HIP, "AMD_SERIALIZE_KERNEL"),
     ),
-    _serialises(
+    _blocking(
         "AMD_SERIALIZE_COPY",
-        "1 waits before, 2 after, 3 before and after every copy.",
+        "1 waits for the GPU before every copy, 2 after it, 3 before and after it.",
         "3",
         _ROCM,
-        _in(_HIP, "AMD_SERIALIZE_COPY"),
+        _contains(_HIP, "AMD_SERIALIZE_COPY"),
     ),
-    _serialises(
+    _blocking(
         "CUDA_LAUNCH_BLOCKING",
-        "1 makes every kernel launch wait for the kernel.",
+        "1 makes every kernel launch wait until the kernel has finished.",
         "1",
         on(Platform.CUDA),
         source("CUDA programming guide, asynchronous execution", "1 disables asynchronous launches."),
@@ -82,14 +82,14 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="AMD_LOG_LEVEL",
-        kind=str,
-        summary="How much the HIP runtime prints: 0 nothing, 4 every call.",
-        choices=(
-            Choice(
+        value_type=str,
+        summary="How much the HIP runtime prints: 0 prints nothing, 4 prints every call.",
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="Unset prints nothing.",
-                evidence=(_in(_HIP, "AMD_LOG_LEVEL"),),
+                why="If it is not set, the runtime prints nothing.",
+                evidence=(_contains(_HIP, "AMD_LOG_LEVEL"),),
                 when=_ROCM,
             ),
         ),
@@ -97,91 +97,98 @@ SETTINGS = (
             Hazard(
                 value=level,
                 severity=Severity.WARNING,
-                why="The runtime prints a line for every call, which can slow a program down many times over.",
-                evidence=(_in(_HIP, "AMD_LOG_LEVEL"),),
+                why="The runtime prints a line for every call, which can make a program many times slower.",
+                evidence=(_contains(_HIP, "AMD_LOG_LEVEL"),),
             )
             for level in ("3", "4", "5")
         ),
-        notes="4 together with a search for hipError is AMD's advice when a capture fails without a reason.",
+        notes="If a capture fails without a reason, AMD advises to set 4 and search the output for hipError.",
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HIP_FORCE_DEV_KERNARG",
-        kind=str,
-        summary="1 puts kernel arguments into device memory.",
+        value_type=str,
+        summary="1 puts kernel arguments into GPU memory.",
         candidates=("0", "1"),
         valid=_ROCM,
-        notes="AMD's tuning pages promise 2 to 3 microseconds per launch; we have not measured it, so the tuner tries it.",
+        notes=(
+            "AMD's tuning pages promise 2 to 3 microseconds per launch. We have not measured it, so only the "
+            "tuner tries it."
+        ),
         evidence=(
-            _in(_HIP, "HIP_FORCE_DEV_KERNARG"),
+            _contains(_HIP, "HIP_FORCE_DEV_KERNARG"),
             claim("AMD's workload tuning guide", "Saves 2 to 3 µs per launch."),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="GPU_MAX_HW_QUEUES",
-        kind=str,
+        value_type=str,
         summary="How many hardware queues the streams of a process share.",
         candidates=("1", "2", "4", "8"),
         valid=_ROCM,
-        notes="More streams than queues means that streams wait for each other.",
+        notes="With more streams than queues, streams wait for each other.",
         evidence=(
             issue("pytorch/torchtitan#4032", "Too few queues serialise streams that should overlap."),
-            _in(_HIP, "GPU_MAX_HW_QUEUES"),
+            _contains(_HIP, "GPU_MAX_HW_QUEUES"),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HSA_NO_SCRATCH_RECLAIM",
-        kind=str,
-        summary="1 keeps scratch memory of kernels that spill instead of giving it back after each.",
+        value_type=str,
+        summary=(
+            "1 keeps the scratch memory of kernels that spill registers, instead of freeing it after each kernel."
+        ),
         candidates=("0", "1"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="balanced",
                 value="1",
-                why="Giving scratch memory back makes collectives 5 to 10 times slower on this chip.",
+                why="Freeing scratch memory makes collectives 5 to 10 times slower on this GPU.",
                 evidence=(issue("ROCm/rocm-systems#8657", "5 to 10 times slower on gfx90a."),),
                 when=on(Platform.ROCM, rocm="7.13..", archs=("gfx90a",)),
             ),
         ),
         valid=_ROCM,
-        notes="RCCL of some releases refuses to start without it. It holds memory for the life of the process.",
-        evidence=(issue("ROCm/rccl#1867", "RCCL asks for it at start."), _in(_HSA, "HSA_NO_SCRATCH_RECLAIM")),
+        notes=(
+            "Some RCCL releases do not start without it. With 1, the memory stays allocated until the process ends."
+        ),
+        evidence=(issue("ROCm/rccl#1867", "RCCL requires it at start."), _contains(_HSA, "HSA_NO_SCRATCH_RECLAIM")),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HSA_ENABLE_SDMA",
-        kind=str,
-        summary="0 copies with kernels instead of the copy engines.",
+        value_type=str,
+        summary="0 copies memory with kernels instead of the copy engines.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(_in(_HSA, "HSA_ENABLE_SDMA"),),
+        evidence=(_contains(_HSA, "HSA_ENABLE_SDMA"),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HSA_ENABLE_IPC_MODE_LEGACY",
-        kind=str,
-        summary="1 shares device memory between processes in the older way.",
+        value_type=str,
+        summary="1 shares GPU memory between processes with the older IPC method.",
         valid=_ROCM,
-        notes="Stops a leak on ROCm 7.2.0 to 7.2.4 with MI chips, and breaks sharing on RDNA cards.",
+        notes="1 stops a memory leak on ROCm 7.2.0 to 7.2.4 with MI GPUs, and breaks IPC on RDNA cards.",
         evidence=(
             issue("ROCm/rocm-libraries#6266", "Memory shared between processes leaks."),
-            _in(_HSA, "HSA_ENABLE_IPC_MODE_LEGACY"),
+            _contains(_HSA, "HSA_ENABLE_IPC_MODE_LEGACY"),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HSA_OVERRIDE_GFX_VERSION",
-        kind=str,
-        summary="Pretends that the chip is another one.",
+        value_type=str,
+        summary="Makes the runtime treat the GPU as another architecture.",
         hazards=(
             Hazard(
                 value="",
                 contains=True,
                 severity=Severity.WARNING,
-                why="Kernels built for another chip run on this one; they may crash or answer wrongly.",
-                evidence=(issue("ROCm/legacy-rocm-build#5238", "Faults with the chip's version overridden."),),
+                why="Kernels built for another architecture run on this GPU. They can crash or return wrong results.",
+                evidence=(issue("ROCm/legacy-rocm-build#5238", "Memory faults with the architecture overridden."),),
                 when=_ROCM,
             ),
         ),
@@ -189,47 +196,50 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HIP_MEM_POOL_USE_VM",
-        kind=str,
+        value_type=str,
         summary="Whether HIP memory pools use virtual-memory mapping.",
         candidates=("0", "1"),
         valid=_ROCM,
         evidence=(
-            issue("ROCm/clr#280", "The path without virtual memory breaks address stability on ROCm 7.0."),
-            _in(_HIP, "HIP_MEM_POOL_USE_VM"),
+            issue("ROCm/clr#280", "Without virtual memory, addresses are not stable on ROCm 7.0."),
+            _contains(_HIP, "HIP_MEM_POOL_USE_VM"),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_CLR_GRAPH_PACKET_CAPTURE",
-        kind=str,
+        value_type=str,
         summary="How HIP graphs were recorded in ROCm 6.",
         valid=on(Platform.ROCM, rocm="..7.1"),
-        notes="In libamdhip64 6.4.3, gone in 7.2.4.",
-        evidence=(source(_HIP, "In 6.4.3, not in 7.2.4."),),
+        notes="Present in libamdhip64 6.4.3, removed in 7.2.4.",
+        evidence=(source(_HIP, "Present in 6.4.3, absent from 7.2.4."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING",
-        kind=str,
-        summary="0 schedules HIP graphs node by node, which survives very long graphs and launches them slowly.",
+        value_type=str,
+        summary="0 schedules HIP graphs node by node: very long graphs do not crash, but they launch slowly.",
         valid=on(Platform.ROCM, rocm="7.2.."),
-        notes="Run against a pretend device: 40,000 nodes launch in 484 ms of host time instead of 2 ms, and do not crash.",
+        notes=(
+            "Run against a pretend device, without a GPU: with 0, a graph of 40,000 nodes launches in 484 ms of CPU time "
+            "instead of 2 ms, and does not crash."
+        ),
         evidence=(
-            source(_HIP, "In 7.2.4, not in 6.4.3."),
+            source(_HIP, "Present in 7.2.4, absent from 6.4.3."),
             issue("ROCm/legacy-rocm-build#6602", "Instantiating a long graph overflows the stack."),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_HIP_GRAPH_DOT_PRINT",
-        kind=str,
-        summary="Writes every HIP graph as a drawing when it is instantiated.",
-        choices=(
-            Choice(
+        value_type=str,
+        summary="Writes every HIP graph to a DOT file when it is instantiated.",
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="1",
-                why="The only look into a captured HIP graph that needs no extra tool.",
-                evidence=(_in(_HIP, "DEBUG_HIP_GRAPH_DOT_PRINT"),),
+                why="The only way to look into a captured HIP graph without an extra tool.",
+                evidence=(_contains(_HIP, "DEBUG_HIP_GRAPH_DOT_PRINT"),),
                 when=_ROCM,
             ),
         ),
@@ -238,32 +248,34 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="HIP_CACHE_ENABLED",
-        kind=str,
-        summary="Named by a guide as a switch for a compile cache.",
-        inert="Neither libamdhip64 6.4.3 nor 7.2.4 contains the name, nor do torch and Triton.",
+        value_type=str,
+        summary="Described in a guide as a switch for a compile cache.",
+        no_effect=(
+            "No library reads it: the name occurs neither in libamdhip64 6.4.3 or 7.2.4 nor in torch or Triton."
+        ),
         evidence=(source(_HIP, "The name does not occur."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HIP_VISIBLE_DEVICES",
-        kind=str,
-        summary="Which devices a HIP program sees, among those ROCr shows.",
+        value_type=str,
+        summary="Which of the GPUs that ROCr shows are visible to HIP programs.",
         valid=_ROCM,
-        evidence=(_in(_HIP, "HIP_VISIBLE_DEVICES"),),
+        evidence=(_contains(_HIP, "HIP_VISIBLE_DEVICES"),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="ROCR_VISIBLE_DEVICES",
-        kind=str,
-        summary="Which devices the ROCr runtime shows to anyone.",
+        value_type=str,
+        summary="Which GPUs the ROCr runtime shows to any program.",
         valid=_ROCM,
-        evidence=(_in(_HSA, "ROCR_VISIBLE_DEVICES"),),
+        evidence=(_contains(_HSA, "ROCR_VISIBLE_DEVICES"),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="CUDA_VISIBLE_DEVICES",
-        kind=str,
-        summary="Which devices a CUDA program sees; HIP reads it too.",
-        evidence=(_in(_HIP, "CUDA_VISIBLE_DEVICES"),),
+        value_type=str,
+        summary="Which GPUs are visible to CUDA programs; HIP reads it, too.",
+        evidence=(_contains(_HIP, "CUDA_VISIBLE_DEVICES"),),
     ),
 )

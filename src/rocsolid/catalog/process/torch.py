@@ -1,9 +1,9 @@
-"""Variables that PyTorch itself reads and that have no Python setting beside them."""
+"""Environment variables that PyTorch reads and that have no Python setting."""
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _ROCM = on(Platform.ROCM)
 _TUNABLE = "pytorch aten/src/ATen/cuda/tunable/README.md"
@@ -14,21 +14,24 @@ def _override(what: str, name: str) -> Setting:
     return Setting(
         owner=Owner.PROCESS,
         name=name,
-        kind=str,
-        summary=f"Replaces {what} for chosen graphs, above everything a program says.",
+        value_type=str,
+        summary=f"Replaces {what} for selected graphs, overriding everything set in the program.",
         valid=on(torch="2.11.."),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="From torch 2.12 on it beats Python, modes and options, and a program cannot take it back.",
+                why=(
+                    "From torch 2.12 on it overrides Python assignments, modes and options, and the program cannot "
+                    "undo it."
+                ),
                 evidence=(
                     source("torch 2.13 _dynamo/config.py", f"{name} is read for every graph."),
-                    measured("compiler-facts-torch-2.13-cpu", "It overrode options given to the call."),
+                    measured("compiler-facts-torch-2.13-cpu", "It overrode options passed to torch.compile."),
                 ),
             ),
         ),
-        notes="Meant for bisecting. A wrong key raises when the first graph is compiled.",
+        notes="Intended for bisecting. An invalid key raises an error when the first graph is compiled.",
     )
 
 
@@ -39,13 +42,13 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCHDYNAMO_DISABLE",
-        kind=str,
-        summary="1 makes torch.compile do nothing.",
+        value_type=str,
+        summary="1 makes torch.compile return functions unchanged.",
         hazards=(
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="torch.compile returns the function unchanged, everywhere in this process.",
+                why="torch.compile returns every function unchanged in this process: nothing is compiled.",
                 evidence=(
                     source(
                         "torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "Checked when a function is wrapped."
@@ -53,25 +56,28 @@ SETTINGS = (
                 ),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="Who calls torch.compile wants it compiled.",
-                evidence=(source("torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "1 disables."),),
+                why="A program that calls torch.compile expects compiled code.",
+                evidence=(source("torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "1 disables torch.compile."),),
             ),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_LOGS",
-        kind=str,
-        summary="Which of torch's logs are shown.",
-        choices=(
-            Choice(
+        value_type=str,
+        summary="Which of torch's logs are printed.",
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="graph_breaks,recompiles,cudagraphs",
-                why="Every graph break, every recompile with the guard that failed, every graph that was not captured.",
+                why=(
+                    "Shows every graph break, every recompile with the guard that failed, and every graph that was "
+                    "not captured."
+                ),
                 evidence=(
                     source(
                         "torch 2.13 _logging/_registrations.py", "Registers graph_breaks, recompiles and cudagraphs."
@@ -83,9 +89,11 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCHINDUCTOR_CACHE_DIR",
-        kind=str,
-        summary="Where compiled graphs and kernels are kept; the system's temporary folder when unset.",
-        notes="A temporary folder is often empty after a container restarts, and then everything is compiled again.",
+        value_type=str,
+        summary=(
+            "The folder for compiled graphs and kernels. If it is not set, the system's temporary folder is used."
+        ),
+        notes=("A temporary folder is often empty after a container restarts, and then everything is compiled again."),
         evidence=(
             source("torch 2.13 _inductor/runtime/cache_dir_utils.py cache_dir", "Falls back to the temporary folder."),
         ),
@@ -93,28 +101,31 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="DISABLE_ADDMM_CUDA_LT",
-        kind=str,
-        summary="1 keeps bias-added matmuls away from cuBLASLt or hipBLASLt.",
+        value_type=str,
+        summary="1 stops matmuls with bias (addmm) from using cuBLASLt or hipBLASLt.",
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
-        notes="The fix for consumer chips where hipBLASLt crashes. The HIP spelling is from 2023 and no longer read.",
+        notes=(
+            "Fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
+            "DISABLE_ADDMM_HIP_LT is from 2023 and is no longer read."
+        ),
         evidence=(
-            issue("pytorch/pytorch#138067", "This spelling works; hipBLASLt fails on chips it does not support."),
+            issue("pytorch/pytorch#138067", "This spelling works. hipBLASLt fails on GPUs that it does not support."),
         ),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_BLAS_PREFER_HIPBLASLT",
-        kind=str,
-        summary="1 sends matmuls to hipBLASLt, 0 to rocBLAS; unset, torch decides by the chip.",
+        value_type=str,
+        summary="1 runs matmuls with hipBLASLt, 0 with rocBLAS. If it is not set, torch decides by the GPU.",
         former_names=("TORCH_BLAS_PREFER_CUBLASLT",),
         candidates=("0", "1"),
         hazards=(
             Hazard(
                 value="1",
                 severity=Severity.CRITICAL,
-                why="hipBLASLt has no kernels for this chip: matmuls fail or crash.",
-                evidence=(issue("ROCm/legacy-rocm-build#6271", "Crash on a consumer chip with this variable set."),),
+                why="hipBLASLt has no kernels for this GPU: matmuls fail or crash.",
+                evidence=(issue("ROCm/legacy-rocm-build#6271", "Crash on a consumer GPU with this variable set."),),
                 when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
             ),
         ),
@@ -123,8 +134,8 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_ROCM_FA_PREFER_CK",
-        kind=str,
-        summary="1 runs flash attention with Composable Kernel instead of AOTriton.",
+        value_type=str,
+        summary="1 runs flash attention with Composable Kernel (CK) instead of AOTriton.",
         candidates=("0", "1"),
         valid=_ROCM,
         evidence=(source(f"{_CONTEXT} rocm_fa_preferred_backend", "1 selects CK."),),
@@ -132,15 +143,15 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_ENABLED",
-        kind=str,
-        summary="1 lets TunableOp choose among BLAS kernels, from a file or by timing them.",
+        value_type=str,
+        summary="1 lets TunableOp choose among BLAS kernels, from a results file or by timing them.",
         candidates=("0", "1"),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="Once enabled it also times kernels in the running program, at the first sight of every shape.",
-                evidence=(source(f"{_TUNABLE}", "Tuning is on by default once TunableOp is enabled."),),
+                why="Once enabled, it also times kernels in the running program, the first time each shape occurs.",
+                evidence=(source(_TUNABLE, "Tuning is on by default once TunableOp is enabled."),),
                 when=_ROCM,
             ),
         ),
@@ -148,9 +159,11 @@ SETTINGS = (
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="Unless PYTORCH_TUNABLEOP_TUNING=0, every new matmul shape is timed in the running program, "
-                "inside a compile or a warm-up as well.",
-                evidence=(source(f"{_TUNABLE}", "Tuning is on by default once TunableOp is enabled."),),
+                why=(
+                    "Unless PYTORCH_TUNABLEOP_TUNING=0, every new matmul shape is timed in the running program, also "
+                    "during a compile or a warm-up."
+                ),
+                evidence=(source(_TUNABLE, "Tuning is on by default once TunableOp is enabled."),),
                 when=_ROCM,
             ),
         ),
@@ -158,30 +171,30 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_TUNING",
-        kind=str,
-        summary="0 uses stored TunableOp results and times nothing; unset counts as 1.",
+        value_type=str,
+        summary="0 uses stored TunableOp results and times nothing. If it is not set, it is 1.",
         candidates=("0", "1"),
-        evidence=(source(f"{_TUNABLE}", "Default 1."),),
+        evidence=(source(_TUNABLE, "Default 1."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_FILENAME",
-        kind=str,
-        summary="The file TunableOp reads and writes; the device's number is put into its name.",
-        evidence=(source(f"{_TUNABLE}", "Default tunableop_results.csv."),),
+        value_type=str,
+        summary="The file that TunableOp reads and writes. The device number is inserted into its name.",
+        evidence=(source(_TUNABLE, "Default tunableop_results.csv."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS",
-        kind=str,
-        summary="The longest time spent on one candidate of one shape.",
-        evidence=(source(f"{_TUNABLE}", "Default 30."),),
+        value_type=str,
+        summary="The longest time, in milliseconds, spent on timing one kernel for one shape.",
+        evidence=(source(_TUNABLE, "Default 30."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TORCH_CUDAGRAPH_GC",
-        kind=str,
-        summary="1 runs Python's garbage collector before every device-graph capture.",
+        value_type=str,
+        summary="1 runs Python's garbage collector before every CUDA graph or HIP graph capture.",
         valid=on(torch="2.9.."),
         evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "Off by default since 2.9."),),
     ),

@@ -1,9 +1,9 @@
-"""Variables of the Triton compiler."""
+"""Environment variables of the Triton compiler."""
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Choice, Hazard, Owner, Setting, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, on
 
 _KNOBS = "triton 3.7 knobs.py"
 _ROCM = on(Platform.ROCM)
@@ -12,25 +12,25 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_CACHE_DIR",
-        kind=str,
-        summary="Where compiled kernels are kept; under Inductor it lies in Inductor's own cache folder.",
+        value_type=str,
+        summary="The folder for compiled Triton kernels. With Inductor it is inside Inductor's cache folder.",
         evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_ALWAYS_COMPILE",
-        kind=str,
-        summary="1 compiles every kernel again and ignores the cache.",
+        value_type=str,
+        summary="1 ignores the cache and compiles every kernel again.",
         hazards=(
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="No kernel is ever taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache look-up."),),
+                why="Kernels are never taken from the cache.",
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache lookup."),),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
                 why="Kernels are compiled once and then taken from the cache.",
@@ -41,8 +41,8 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_INTERPRET",
-        kind=str,
-        summary="1 runs kernels in Python, one element block at a time.",
+        value_type=str,
+        summary="1 runs Triton kernels in a Python interpreter.",
         hazards=(
             Hazard(
                 value="1",
@@ -51,11 +51,11 @@ SETTINGS = (
                 evidence=(source(f"{_KNOBS} runtime.interpret", "Replaces compiled kernels by an interpreter."),),
             ),
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="For debugging a kernel only.",
+                why="Only useful for debugging a kernel.",
                 evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
             ),
         ),
@@ -63,13 +63,13 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_PRINT_AUTOTUNING",
-        kind=str,
-        summary="1 prints what Triton's own autotuner chose.",
-        choices=(
-            Choice(
+        value_type=str,
+        summary="1 prints the configuration that Triton's autotuner chose.",
+        recommendations=(
+            Recommendation(
                 profile="debug",
                 value="1",
-                why="A search that takes long says so.",
+                why="Shows which kernels are being autotuned when a compile takes long.",
                 evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
             ),
         ),
@@ -77,22 +77,25 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_DEFAULT_FP_FUSION",
-        kind=str,
-        summary="0 keeps multiply and add apart, as eager does; 1 lets the compiler fuse them.",
+        value_type=str,
+        summary="0 keeps multiply and add separate, as eager does; 1 lets the compiler fuse them.",
         candidates=("0", "1"),
-        notes="Triton 3.9 warns that the default changes in 3.10.",
+        notes="Triton 3.9 warns that the default will change in 3.10.",
         evidence=(source(f"{_KNOBS} language.default_fp_fusion", "On by default."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="AMDGCN_USE_BUFFER_OPS",
-        kind=str,
-        summary="Whether Triton uses buffer instructions on AMD.",
+        value_type=str,
+        summary="Whether Triton uses buffer instructions on AMD GPUs.",
         hazards=tuple(
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="It fixed one wrong result and caused another: a setting for one kernel, not for a machine.",
+                why=(
+                    "The same value fixed wrong results in one kernel and caused wrong results in another. Set it "
+                    "only for a single kernel that needs it."
+                ),
                 evidence=(
                     issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
@@ -101,11 +104,11 @@ SETTINGS = (
             )
             for value in ("0", "1")
         ),
-        choices=(
-            Choice(
+        recommendations=(
+            Recommendation(
                 profile="safe",
                 value=None,
-                why="Set either way it has caused wrong results; leave Triton's own choice.",
+                why="Both values have caused wrong results, so leave the choice to Triton.",
                 evidence=(
                     issue("ROCm/triton#830", "Wrong results that 0 fixes."),
                     issue("ROCm/triton#947", "Wrong results that 0 causes."),
@@ -117,19 +120,19 @@ SETTINGS = (
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_BLOCK_PINGPONG",
-        kind=str,
-        summary="Whether matmul kernels on AMD alternate between two groups of waves.",
+        value_type=str,
+        summary="Whether matmul kernels on AMD GPUs alternate between two groups of waves.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "Unset: Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If it is not set, Triton decides."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_ASYNC_COPY",
-        kind=str,
-        summary="Whether kernels on AMD copy into shared memory asynchronously.",
+        value_type=str,
+        summary="Whether kernels on AMD GPUs copy into shared memory asynchronously.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_async_copy", "Unset: Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If it is not set, Triton decides."),),
     ),
 )

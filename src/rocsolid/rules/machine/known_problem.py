@@ -42,7 +42,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
     """Every problem that strikes here and that no other rule sees from the machine's own facts."""
     runtimes = runtimes_on(env.platform, env.rocm_version)
     for problem in all_problems():
-        if not problem.covered_by and problem.strikes(env):
+        if not problem.covered_by and problem.applies(env):
             yield RULE.found(
                 problem.id,
                 severity=problem.severity,

@@ -43,8 +43,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         setting = find(name)
         if setting is None or setting.owner is not Owner.PROCESS:
             continue
-        if setting.inert:
-            reason = setting.inert
+        if setting.no_effect:
+            reason = setting.no_effect
         elif not setting.valid.holds(env):
             reason = f"It is read on {setting.valid}."
         else:

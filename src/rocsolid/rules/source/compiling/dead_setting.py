@@ -45,6 +45,6 @@ def check(source: Source) -> Iterator[Sighting]:
     """Every move of a setting that the catalogue calls inert."""
     for move in moves(source):
         setting = find(move.id)
-        if setting and setting.inert and not source.module.startswith("torch."):
+        if setting and setting.no_effect and not source.module.startswith("torch."):
             edit = Edit(kind="remove") if move.how == "assigned" else None
-            yield saw(move.at, setting.id, how=move.how, inert=setting.inert, edit=edit)
+            yield saw(move.at, setting.id, how=move.how, inert=setting.no_effect, edit=edit)

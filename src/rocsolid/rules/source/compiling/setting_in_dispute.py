@@ -50,9 +50,9 @@ def check(source: Source) -> Iterator[Sighting]:
         setting = find(move.id)
         if (
             setting
-            and setting.dispute
+            and setting.disagreement
             and setting.id not in _OWN_RULES
             and move.constant is not None
             and not source.module.startswith("torch.")
         ):
-            yield saw(move.at, setting.id, how=move.how, dispute=setting.dispute)
+            yield saw(move.at, setting.id, how=move.how, dispute=setting.disagreement)

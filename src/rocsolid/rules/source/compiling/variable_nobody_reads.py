@@ -61,8 +61,8 @@ def check(source: Source) -> Iterator[Sighting]:
             continue
         own = family(name)
         setting = find(name)
-        if setting and setting.inert:
-            yield saw(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
+        if setting and setting.no_effect:
+            yield saw(variable.at, name, variable=name, meant=setting.no_effect, fix="Remove it.")
         elif name in MISNOMERS or (own and own.complete and not is_read(name)):
             right = meant(name)
             said = f"The name that is read: {right[0]}." if right else ""
