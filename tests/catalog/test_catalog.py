@@ -111,7 +111,7 @@ def test_variables_of_settings_act_as_declared() -> None:
         entry = read.get(declared.id)
         if entry is None or declared.variable is None:
             continue
-        names = entry.forcing if declared.variable.wins else entry.asked
+        names = entry.forcing_variables if declared.variable.wins else entry.variables
         assert declared.variable.name in names, declared.id
 
 
