@@ -133,6 +133,7 @@ class Setting:
     via: Channel | None = None  # when it travels otherwise than its owner's settings do
     former_names: tuple[str, ...] = ()
     inert: str = ""  # why it has no effect, when it has none
+    instead: str = ""  # what to do instead of a value that the guard refuses
     dispute: str = ""  # where guides contradict each other: what we take, and why
     notes: str = ""
     evidence: tuple[Evidence, ...] = ()  # for what the summary and the notes say

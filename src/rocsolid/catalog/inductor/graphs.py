@@ -18,6 +18,7 @@ SETTINGS = (
         name="triton.cudagraphs",
         kind=bool,
         summary="Let Inductor capture each compiled graph as a device graph and replay it.",
+        instead="compile in the default mode and capture the whole call: rs.capture(torch.compile(model))",
         variable=Variable(name="TORCHINDUCTOR_CUDAGRAPHS"),
         candidates=(False, True),
         choices=(
