@@ -28,7 +28,9 @@ class Intervention:
 
     def _code_line(self) -> CodeLine:
         file, _, line = self.location.rpartition(":")
-        start, end = underline(self.source, "compile", self.setting.rpartition(".")[2]) if self.source else (0, 0)
+        start, end = (
+            underline(self.source, "compile", "patch", self.setting.rpartition(".")[2]) if self.source else (0, 0)
+        )
         return CodeLine(file=file, line=int(line) if line.isdigit() else 0, text=self.source, start=start, end=end)
 
     def _variable(self) -> str:

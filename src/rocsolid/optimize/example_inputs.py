@@ -45,7 +45,7 @@ def _one(given: Any) -> Example:
             return Example(tuple(given[0]), given[1])
         return Example(tuple(given), {})
     msg = (
-        f"example_inputs cannot be a {type(given).__name__}.\n"
+        f"example_inputs has the unsupported type {type(given).__name__}.\n"
         "Pass a tensor, a tuple of arguments, a dict of named arguments, (args, kwargs), or a list of these."
     )
     raise UsageError(msg)

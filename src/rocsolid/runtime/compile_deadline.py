@@ -94,9 +94,7 @@ def _fix(phase: str) -> str:
     """What to change, by what the compile was doing."""
     if "autotun" in phase:
         return 'use mode="default" instead of "max-autotune", or raise the deadline'
-    return (
-        "raise the deadline (deadline_s=, --deadline), or find out with rs.compile(..., in_child=True) whether it hangs"
-    )
+    return "raise the deadline (deadline_s=, --deadline), or test with rs.compile(..., in_child=True) whether it hangs"
 
 
 def _age_s(compile_: Compile) -> float:
