@@ -92,8 +92,8 @@ def _set_up(name: str, device: str, kind: str) -> dict[str, Any]:
     report = fast.report()
     return {
         "setup_s": round(took, 2),
-        "chosen": report.chosen,
-        "candidates_s": {c.name: round(c.setup_s, 2) for c in report.candidates},
+        "chosen": report.chosen.label,
+        "candidates_s": {c.form.label: round(c.setup_s, 2) for c in report.forms},
     }
 
 

@@ -123,15 +123,15 @@ class Cell:
             self.about["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
         if hasattr(self._call, "report"):
             report = self._call.report()
-            self.about["chosen"] = report.chosen
+            self.about["chosen"] = report.chosen.label
             self.about["candidates"] = {
-                c.name: {
+                c.form.label: {
                     "outcome": c.outcome.value,
                     "ms": c.timing.median_ms if c.timing else None,
                     "error": c.error,
                     "why": c.why,
                 }
-                for c in report.candidates
+                for c in report.forms
             }
 
     def timed_ms(self) -> float:

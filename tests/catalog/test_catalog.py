@@ -117,7 +117,7 @@ def test_environment_variables_override_python_only_where_declared() -> None:
         entry = read.get(declared.id)
         if entry is None or declared.variable is None:
             continue
-        names = entry.forcing if declared.variable.overrides_config else entry.asked
+        names = entry.forcing_variables if declared.variable.overrides_config else entry.variables
         assert declared.variable.name in names, declared.id
 
 

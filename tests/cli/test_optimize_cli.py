@@ -1,4 +1,4 @@
-"""rocsolid optimize: from a workload to a table, JSON and a page."""
+"""`rocsolid optimize`: text, JSON and HTML reports of a workload."""
 
 import json
 from pathlib import Path
@@ -22,20 +22,20 @@ def workload(tmp_path: Path) -> str:
     return f"{tmp_path / 'work.py'}:build"
 
 
-def test_a_budget_of_nothing_leaves_eager_and_says_what_was_skipped(workload: str, tmp_path: Path) -> None:
+def test_a_budget_of_zero_chooses_eager_and_reports_skipped_forms(workload: str, tmp_path: Path) -> None:
     saved = tmp_path / "optimize.json"
     ran = run_cli("optimize", workload, "--budget", "0", "--output", "json", "--out", str(saved))
     assert ran.code == 0, ran.err
     document = json.loads(saved.read_text())
     assert document["schema"] == "rocsolid/optimize/1"
     assert document["chosen"] == "eager"
-    assert [c["outcome"] for c in document["candidates"]] == ["chosen", "skipped"]
+    assert [c["outcome"] for c in document["forms"]] == ["chosen", "skipped"]
 
     shown = run_cli("report", str(saved))
-    assert "compiled: skipped, set up in 0.0 s (the budget was spent)" in shown.out
+    assert "compiled: skipped, set-up 0.0 s (no time was left in the budget)" in shown.out
     page = run_cli("report", str(saved), "--output", "html")
     assert "<svg" in page.out
-    assert "every form of it" in page.out
+    assert "sin: forms" in page.out
     refused = run_cli("report", str(saved), "--output", "sarif")
     assert refused.code == 2
     assert "optimizations have no form 'sarif'; there are text, json, html" in refused.err

@@ -150,4 +150,4 @@ def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr("shutil.which", lambda _: None)
 
     with pytest.raises(CannotRunError, match=r"needs a C\+\+ compiler, and there is none: install g\+\+"):
-        device.build_guard(tmp_path)
+        device.build_stub_library(tmp_path)

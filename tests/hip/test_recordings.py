@@ -14,8 +14,8 @@ from rocsolid.catalog.capture_rules import CAPTURE_RULES
 from rocsolid.catalog.chips import chip
 from rocsolid.model.capture_rule import CaptureMode, CaptureRule, Runtime
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretended_chip import Pretence
-from rocsolid.torchapi.pretend.fake_device_info import properties
+from rocsolid.model.pretended_chip import PretendedChip
+from rocsolid.torchapi.pretend.fake_device_info import device_properties
 
 # Launches that torch, Triton and hipBLASLt make by other names than the table has.
 SPELLINGS = {"hipLaunchKernel": "hipModuleLaunchKernel", "hipExtModuleLaunchKernel": "hipModuleLaunchKernel"}
@@ -90,7 +90,7 @@ def test_our_reading_of_the_capture_and_of_its_replay_agree() -> None:
 def test_the_stand_in_says_what_the_real_chip_said(name: str) -> None:
     seen: dict[str, Any] = stored()[name]
     known = chip(CHIPS[name])
-    said = properties(known)
+    said = device_properties(known)
 
     assert {
         "computeMajor": said.major,
@@ -108,5 +108,5 @@ def test_the_stand_in_says_what_the_real_chip_said(name: str) -> None:
 def test_the_stand_in_names_hip_as_the_real_builds_did() -> None:
     numbers = {name: seen["hip"] for name, seen in stored().items() if seen["hip"]}
     for release in ("6.4.3", "7.0.2", "7.2.1"):
-        major, minor, build = map(int, Pretence(chip=chip("gfx942"), release=release).hip.split("."))
+        major, minor, build = map(int, PretendedChip(chip=chip("gfx942"), release=release).hip.split("."))
         assert major * 10_000_000 + minor * 100_000 + build in numbers.values(), numbers

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_paused
 
 
 def fails() -> None:
-    with garbage_left_alone():
+    with gc_paused():
         assert not gc.isenabled()
         raise LookupError
 

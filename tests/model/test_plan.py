@@ -28,7 +28,7 @@ def test_a_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
     ("text", "says"),
     [
         ("x = [", "is not TOML"),
-        ("x = 1", "is TOML, but no plan of rocsolid's"),
+        ("x = 1", "is not a rocsolid plan"),
         ('schema = "rocsolid/plan/1"\nprofile = 3', "expected str, found 3"),
         ('schema = "rocsolid/plan/1"\nprofile = "a"\nplatform = "vax"', "expected one of rocm, cuda, cpu"),
     ],
@@ -98,21 +98,23 @@ def test_a_tuned_plan_keeps_its_evidence(tmp_path: Path) -> None:
 
 
 def test_a_tuned_plan_is_tied_to_its_chip_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    from rocsolid.api.safety import fitting
+    from rocsolid.api.safety import check_plan_fits
 
     env = make_env(platform=Platform.ROCM)
-    assert fitting(a_tuned_plan(), env) == a_tuned_plan()
+    assert check_plan_fits(a_tuned_plan(), env) == a_tuned_plan()
     assert caplog.text == ""
 
-    elsewhere = fitting(a_tuned_plan(arch="gfx1201"), env)
+    elsewhere = check_plan_fits(a_tuned_plan(arch="gfx1201"), env)
     assert elsewhere == resolve("safe", env)
-    assert "the safe profile is used instead; tune again here" in caplog.text
+    assert "using profile safe instead; tune again with rocsolid tune" in caplog.text
 
     beside = replace(env.devices[0], arch="sm_90", platform=Platform.CUDA)  # a chip that this torch cannot use
-    assert fitting(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, beside))) == resolve("safe", env)
+    assert check_plan_fits(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, beside))) == resolve(
+        "safe", env
+    )
 
     caplog.clear()
     older = replace(a_tuned_plan(), torch="2.9.0")
-    assert fitting(older, env) is older
+    assert check_plan_fits(older, env) is older
     assert "tuned with torch 2.9.0" in caplog.text
-    assert fitting(a_tuned_plan(arch="gfx1201"), env, anywhere=True).tuned is not None
+    assert check_plan_fits(a_tuned_plan(arch="gfx1201"), env, anywhere=True).tuned is not None

@@ -216,14 +216,14 @@ def test_it_tells_what_is_being_compiled_now() -> None:
 def test_listening_costs_less_than_two_percent_of_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that we do in a compile goes through one function; its time is held against the compile's."""
     spent = [0.0]
-    plain = compile_events._harmless
+    plain = compile_events._log_failures
 
     def timed(*args: Any, **kwargs: Any) -> None:
         begin = time.perf_counter()
         plain(*args, **kwargs)
         spent[0] += time.perf_counter() - begin
 
-    monkeypatch.setattr(compile_events, "_harmless", timed)
+    monkeypatch.setattr(compile_events, "_log_failures", timed)
     layers = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(6)))
 
     def share() -> float:
@@ -241,13 +241,13 @@ def test_a_hook_that_fails_does_not_hurt_the_compile(caplog: pytest.LogCaptureFi
     def deaf(_event: object) -> None:
         raise RuntimeError
 
-    stop = compile_events.hear(deaf)
+    stop = compile_events.subscribe(deaf)
     try:
         answer = torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
     finally:
         stop()
     assert answer.tolist() == [2, 2]
-    assert "could not be noted" in caplog.text
+    assert "could not be recorded" in caplog.text
 
 
 TRITON = """# AOT ID: ['0_forward']

@@ -1,4 +1,4 @@
-"""What one test leaves for the next process is not for the next test, nor for the user of this machine."""
+"""Each test has its own cache folder, so that artefacts of one test do not affect another or the user."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The fastest form that answers rightly, and why."""
+"""`rs.optimize` chooses the fastest form with correct results."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ import pytest
 import rocsolid as rs
 from rocsolid.errors import UsageError
 from rocsolid.measure.race import Race
-from rocsolid.model.optimize_report import Outcome
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome
 from rocsolid.model.plan import Tuned
 
 pytest.importorskip("torch")
@@ -19,8 +20,8 @@ import torch
 from rocsolid.numerics import relative_error
 from rocsolid.optimize import optimized
 from rocsolid.optimize.example_inputs import Example, examples_of
-from rocsolid.optimize.race import judge, named
-from rocsolid.runtime.regional_compile import Regional, repeated_regions
+from rocsolid.optimize.race import choose_winner, raced_forms
+from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
 pytestmark = pytest.mark.torch
 
@@ -31,14 +32,18 @@ def _no_gradients() -> Iterator[None]:
         yield
 
 
-def candidates(report: Any) -> dict[str, Any]:
-    return {candidate.name: candidate for candidate in report.candidates}
+def results(report: Any) -> dict[Form, Any]:
+    return {result.form: result for result in report.forms}
 
 
-def contest(monkeypatch: pytest.MonkeyPatch, model: Any, forms: dict[str, Any], example: Any, **kwargs: Any) -> Any:
-    """An optimization with candidates of the test's own beside eager."""
-    made = {"eager": lambda: model} | {name: (lambda form=form: form) for name, form in forms.items()}
-    monkeypatch.setattr(optimized, "candidates", lambda *_, **__: made)
+def optimize_with(
+    monkeypatch: pytest.MonkeyPatch, model: Any, forms: dict[Form, Any], example: Any, **kwargs: Any
+) -> Any:
+    """Optimize with these functions as forms, in addition to eager."""
+    made = {Form.EAGER: lambda: model} | {
+        form: (lambda function=function: function) for form, function in forms.items()
+    }
+    monkeypatch.setattr(optimized, "available_forms", lambda *_, **__: made)
     return rs.optimize(model, example, **kwargs)
 
 
@@ -47,40 +52,45 @@ def slow(x: Any) -> Any:
     return x * 2
 
 
-def test_the_fastest_that_is_right_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_form_with_correct_results_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         msg = "no kernel for this\nand more lines"
         raise RuntimeError(msg)
 
-    forms = {"quick": lambda x: x + x, "wrong": lambda x: x * 2.2, "fails": fails, "slower": slow}
-    fast = contest(monkeypatch, slow, forms, torch.ones(4))
+    forms = {
+        Form.REGIONAL: lambda x: x * 2.2,
+        Form.COMPILED: lambda x: x + x,
+        Form.EAGER_GRAPH: fails,
+        Form.REGIONAL_GRAPH: slow,
+    }
+    fast = optimize_with(monkeypatch, slow, forms, torch.ones(4))
     report = fast.report()
-    found = candidates(report)
+    found = results(report)
 
-    assert report.chosen == "quick"
+    assert report.chosen is Form.COMPILED
     assert fast(torch.ones(4)).tolist() == [2.0] * 4
-    assert found["quick"].outcome is Outcome.CHOSEN
-    assert found["quick"].against_eager.speedup > 5
-    assert found["wrong"].outcome is Outcome.WRONG
-    assert found["wrong"].error == pytest.approx(0.1)
-    assert found["wrong"].timing is None, "what is wrong is not raced"
-    assert "its answer is 10.0% of its size away from eager's (1% is allowed)" in found["wrong"].why
-    assert found["fails"].outcome is Outcome.FAILED
-    assert found["fails"].why == "RuntimeError: no kernel for this"
-    assert found["slower"].outcome is Outcome.SLOWER
-    assert "quick, because it is" in str(report)
+    assert found[Form.COMPILED].outcome is FormOutcome.CHOSEN
+    assert found[Form.COMPILED].against_eager.speedup > 5
+    assert found[Form.REGIONAL].outcome is FormOutcome.WRONG
+    assert found[Form.REGIONAL].error == pytest.approx(0.1)
+    assert found[Form.REGIONAL].timing is None, "a form with wrong results is not raced"
+    assert "relative error 10.0% against eager, 1% is allowed" in found[Form.REGIONAL].why
+    assert found[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
+    assert found[Form.EAGER_GRAPH].why == "RuntimeError: no kernel for this"
+    assert found[Form.REGIONAL_GRAPH].outcome is FormOutcome.SLOWER
+    assert "compiled is chosen, because it is" in str(report)
 
 
-def test_what_is_as_fast_is_not_worth_leaving_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = contest(monkeypatch, slow, {"same": slow}, torch.ones(4))
-    assert fast.report().chosen == "eager"
-    assert fast.report().why == "nothing else was faster beyond the noise"
+def test_eager_is_chosen_if_nothing_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = optimize_with(monkeypatch, slow, {Form.COMPILED: slow}, torch.ones(4))
+    assert fast.report().chosen is Form.EAGER
+    assert fast.report().why == "no other form is faster beyond the noise"
 
 
-def test_a_budget_skips_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = contest(monkeypatch, slow, {"late": lambda x: x + x}, torch.ones(4), budget_s=0)
-    assert candidates(fast.report())["late"].outcome is Outcome.SKIPPED
-    assert fast.report().chosen == "eager"
+def test_forms_that_do_not_fit_the_budget_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = optimize_with(monkeypatch, slow, {Form.COMPILED: lambda x: x + x}, torch.ones(4), budget_s=0)
+    assert results(fast.report())[Form.COMPILED].outcome is FormOutcome.SKIPPED
+    assert fast.report().chosen is Form.EAGER
 
 
 def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +99,11 @@ def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> No
     from rocsolid.model.codec import decode
     from rocsolid.model.optimize_report import OptimizeReport
 
-    report = contest(monkeypatch, slow, {"quick": lambda x: x + x}, torch.ones(4)).report()
+    report = optimize_with(monkeypatch, slow, {Form.COMPILED: lambda x: x + x}, torch.ones(4)).report()
     assert decode(OptimizeReport, json.loads(report.json())) == report
 
 
-def test_examples_come_in_every_form() -> None:
+def test_example_inputs_are_accepted_in_every_documented_form() -> None:
     x, y = torch.ones(1), torch.ones(2)
     assert examples_of(x) == [Example((x,), {})]
     assert examples_of((x, y)) == [Example((x, y), {})]
@@ -104,11 +114,11 @@ def test_examples_come_in_every_form() -> None:
     for wrong in wrongs:
         with pytest.raises(UsageError):
             examples_of(wrong)
-    with pytest.raises(UsageError, match="must be callable"):
+    with pytest.raises(UsageError, match="needs a callable"):
         rs.optimize(3, x)  # type: ignore[arg-type]
 
 
-def test_errors_are_relative_and_strict_about_what_is_not_finite() -> None:
+def test_errors_are_relative_and_infinite_for_a_different_nan_pattern() -> None:
     one = torch.ones(4)
     assert relative_error(one * 1.01, one) == pytest.approx(0.01)
     assert relative_error([one, torch.tensor([1, 2])], [one, torch.tensor([1, 3])]) == 0.5
@@ -120,7 +130,7 @@ def test_errors_are_relative_and_strict_about_what_is_not_finite() -> None:
 
 
 class Layer(torch.nn.Module):  # type: ignore[misc]
-    """A layer worth compiling."""
+    """A layer with a child module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +141,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]
-    """Four alike."""
+    """Four layers of the same type."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,30 +155,30 @@ class Stack(torch.nn.Module):  # type: ignore[misc]
         return x
 
 
-def test_repeated_layers_are_found_and_compiled_once_without_touching_the_model() -> None:
+def test_repeated_layers_are_compiled_once_and_the_model_is_unchanged() -> None:
     model, x, compiled = Stack(), torch.randn(2, 8), []
-    assert repeated_regions(model) == list(model.layers)
-    assert repeated_regions(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())) == []
+    assert repeated_layers(model) == list(model.layers)
+    assert repeated_layers(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())) == []
 
     def backend(graph: Any, _: Any) -> Any:
         compiled.append(graph)
         return graph.forward
 
-    regional = Regional(model, lambda forward: torch.compile(forward, backend=backend, fullgraph=True))
-    truth = model(x)
-    assert torch.equal(regional(x), truth)
+    regional = RegionalModel(model, lambda forward: torch.compile(forward, backend=backend, fullgraph=True))
+    expected = model(x)
+    assert torch.equal(regional(x), expected)
     assert len(compiled) == 1
     assert "forward" not in vars(model.layers[0])
-    assert torch.equal(model(x), truth)
+    assert torch.equal(model(x), expected)
 
 
-def test_on_a_cpu_a_model_is_compiled_checked_and_raced() -> None:
+def test_on_the_cpu_a_model_is_compiled_verified_and_raced() -> None:
     model, x = Stack().eval(), torch.randn(16, 8)
     fast = rs.optimize(model, x)
-    found = candidates(fast.report())
+    found = results(fast.report())
 
-    assert list(found) == ["eager", "compiled by region", "compiled"]
-    assert {c.outcome for c in found.values()} <= {Outcome.CHOSEN, Outcome.SLOWER}
+    assert list(found) == [Form.EAGER, Form.REGIONAL, Form.COMPILED]
+    assert {c.outcome for c in found.values()} <= {FormOutcome.CHOSEN, FormOutcome.SLOWER}
     assert all(c.error is not None and c.error < 1e-5 for c in found.values())
     assert torch.allclose(fast(x), model(x), atol=1e-5)
     assert fast.captured is None
@@ -176,71 +186,75 @@ def test_on_a_cpu_a_model_is_compiled_checked_and_raced() -> None:
 
 
 ROUNDS = {
-    "eager": (9.0, 5.0, 14.0, 6.0, 11.0, 5.0),
-    "eager, graph": (0.98, 0.97, 0.99, 0.97, 0.98, 0.97),
-    "compiled, graph": (0.45, 0.46, 0.45, 0.47, 0.45, 0.45),
+    Form.EAGER: (9.0, 5.0, 14.0, 6.0, 11.0, 5.0),
+    Form.EAGER_GRAPH: (0.98, 0.97, 0.99, 0.97, 0.98, 0.97),
+    Form.COMPILED_GRAPH: (0.45, 0.46, 0.45, 0.47, 0.45, 0.45),
 }
 
 
 @pytest.mark.parametrize(
     ("changed", "chosen"),
     [
-        ({}, "compiled, graph"),  # however restless eager is
-        ({"compiled, graph": (0.97, 0.98, 0.98, 0.98, 0.97, 0.98)}, "eager, graph"),  # no faster, and less simple
-        ({"eager, graph": (6.0, 9.0, 8.0, 8.0, 7.0, 9.0), "compiled, graph": (7.0, 6.0, 9.0, 8.0, 8.0, 6.0)}, "eager"),
+        ({}, Form.COMPILED_GRAPH),  # however noisy eager is
+        ({Form.COMPILED_GRAPH: (0.97, 0.98, 0.98, 0.98, 0.97, 0.98)}, Form.EAGER_GRAPH),  # as fast, and simpler
+        (
+            {Form.EAGER_GRAPH: (6.0, 9.0, 8.0, 8.0, 7.0, 9.0), Form.COMPILED_GRAPH: (7.0, 6.0, 9.0, 8.0, 8.0, 6.0)},
+            Form.EAGER,
+        ),
     ],
 )
-def test_graphs_are_judged_by_their_own_rounds(changed: dict[str, Any], chosen: str) -> None:
-    """As on a machine where twenty other processes compile: eager waits for the host, and graphs do not."""
+def test_graphs_are_compared_by_their_own_rounds(changed: dict[Form, Any], chosen: Form) -> None:
+    """As on a machine where twenty other processes compile: eager waits for the CPU, graphs do not."""
     control = (5.0, 12.0, 6.0, 13.0, 5.0, 9.0)
-    raced = Race(samples_ms=ROUNDS | changed, control_ms=control, baseline="eager", clock="device")
-    entrants = named({name: (lambda: len) for name in ROUNDS})
-    for entrant in entrants:
-        entrant.function = len
-        entrant.result = replace(entrant.result, outcome=Outcome.SLOWER)
-    winner, why = judge(entrants, raced)
-    assert winner.name == chosen
-    assert winner.result.outcome is Outcome.CHOSEN
+    samples = {form.label: times for form, times in (ROUNDS | changed).items()}
+    times = Race(samples_ms=samples, control_ms=control, baseline="eager", clock="device")
+    forms = raced_forms({form: (lambda: len) for form in ROUNDS})
+    for raced in forms:
+        raced.function = len
+        raced.result = replace(raced.result, outcome=FormOutcome.SLOWER)
+    winner, why = choose_winner(forms, times)
+    assert winner.form is chosen
+    assert winner.result.outcome is FormOutcome.CHOSEN
     assert why
 
 
-def test_a_layer_that_somebody_has_patched_stays_patched() -> None:
+def test_a_patched_layer_stays_patched() -> None:
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4)) for _ in range(3)])
     patched = model[1].forward = lambda x: x * 2
     x = torch.randn(2, 4)
     wanted = model(x)
-    regional = Regional(model, lambda forward: forward)
+    regional = RegionalModel(model, lambda forward: forward)
     assert torch.equal(regional(x), wanted)
     assert vars(model[1])["forward"] is patched
     assert "forward" not in vars(model[0])
 
 
 @pytest.mark.gpu
-def test_on_a_device_the_whole_call_is_a_graph() -> None:
+def test_on_a_gpu_the_whole_call_is_captured() -> None:
     model, x = Stack().cuda().eval(), torch.randn(1, 8, device="cuda")
     fast = rs.optimize(model, x)
-    found = candidates(fast.report())
+    found = results(fast.report())
 
-    assert fast.report().chosen.endswith("graph")
+    assert fast.report().chosen.graph
     assert fast.captured is not None
     assert torch.allclose(fast(x), model(x), atol=1e-3)
-    assert found["eager, graph"].against_eager.speedup > 1
+    assert found[Form.EAGER_GRAPH].against_eager.speedup > 1
 
 
 @pytest.mark.parametrize(
-    ("form", "graph", "names"),
+    ("form", "graph", "forms"),
     [
-        ("compiled", True, ["eager", "compiled, graph"]),
-        ("regional", False, ["eager", "compiled by region"]),
-        ("eager", False, ["eager"]),
+        ("compiled", True, [Form.EAGER, Form.COMPILED_GRAPH]),
+        ("regional", False, [Form.EAGER, Form.REGIONAL]),
+        ("eager", False, [Form.EAGER]),
     ],
 )
-def test_a_tuned_plan_brings_its_form_along(form: str, graph: bool, names: list[str]) -> None:  # noqa: FBT001
+def test_a_tuned_plan_limits_the_forms_to_its_own(form: str, graph: bool, forms: list[Form]) -> None:  # noqa: FBT001
     found: dict[str, Any] = {"speedup": 1.2, "low": 1.1, "high": 1.3, "noise": 0.01, "form": form, "graph": graph}
     found |= dict.fromkeys(("workload", "verdict", "checked", "device", "arch", "python", "date"), "")
     plan = replace(rs.resolve("fast"), tuned=Tuned(**found))
     layers = [torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()) for _ in range(3)]
 
-    made = optimized.candidates(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
+    made = optimized.available_forms(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
 
-    assert list(made) == names
+    assert list(made) == forms

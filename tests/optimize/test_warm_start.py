@@ -1,4 +1,4 @@
-"""What was compiled is kept for the next process, and nothing is loaded that somebody else may have written."""
+"""Compiled code is saved for the next process; files that others may have written are never loaded."""
 
 import gc
 import json
@@ -15,11 +15,13 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.measure import user_cache
+from rocsolid.model.form import Form
 from rocsolid.optimize import optimized, warm_start
-from rocsolid.optimize.race import Heat, run_race
+from rocsolid.optimize.race import RaceLimits, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 
 pytestmark = pytest.mark.torch
+ALL = [Form.EAGER, Form.REGIONAL, Form.COMPILED]
 PROGRAM = """
 import json, sys, torch, logging
 logging.basicConfig()
@@ -33,24 +35,24 @@ print(json.dumps({"hit": counters["fxgraph_cache_hit"], "miss": counters["fxgrap
 """
 
 
-def test_the_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    told = []
+def test_the_second_process_uses_what_the_first_compiled(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    results = []
     for number in range(2):
         env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}")}
-        ran = run_python("-c", PROGRAM, str(kept), env=env)
+        ran = run_python("-c", PROGRAM, str(saved), env=env)
         assert ran.code == 0, ran.err
-        told.append(json.loads(ran.out.splitlines()[-1]))
-    assert told[0]["miss"] > 0
-    assert told[1]["miss"] == 0, "another cache folder, and still nothing was compiled anew"
-    assert told[1]["hit"] > 0
-    assert kept.stat().st_mode & 0o777 == 0o700
-    for file in kept.iterdir():
+        results.append(json.loads(ran.out.splitlines()[-1]))
+    assert results[0]["miss"] > 0
+    assert results[1]["miss"] == 0, "another cache folder, and still nothing was compiled"
+    assert results[1]["hit"] > 0
+    assert saved.stat().st_mode & 0o777 == 0o700
+    for file in saved.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "kept"
+def test_damaged_or_foreign_files_are_ignored_with_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "saved"
     file = folder / "key.bin"
     assert not _load(file)
     assert not caplog.messages
@@ -71,7 +73,7 @@ def test_what_is_damaged_or_foreign_is_left_with_a_line(tmp_path: Path, caplog: 
         path.chmod(before)
 
 
-def test_the_key_tells_models_plans_and_shapes_apart() -> None:
+def test_the_key_depends_on_model_plan_and_shapes() -> None:
     safe, fast = rs.resolve("safe"), rs.resolve("fast")
     small, large, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 3), torch.nn.Linear(2, 2).half()
     models: list[Any] = [small, large, other, torch.sin, torch.cos]
@@ -81,8 +83,8 @@ def test_the_key_tells_models_plans_and_shapes_apart() -> None:
 
 
 @pytest.fixture
-def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artefacts of torch's, without compiling."""
+def saves_artefacts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch cache artefacts without compiling."""
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"artefacts", None))
     monkeypatch.setattr(torch.compiler, "load_cache_artifacts", lambda _: True)
 
@@ -96,100 +98,99 @@ def quick(x: Any) -> Any:
     return x + x
 
 
-def tried(
+def run_optimize(
     monkeypatch: pytest.MonkeyPatch, folder: Path, example: Any = None, second: Any = quick, **kwargs: Any
-) -> tuple[list[str], Any]:
-    """The forms that were set up, and the report."""
-    made: list[str] = []
+) -> tuple[list[Form], Any]:
+    """The forms that were prepared, and the report."""
+    made: list[Form] = []
 
-    def forms(*_: Any, **__: Any) -> dict[str, Any]:
-        def form(name: str, function: Any) -> Any:
+    def forms(*_: Any, **__: Any) -> dict[Form, Any]:
+        def maker(form: Form, function: Any) -> Any:
             def make() -> Any:
-                made.append(name)
+                made.append(form)
                 return function
 
             return make
 
-        return {"eager": form("eager", slow), "middling": form("middling", slow), "quick": form("quick", second)}
+        functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: second}
+        return {form: maker(form, function) for form, function in functions.items()}
 
-    monkeypatch.setattr(optimized, "candidates", forms)
+    monkeypatch.setattr(optimized, "available_forms", forms)
     fast = rs.optimize(slow, torch.ones(4) if example is None else example, artefacts=folder, **kwargs)
     return made, fast.report()
 
 
-@pytest.mark.usefixtures("keeps")
-def test_the_next_process_sets_up_only_what_won(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"]
-    made, report = tried(monkeypatch, folder)
-    assert made == ["eager", "quick"]
-    assert report.chosen == "quick"
-    assert "the other forms were tried on 20" in report.why
-    assert tried(monkeypatch, folder, torch.ones(5))[0] == ["eager", "middling", "quick"], "another call, another race"
+@pytest.mark.usefixtures("saves_artefacts")
+def test_the_next_process_prepares_only_the_winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    assert run_optimize(monkeypatch, folder)[0] == ALL
+    made, report = run_optimize(monkeypatch, folder)
+    assert made == [Form.EAGER, Form.COMPILED]
+    assert report.chosen is Form.COMPILED
+    assert "the other forms were measured on 20" in report.why
+    assert run_optimize(monkeypatch, folder, torch.ones(5))[0] == ALL, "another call, another race"
 
 
-@pytest.mark.usefixtures("keeps")
-def test_what_has_won_before_is_raced_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    allowed: list[tuple[Heat, bool]] = []
+@pytest.mark.usefixtures("saves_artefacts")
+def test_an_earlier_winner_is_raced_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    allowed: list[tuple[RaceLimits, bool]] = []
 
-    def timed(entrants: Any, examples: Any, heat: Heat) -> Any:
-        allowed.append((heat, gc.isenabled()))
-        return run_race(entrants, examples, heat)
+    def timed(forms: Any, examples: Any, limits: RaceLimits) -> Any:
+        allowed.append((limits, gc.isenabled()))
+        return run_race(forms, examples, limits)
 
     monkeypatch.setattr(optimized, "run_race", timed)
     for _ in range(2):
-        tried(monkeypatch, tmp_path / "kept")
+        run_optimize(monkeypatch, tmp_path / "saved")
 
-    assert allowed == [(Heat(20.0, 15), True), (Heat(2.0, 8), False)], "and without looking for garbage"
+    assert allowed == [(RaceLimits(20.0, 15), True), (RaceLimits(2.0, 8), False)], "with the garbage collector paused"
     assert gc.isenabled()
 
 
-@pytest.mark.usefixtures("keeps")
+@pytest.mark.usefixtures("saves_artefacts")
 @pytest.mark.parametrize("now", [slow, lambda x: x * 3], ids=["no longer faster", "wrong"])
-def test_a_winner_that_is_none_any_more_is_raced_again(
+def test_if_the_earlier_winner_no_longer_wins_all_forms_are_raced(
     now: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "kept"
-    tried(monkeypatch, folder)
-    made, report = tried(monkeypatch, folder, second=now)
-    assert made == ["eager", "quick", "eager", "middling", "quick"]
-    assert report.chosen == "eager"
-    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"], "nothing is remembered of it"
+    folder = tmp_path / "saved"
+    run_optimize(monkeypatch, folder)
+    made, report = run_optimize(monkeypatch, folder, second=now)
+    assert made == [Form.EAGER, Form.COMPILED, *ALL]
+    assert report.chosen is Form.EAGER
+    assert run_optimize(monkeypatch, folder)[0] == ALL, "no winner is saved"
 
 
-@pytest.mark.usefixtures("keeps")
-def test_nobody_is_remembered_who_won_for_want_of_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    assert tried(monkeypatch, folder, budget_s=0)[0] == ["eager"]
-    assert tried(monkeypatch, folder)[0] == ["eager", "middling", "quick"]
+@pytest.mark.usefixtures("saves_artefacts")
+def test_a_winner_is_not_saved_if_a_form_was_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    assert run_optimize(monkeypatch, folder, budget_s=0)[0] == [Form.EAGER]
+    assert run_optimize(monkeypatch, folder)[0] == ALL
 
 
-@pytest.mark.usefixtures("keeps")
-def test_a_damaged_or_foreign_note_is_no_winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    tried(monkeypatch, folder)
+@pytest.mark.usefixtures("saves_artefacts")
+def test_a_damaged_or_foreign_winner_file_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    run_optimize(monkeypatch, folder)
     (note,) = folder.glob("*.json")
     for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "since": ""}'):
         note.write_text(text, encoding="utf-8")
-        assert len(tried(monkeypatch, folder)[0]) == 3, text
+        assert len(run_optimize(monkeypatch, folder)[0]) == 3, text
     note.chmod(0o666)
-    assert len(tried(monkeypatch, folder)[0]) == 3
+    assert len(run_optimize(monkeypatch, folder)[0]) == 3
 
 
-@pytest.mark.usefixtures("keeps")
-def test_the_compiler_is_started_where_it_will_find_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    begun: list[str] = []
-    monkeypatch.setattr(warm_start, "start_compiler", lambda: begun.append("compiler"))
-    monkeypatch.setattr(warm_start, "wake_libraries", lambda _: begun.append("libraries"))
-    tried(monkeypatch, tmp_path / "kept")
-    assert not begun, "nothing is known of this model, and torch will be busy for long"
-    tried(monkeypatch, tmp_path / "kept")
-    assert begun == ["libraries", "compiler"], "what needs no interpreter first"
+@pytest.mark.usefixtures("saves_artefacts")
+def test_the_compiler_is_preloaded_only_if_artefacts_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(warm_start, "preload_compiler", lambda: started.append("compiler"))
+    monkeypatch.setattr(warm_start, "prewarm_libraries", lambda _: started.append("libraries"))
+    run_optimize(monkeypatch, tmp_path / "saved")
+    assert not started, "no artefacts exist for this model"
+    run_optimize(monkeypatch, tmp_path / "saved")
+    assert started == ["libraries", "compiler"], "the work without the interpreter lock comes first"
 
 
-def test_a_model_whose_shapes_come_with_the_first_call_has_a_key() -> None:
+def test_a_lazy_module_has_a_key_before_and_after_its_first_call() -> None:
     lazy, filled = torch.nn.LazyLinear(2), torch.nn.LazyLinear(2)
     filled(torch.ones(1, 3))
     assert len({key_of(model, rs.resolve("fast")) for model in (lazy, filled)}) == 2

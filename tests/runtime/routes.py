@@ -1,9 +1,9 @@
-"""Every way into Inductor, each in a process of its own: what did the compiler see? Prints JSON.
+"""Runs every route into Inductor in its own process, and prints as JSON which settings the compiler saw.
 
 python routes.py [--guard] [--pretend-rocm] [--device cuda]
 
-On the CPU the processes are forks of one that has imported everything and computed nothing. A route that takes its process
-down takes nothing else with it.
+On the CPU the processes are forks of one that has imported everything and computed nothing. A route that crashes its process
+does not affect the others.
 """
 
 import argparse
@@ -31,7 +31,7 @@ parser.add_argument("--device", default="cpu")
 parser.add_argument("--only", default="")
 ARGS = parser.parse_args()
 if ARGS.pretend_rocm:
-    torch.version.hip = "7.1.0"  # before anything of Inductor's is imported
+    torch.version.hip = "7.1.0"  # before Inductor is imported
 
 import torch._dynamo  # noqa: E402
 import torch._inductor.graph as graph_module  # noqa: E402
@@ -41,21 +41,21 @@ from torch._inductor.compile_fx import compile_fx as compile_fx_early  # noqa: E
 
 import rocsolid as rs  # noqa: E402
 
-WISHES = {"max_autotune": True, "triton.cudagraphs": True}
+REQUESTED = {"max_autotune": True, "triton.cudagraphs": True}
 SEEN: list[dict[str, Any]] = []
-X: Any = None  # made in the process that uses it
+X: Any = None  # created in the process that uses it
 NUMBER = iter(range(2, 1000))
 
 
 def fresh() -> Callable[[Any], Any]:
-    """A function nobody has compiled yet."""
+    """A function that was not compiled before."""
     scope: dict[str, Any] = {"torch": torch}
     exec(f"def fn(x):\n    return torch.sin(x @ x) * {next(NUMBER)} + 1\n", scope)  # noqa: S102 - a new code object each time
     function: Callable[[Any], Any] = scope["fn"]
     return function
 
 
-def look() -> dict[str, Any]:
+def current_settings() -> dict[str, Any]:
     return {
         "max_autotune": config.max_autotune,
         "cudagraphs": config.triton.cudagraphs,
@@ -65,17 +65,17 @@ def look() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def spying() -> Iterator[None]:
-    """Note what the compiler sees: whenever a graph is lowered, and whenever it decides about graphs."""
+def recording() -> Iterator[None]:
+    """Record the settings that the compiler sees when it lowers a graph and when it decides about CUDA graphs."""
     init, extra = graph_module.GraphLowering.__init__, compile_fx_module.create_compiler_config_extra
 
     def lowering(self: Any, *args: Any, **kwargs: Any) -> None:
-        SEEN.append(look())
+        SEEN.append(current_settings())
         init(self, *args, **kwargs)
 
     def deciding(*args: Any, **kwargs: Any) -> Any:
         made = extra(*args, **kwargs)
-        SEEN.append({**look(), "captures": bool(made.cudagraphs.value)})
+        SEEN.append({**current_settings(), "captures": bool(made.cudagraphs.value)})
         return made
 
     graph_module.GraphLowering.__init__ = lowering
@@ -107,7 +107,7 @@ def mode_max_autotune() -> Any:
 
 @route
 def options() -> Any:
-    return torch.compile(fresh(), options=dict(WISHES))(X)
+    return torch.compile(fresh(), options=dict(REQUESTED))(X)
 
 
 @route
@@ -143,7 +143,7 @@ def string_backend() -> Any:
 
 @route
 def dynamo_optimize() -> Any:
-    with config.patch(WISHES):
+    with config.patch(REQUESTED):
         return torch._dynamo.optimize("inductor")(fresh())(X)
 
 
@@ -158,7 +158,7 @@ def assigned_globally() -> Any:
 
 @route
 def compile_fx_taken_early() -> Any:
-    return torch.compile(fresh(), backend=functools.partial(compile_fx_early, config_patches=dict(WISHES)))(X)
+    return torch.compile(fresh(), backend=functools.partial(compile_fx_early, config_patches=dict(REQUESTED)))(X)
 
 
 @route
@@ -166,7 +166,7 @@ def standalone() -> Any:
     from torch._inductor import standalone_compile
 
     traced = torch.fx.symbolic_trace(lambda x: (torch.sin(x @ x) * next(NUMBER),))
-    with config.patch(WISHES):
+    with config.patch(REQUESTED):
         return standalone_compile(traced, [X], dynamic_shapes="from_example_inputs")(X)[0]
 
 
@@ -186,7 +186,7 @@ def annotation() -> Any:
 
 @route
 def forced_backend() -> Any:
-    chosen = functools.partial(compile_fx_early, config_patches=dict(WISHES))
+    chosen = functools.partial(compile_fx_early, config_patches=dict(REQUESTED))
     with torch.compiler.set_stance("default", force_backend=chosen):
         return torch.compile(fresh())(X)
 
@@ -224,12 +224,12 @@ def cache_hit() -> Any:
 
 @route
 def worker_thread() -> Any:
-    answers: list[Any] = []
+    results: list[Any] = []
     function = torch.compile(fresh(), mode="max-autotune")
-    thread = threading.Thread(target=lambda: answers.append(function(X)))
+    thread = threading.Thread(target=lambda: results.append(function(X)))
     thread.start()
     thread.join()
-    return answers[0]
+    return results[0]
 
 
 @route
@@ -251,7 +251,7 @@ def event_loop() -> Any:
 
 
 def state() -> dict[str, str]:
-    """Everything the guard may touch: both layers of every entry, what each reads as, and what stands in its way."""
+    """Everything that the guard may change: both layers and the value of every entry, and the patched functions."""
     machinery = sys.modules["torch.utils._config_module"]
     found = {
         f"{module.__name__}.{name}": repr((id(e.env_value_force), id(e.env_value_default), module.__getattr__(name)))
@@ -259,7 +259,7 @@ def state() -> dict[str, str]:
         for name, e in vars(module)["_config"].items()
         if name not in ("_save_config_ignore", "_cache_config_ignore_prefix", "inductor_choices_class")
     }
-    swapped = {
+    patched = {
         "setattr": machinery.ConfigModule.__setattr__,
         "patch": machinery.ConfigModule.patch,
         "extra": compile_fx_module.create_compiler_config_extra,
@@ -267,7 +267,7 @@ def state() -> dict[str, str]:
         "graph": torch.cuda.graphs.graph.__enter__,
         "compile": torch.compile,
     }
-    return found | {name: str(id(thing)) for name, thing in swapped.items()} | {"finders": str(len(sys.meta_path))}
+    return found | {name: str(id(thing)) for name, thing in patched.items()} | {"finders": str(len(sys.meta_path))}
 
 
 def main() -> None:
@@ -280,7 +280,7 @@ def main() -> None:
         torch.set_num_threads(1)  # OpenMP does not survive a fork
         from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-        pick_vec_isa()  # compiles small programs to find out about the processor; once is enough
+        pick_vec_isa()  # compiles small programs to detect the CPU's features; once is enough
         json.dump({name: in_a_fork(run) for name, run in ROUTES.items()}, sys.stdout)
     else:  # a device does not survive a fork either
         with ThreadPoolExecutor(6) as pool:
@@ -293,11 +293,11 @@ def in_a_fresh_process(name: str) -> dict[str, Any]:
 
 
 def died(status: int) -> dict[str, Any]:
-    return {"seen": [], "answer": f"died with status {status}", "told": [], "changed": {}}
+    return {"seen": [], "result": f"died with status {status}", "reported": [], "changed": {}}
 
 
 def in_a_fork(run: Callable[[], Any]) -> dict[str, Any]:
-    """Run a route in a child; what took the child down is the answer then."""
+    """Run a route in a forked process; a crash is the result."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -313,24 +313,24 @@ def in_a_fork(run: Callable[[], Any]) -> dict[str, Any]:
 
 
 def outcome(run: Callable[[], Any]) -> dict[str, Any]:
-    """What the compiler saw on this route, what came out, who was told what, and what was left changed."""
+    """The settings that the compiler saw, the result, the reported interventions, and what stayed changed."""
     globals()["X"] = torch.arange(64.0, device=ARGS.device).reshape(8, 8) / 64
     config.force_disable_caches = True
     for name in vars(config)["_config"]:
-        config.__getattr__(name)  # reading copies mutable defaults into this context; do that before looking
+        config.__getattr__(name)  # reading copies mutable defaults into this context: do that first
     before = state()
     guard: Any = rs.guard() if ARGS.guard else contextlib.nullcontext()
-    with guard as up, spying():
+    with guard as active, recording():
         try:
-            answer = run()
-            ending: Any = "none" if answer is None else round(float(answer.sum()), 3)
-        except Exception as error:  # noqa: BLE001 - which routes fail is part of the answer
+            result = run()
+            ending: Any = "none" if result is None else round(float(result.sum()), 3)
+        except Exception as error:  # noqa: BLE001 - which routes fail is part of the result
             ending = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     after = state()
     return {
         "seen": list(SEEN),
-        "answer": ending,
-        "told": [str(i) for i in up.interventions] if up else [],
+        "result": ending,
+        "reported": [str(i) for i in active.interventions] if active else [],
         "changed": {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)},
     }
 

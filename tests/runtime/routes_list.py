@@ -1,4 +1,4 @@
-"""The names of the routes, for a test per route."""
+"""The names of the routes, so that each gets its own test."""
 
 ROUTES = (
     "mode_reduce_overhead",

@@ -1,5 +1,6 @@
-"""The guard over every way into Inductor: what the compiler saw, with and without it."""
+"""The guard on every route into Inductor: the settings that the compiler saw, with and without it."""
 
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,9 @@ SCRIPT = str(Path(__file__).with_name("routes.py"))
 
 
 def ran(*args: str, **planted: str) -> dict[str, Any]:
-    hidden = (
-        {} if "cuda" in args else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    )  # a device survives no fork
-    with tempfile.TemporaryDirectory() as caches:  # of its own: what one run leaves must not serve the next
+    # A GPU context does not survive a fork.
+    hidden = {} if "cuda" in args else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    with tempfile.TemporaryDirectory() as caches:  # an own cache: runs must not use each other's results
         env = clean_environ(TORCHINDUCTOR_CACHE_DIR=caches, **hidden, **planted)
         done = run_python(SCRIPT, *args, env=env, timeout=900)
     assert done.code == 0, done.err[-3000:]
@@ -27,7 +27,7 @@ def ran(*args: str, **planted: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def runs() -> list[dict[str, Any]]:
-    """Alone, guarded on the stand-in for a ROCm build, and guarded elsewhere; side by side, because each takes a minute."""
+    """Without guard, guarded on a pretended ROCm build, and guarded on the CPU; in parallel, because each takes a minute."""
     with ThreadPoolExecutor(3) as pool:
         return list(pool.map(lambda args: ran(*args), [(), ("--guard", "--pretend-rocm"), ("--guard",)]))
 
@@ -47,67 +47,70 @@ def guarded_elsewhere(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return runs[2]
 
 
-def wishes(route: dict[str, Any]) -> bool:
+def unsafe(route: dict[str, Any]) -> bool:
     return any(s["max_autotune"] or s["cudagraphs"] or s.get("captures") for s in route["seen"])
 
 
 def taken(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """A route's outcome; skipped where this torch does not have the route, or dies of it when nobody guards it."""
+    """A route's outcome; skipped if this torch does not have the route, or crashes on it without the guard."""
     route: dict[str, Any] = data[name]
-    if route["answer"] == "none" or str(route["answer"]).startswith("died"):
-        pytest.skip(f"this torch: {route['answer']}")
+    if route["result"] == "none" or str(route["result"]).startswith("died"):
+        pytest.skip(f"this torch: {route['result']}")
     return route
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_without_the_guard_the_route_gets_what_it_asks_for(unguarded: dict[str, Any], name: str) -> None:
-    """The test's own teeth: every route really asks."""
-    assert wishes(taken(unguarded, name))
+def test_without_the_guard_the_route_gets_the_requested_values(unguarded: dict[str, Any], name: str) -> None:
+    """Otherwise the other tests would prove nothing."""
+    assert unsafe(taken(unguarded, name))
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_on_rocm_the_route_is_made_safe(guarded: dict[str, Any], unguarded: dict[str, Any], name: str) -> None:
+def test_on_rocm_the_guard_refuses_the_values_on_every_route(
+    guarded: dict[str, Any], unguarded: dict[str, Any], name: str
+) -> None:
     route = guarded[name]
-    if route["answer"] == "none":
+    if route["result"] == "none":
         pytest.skip("this torch does not have the route")
     taken(unguarded, name)
 
-    assert route["seen"], route["answer"]
-    assert not wishes(route)
-    assert route["told"]  # and said who asked for what
-    assert route["answer"] == taken(unguarded, name)["answer"]  # and computes the same
+    assert route["seen"], route["result"]
+    assert not unsafe(route)
+    assert route["reported"]
+    assert route["result"] == taken(unguarded, name)["result"]  # the same numbers
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_elsewhere_the_route_is_left_as_it_was(
+def test_on_other_platforms_the_route_is_unchanged(
     guarded_elsewhere: dict[str, Any], unguarded: dict[str, Any], name: str
 ) -> None:
-    alone, beside = taken(unguarded, name), guarded_elsewhere[name]
+    alone, route = taken(unguarded, name), guarded_elsewhere[name]
 
-    assert (beside["seen"], beside["answer"], beside["told"]) == (alone["seen"], alone["answer"], [])
+    assert (route["seen"], route["result"], route["reported"]) == (alone["seen"], alone["result"], [])
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_everything_is_put_back(guarded: dict[str, Any], unguarded: dict[str, Any], name: str) -> None:
-    """Layers, values and replaced functions; nothing but what the route and torch leave changed by themselves."""
+def test_everything_is_restored(guarded: dict[str, Any], unguarded: dict[str, Any], name: str) -> None:
+    """Layers, values and patched functions, except for what the route and torch change without the guard."""
     assert set(guarded[name]["changed"]) <= set(taken(unguarded, name)["changed"])
 
 
-def test_what_was_changed_names_the_users_line(guarded: dict[str, Any]) -> None:
-    told = [text for route in guarded.values() for text in route["told"]]
-    kinds = {text.split(" at ")[0].split(": ")[1] for text in told}
+def test_interventions_name_the_users_line_and_the_way_of_the_request(guarded: dict[str, Any]) -> None:
+    reported = [text for route in guarded.values() for text in route["reported"]]
+    ways = {re.split(r"[=\[]", text.split("(requested by ")[1].splitlines()[0].rstrip(")"))[0] for text in reported}
 
-    assert all(SCRIPT in text for text in told)
-    assert any("mode at" in text and "asked for True and got False" in text for text in told)
-    assert {"mode", "options", "assignment"} <= kinds <= {"mode", "options", "assignment", "annotation"}
+    assert all(SCRIPT in text for text in reported)
+    assert any("True refused, False used (requested by mode='reduce-overhead')" in text for text in reported)
+    assert {"mode", "options", "assignment"} <= ways
+    assert ways <= {"mode", "options", "config.patch", "assignment", "annotation"}
 
 
 @pytest.mark.gpu
-def test_on_a_cuda_device_every_route_is_left_as_it_was() -> None:
-    """The same routes with tensors on the device; the search is kept short by leaving it one candidate."""
+def test_on_a_cuda_device_every_route_is_unchanged() -> None:
+    """The same routes with tensors on the GPU; one GEMM backend keeps autotuning short."""
     short = {"TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN"}
     alone, guarded = ran("--device", "cuda", **short), ran("--device", "cuda", "--guard", **short)
 
     for name in ROUTES:
-        assert (guarded[name]["seen"], guarded[name]["told"]) == (alone[name]["seen"], []), name
-    assert sum(wishes(route) for route in alone.values()) > len(ROUTES) / 2
+        assert (guarded[name]["seen"], guarded[name]["reported"]) == (alone[name]["seen"], []), name
+    assert sum(unsafe(route) for route in alone.values()) > len(ROUTES) / 2

@@ -1,4 +1,4 @@
-"""The table of official releases."""
+"""The table of official torch releases."""
 
 import hashlib
 
@@ -27,7 +27,7 @@ def test_every_supported_minor_release_is_in_the_table() -> None:
         ("", ""),
     ],
 )
-def test_only_official_versions_name_a_release(version: str, release: str) -> None:
+def test_only_official_versions_have_a_release(version: str, release: str) -> None:
     assert release_of(version) == release
 
 
@@ -43,12 +43,12 @@ def test_defaults_change_between_releases_and_for_rocm() -> None:
     assert "inductor.compile_worker_wait_timeout" not in new.values
 
 
-def test_an_unknown_release_has_no_table() -> None:
+def test_an_unknown_release_has_no_entry() -> None:
     assert upstream("2.3.0") is None
 
 
 @pytest.mark.torch
-def test_the_installed_release_agrees_with_the_table() -> None:
+def test_the_installed_torch_matches_the_table() -> None:
     import torch
 
     folder = torch_folder()

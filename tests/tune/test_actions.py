@@ -23,7 +23,7 @@ from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import Duel
 from rocsolid.model.timing import Comparison, Verdict
 from rocsolid.model.trial_result import Answered
-from rocsolid.runtime.launch.tunableop import with_results
+from rocsolid.runtime.launch.tunableop import with_tunableop_results
 from rocsolid.tune.git_commits import checked_out
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Narrowing, space_of, variables_of
@@ -258,9 +258,9 @@ def test_tunableops_results_travel_with_the_plan(tmp_path: Path, monkeypatch: py
     )  # fmt: skip
     replace(space.plan({ENABLED: "1"}), tuned=tuned).save(tmp_path / "plan.toml")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    used = with_results(Plan.load(tmp_path / "plan.toml"), 2)
+    used = with_tunableop_results(Plan.load(tmp_path / "plan.toml"), 2)
     variables, _ = variables_of(used)
     assert variables["PYTORCH_TUNABLEOP_TUNING"] == "0"
     written = Path(variables["PYTORCH_TUNABLEOP_FILENAME"]).parent
     assert {one.name: one.read_text() for one in written.iterdir()} == {"results0.csv": CSV, "results1.csv": CSV}
-    assert with_results(space.plan({}), 2) == space.plan({})
+    assert with_tunableop_results(space.plan({}), 2) == space.plan({})

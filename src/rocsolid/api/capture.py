@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from rocsolid.api.safety import tried_elsewhere
+from rocsolid.api.safety import try_in_child_process
 from rocsolid.catalog.capture_rules import nearest
 from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
@@ -128,4 +128,6 @@ def _told(known: KnownProblem, env: Environment) -> str:
 
 def _trial(function: Callable[..., Any], call: Call, options: Options) -> str:
     """Capture the call in a child process; nothing when that went well, or cannot be tried."""
-    return tried_elsewhere("capturing", {"capture": options}, (function, call.args, call.kwargs), _TRIAL_DEADLINE_S)
+    return try_in_child_process(
+        "capturing", {"capture": options}, (function, call.args, call.kwargs), _TRIAL_DEADLINE_S
+    )

@@ -1,33 +1,35 @@
-"""Runs in a program that `rocsolid run` started, right before it imports torch."""
+"""Protects a program that `rocsolid run` started, right before it imports torch."""
 
 import atexit
 import os
 
-from rocsolid.api.safety import chosen_plan, guarding
+from rocsolid.api.safety import enforced_part, select_plan
 from rocsolid.probe.pretended import pretended
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
-from rocsolid.runtime.launch.tunableop import with_results
-from rocsolid.torchapi.pretend.fake_device_info import StandIn
+from rocsolid.runtime.launch.tunableop import with_tunableop_results
+from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
 
 _RUN = "ROCSOLID_RUN_"
 
 
 def start() -> Protection:
-    """Bring variables and compiler to what was asked of `rocsolid run`."""
-    asked = {
+    """Apply the options of `rocsolid run` to this process."""
+    options = {
         name: os.environ.get(f"{_RUN}{name.upper()}", "")
         for name in ("profile", "plan", "deadline", "report", "anywhere")
     }
-    if given := pretended():
-        StandIn(given).keep()
+    if chip := pretended():
+        FakeDeviceInfo(chip).keep()
     env = surroundings()
-    plan = chosen_plan(asked["profile"] or "safe", asked["plan"] or None, env, anywhere=bool(asked["anywhere"]))
-    plan = with_results(plan, len(env.usable))
-    guard = Guard(guarding(plan, env), deadline_s=float(asked["deadline"]) if asked["deadline"] else None, quiet=True)
+    plan = select_plan(options["profile"] or "safe", options["plan"] or None, env, anywhere=bool(options["anywhere"]))
+    plan = with_tunableop_results(plan, len(env.usable))
+    guard = Guard(
+        enforced_part(plan, env), deadline_s=float(options["deadline"]) if options["deadline"] else None, quiet=True
+    )
     variables = tuple(set_variables(plan, os.environ))
     protection = Protection(plan=plan, guard=guard, variables=variables, pretended=env.pretended)
     guard.keep()
-    atexit.register(protection.tell, asked["report"])
+    atexit.register(protection.report_changes, options["report"])
     return protection

@@ -1,4 +1,4 @@
-"""One call from a model to its fast, verified form."""
+"""`rs.optimize`: measure every form of a model and return the fastest one with correct results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.api.capture import capture
-from rocsolid.api.safety import chosen_plan, tried_elsewhere
+from rocsolid.api.safety import select_plan, try_in_child_process
 from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
@@ -15,7 +15,7 @@ from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.options import Verify
-from rocsolid.runtime.compiled import choose_options, compiled_with
+from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.torchapi.pytree import flatten
 
 _COMPILE_S: Final = 900.0
@@ -33,61 +33,61 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     progressive: bool = False,
     artefacts: str | Path | None = None,
 ) -> Optimized:
-    """Compile, capture, verify and measure every form of a model on an example, and return the fastest that answers rightly.
+    """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
-    Candidates are the model as it is, compiled whole and by its repeated layers, and each of these captured as one device
-    graph. They take turns in one race; one that answers otherwise than eager is thrown out with its error. Without a device
-    nothing is captured.
+    The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
+    HIP graph. They are measured in one race with interleaved rounds. A form whose results differ from eager is excluded, and the
+    report shows its error. Without a GPU nothing is captured.
 
     Args:
         model: any callable or module; call this in the grad mode in which it will be used.
         example_inputs: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of such examples.
-        profile: whose settings compile the model when no plan is given.
-        plan: a plan, or the file of one.
-        budget_s: about how long all of this may take; what does not fit is skipped, and the report says so.
-        buckets: sizes that changing dimensions are padded to, as `rs.capture` takes them.
-        verify: how often replays are compared with eager, as `rs.capture` takes it.
-        progressive: answer at once with an eager form, compile beside that (in a child process first), and change over when
-            the compiled form has been checked and is faster; `wait()` waits for that.
-        artefacts: folder in which what was compiled is kept for the next process; one of this user's own when left out.
+        profile: the profile to compile with when no plan is given.
+        plan: a plan, or the path of a plan file.
+        budget_s: about how long the whole call may take; forms that do not fit are skipped, and the report shows that.
+        buckets: sizes that changing dimensions are padded to, as for `rs.capture`.
+        verify: how often replays are compared with eager, as for `rs.capture`.
+        progressive: return at once with an eager form, compile in the background (first in a child process), and switch to the
+            compiled form when it is verified and faster; `wait()` waits for that.
+        artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
 
     Example:
         >>> import rocsolid as rs, torch
         >>> fast = rs.optimize(torch.sin, torch.ones(4), budget_s=0)
-        >>> fast.report().chosen
+        >>> fast.report().chosen.label
         'eager'
 
     """
     if not callable(model):
-        msg = f"the model must be callable; got a {type(model).__name__}"
+        msg = f"rs.optimize needs a callable or a module; got {type(model).__name__}"
         raise UsageError(msg)
     examples = examples_of(example_inputs)
 
-    def captured(function: Callable[..., Any]) -> Any:
+    def capture_function(function: Callable[..., Any]) -> Any:
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
-    chosen = chosen_plan(profile, plan, surroundings())
-    capturing = captured if on_device else None
+    chosen = select_plan(profile, plan, surroundings())
+    capturing = capture_function if on_device else None
     if not progressive:
-        kept_in = Path(artefacts) if artefacts is not None else None
-        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s, artefacts=kept_in)
+        folder = Path(artefacts) if artefacts is not None else None
+        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s, artefacts=folder)
     limit_s = _COMPILE_S if budget_s is None else budget_s
     return Progressive(
         model,
         examples,
         profile=chosen.profile,
-        compiled=lambda: compiled_with(chosen, model, deadline_s=limit_s),
+        compiled=lambda: compile_with_plan(chosen, model, deadline_s=limit_s),
         capture=capturing,
-        trial=partial(_compiled_elsewhere, model, examples, chosen, limit_s),
+        trial=partial(_compile_in_child, model, examples, chosen, limit_s),
     )
 
 
-def _compiled_elsewhere(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, limit_s: float) -> str:
-    """Compile every example in a child process; nothing when that went well, or cannot be tried."""
+def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, limit_s: float) -> str:
+    """Compile every example in a child process; return "" if that worked or could not be tried, else the reason."""
     options, _ = choose_options(plan, None, None)
     for example in examples:
         call = (model, example.args, example.kwargs)
-        if why := tried_elsewhere("compiling", {"compile": {"options": options}}, call, limit_s):
+        if why := try_in_child_process("compiling", {"compile": {"options": options}}, call, limit_s):
             return why
     return ""

@@ -1,29 +1,28 @@
-"""Pretend to have a chip."""
+"""`rs.pretend`: make torch report a chip that is not present."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocsolid.catalog.chips import pretence
-from rocsolid.model.pretended_chip import Pretence
+from rocsolid.catalog.chips import parse_pretended_chip
+from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.probe.pretended import refuse_beside_a_device
-from rocsolid.torchapi.pretend.fake_device_info import StandIn
+from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
 
 _log = logging.getLogger("rocsolid")
 
 
 @contextmanager
-def pretend(chip: str = "gfx942") -> Iterator[Pretence]:
-    """Let torch say, for a block, that it was built for a chip that is not here; for tests on a machine without an accelerator.
+def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
+    """Make torch report, for a block, a build for a chip that is not present; for tests on a machine without a GPU.
 
-    `torch.version` and the properties of the device are that chip's, so that probe, profiles, guard and `rs.capture` go the way
-    they would go there; `rs.capture` plays the runtime's rules of capture. Tensors stay on the CPU, and
-    `torch.cuda.is_available()` stays False. Torch's compiler reads the vendor when it is imported, and never again: where that
-    has happened already its own defaults stay, and that is said. Other processes are left alone; `rocsolid run --pretend` takes
-    them along.
+    `torch.version` and the device properties are those of the chip, so probe, profiles, guard and `rs.capture` behave as they would
+    there; `rs.capture` simulates the capture rules of the runtime. Tensors stay on the CPU, and `torch.cuda.is_available()` stays
+    False. Torch's compiler reads the vendor once, at import: if it is imported already, its own defaults stay those of the real build,
+    and that is logged. Only this process is affected; `rocsolid run --pretend` also covers child processes.
 
     Args:
-        chip: such as `gfx942`, or `gfx942@7.2.1` with the release of ROCm.
+        chip: for example `gfx942`, or `gfx942@7.2.1` with a ROCm release.
 
     Example:
         >>> import rocsolid as rs
@@ -34,14 +33,17 @@ def pretend(chip: str = "gfx942") -> Iterator[Pretence]:
         ''
 
     """
-    given = pretence(chip)
+    pretended = parse_pretended_chip(chip)
     refuse_beside_a_device()
-    stand_in = StandIn(given)
-    _log.warning("pretending to have %s; everything runs on the CPU", given.label)
-    if stand_in.late:
-        _log.info("%s was imported before, and keeps what it read of the real build", " and ".join(stand_in.late))
-    stand_in.keep()
+    fake = FakeDeviceInfo(pretended)
+    _log.warning("pretending to have %s; everything runs on the CPU", pretended.label)
+    if fake.imported_before:
+        _log.info(
+            "%s imported before rs.pretend(): torch's compiler keeps the defaults of the real build",
+            " and ".join(fake.imported_before),
+        )
+    fake.keep()
     try:
-        yield given
+        yield pretended
     finally:
-        stand_in.undo()
+        fake.undo()

@@ -13,7 +13,7 @@ from rocsolid.probe.active_checks import run_checks
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.probe.snapshot import Look, take
 from rocsolid.rules.engine import judge
-from rocsolid.torchapi.config.live import loaded
+from rocsolid.torchapi.config.live import imported_modules
 
 
 def probe(
@@ -42,7 +42,7 @@ def probe(
     """
     if live or imports:
         route = Route.LIVE
-    elif live is None and loaded():
+    elif live is None and imported_modules():
         route = Route.PROCESS
     else:
         route = Route.STATIC

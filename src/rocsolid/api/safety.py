@@ -1,4 +1,4 @@
-"""Apply, compile and guard under a profile."""
+"""`rs.apply`, `rs.compile` and `rs.guard`: settings of a profile or plan for a block, a function or the process."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from rocsolid.probe.quick_facts import surroundings
 from rocsolid.process.run_command import Question, ask
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compile_in_child import try_in_child
-from rocsolid.runtime.compiled import compiled_with
+from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.guard import Guard
 
 _CHILD_DEADLINE_S = 900.0
@@ -26,13 +26,13 @@ _log = logging.getLogger("rocsolid")
 
 
 def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
-    """Put a plan's values in force: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process.
+    """Apply a plan's values: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process.
 
-    The values hold in every thread. `print` the result to see what each came to; a value that already held is shown as such.
+    The values hold in every thread. `print` the result to see the effect of each value; a value that was already set is shown as such.
 
     Args:
         plan: from `rs.resolve` or `rs.Plan.load`.
-        anywhere: also apply a plan that was made for another platform.
+        anywhere: also accept a plan that was made for another platform.
 
     Example:
         >>> import rocsolid as rs
@@ -41,7 +41,7 @@ def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
         'safe'
 
     """
-    return Applied(plan=fitting(plan, surroundings(), anywhere=anywhere))
+    return Applied(plan=check_plan_fits(plan, surroundings(), anywhere=anywhere))
 
 
 def compile(  # noqa: A001 - the public name is torch's
@@ -50,31 +50,32 @@ def compile(  # noqa: A001 - the public name is torch's
     profile: str = "safe",
     plan: Plan | str | Path | None = None,
     deadline_s: float | None = None,
-    recompiles: int | None = None,
+    max_recompiles: int | None = None,
     in_child: bool = False,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`torch.compile` with a plan riding on the function, so that it holds in whichever thread compiles.
+    """`torch.compile` with a plan attached to the function, so that it holds in every thread that compiles.
 
-    What you ask for by `mode` or `options` wins over the profile, unless the profile insists on its value on this platform; what
-    was refused is said, and kept in `fn.rocsolid.interventions`. Works as a decorator too.
+    Your `mode` and `options` override the profile, except for values that the profile insists on for this platform. Refused values are
+    logged and listed in `fn.rocsolid.interventions`. Works as a decorator too.
 
     Args:
         model: a module, function or method.
-        profile: whose values ride on the function when no plan is given.
-        plan: a plan, or the file of one.
-        deadline_s: a compile that takes longer is called off, with all stacks logged, and the function runs eagerly.
-        recompiles: how often the function may be compiled again; one more is an error that names the argument that changed.
-        in_child: compile once in a process of its own first, so that a hang or crash in native code costs its time and no more.
-        mode: as torch.compile takes it.
-        options: as torch.compile takes them; both may be given here.
-        kwargs: passed on to torch.compile.
+        profile: the profile to use when no plan is given.
+        plan: a plan, or the path of a plan file.
+        deadline_s: a compile that takes longer is cancelled, the stacks of all threads are logged, and the function runs in eager.
+        max_recompiles: how often the function may be compiled again; the next recompile raises `RecompileError`, which names the Dynamo
+            guard that failed and the argument that changed.
+        in_child: compile once in a child process first; if that hangs or crashes in native code, the function runs in eager.
+        mode: as for torch.compile.
+        options: as for torch.compile; here both `mode` and `options` may be given.
+        kwargs: passed to torch.compile.
 
     Example:
         >>> import rocsolid as rs, torch
-        >>> double = rs.compile(lambda x: x * 2, recompiles=2)
+        >>> double = rs.compile(lambda x: x * 2, max_recompiles=2)
         >>> double(torch.ones(2)).tolist()
         [2.0, 2.0]
 
@@ -85,20 +86,20 @@ def compile(  # noqa: A001 - the public name is torch's
             profile=profile,
             plan=plan,
             deadline_s=deadline_s,
-            recompiles=recompiles,
+            max_recompiles=max_recompiles,
             in_child=in_child,
             mode=mode,
             options=options,
             **kwargs,
         )
     env = surroundings()
-    return compiled_with(
-        chosen_plan(profile, plan, env),
+    return compile_with_plan(
+        select_plan(profile, plan, env),
         model,
         mode=mode,
         options=options,
         deadline_s=deadline_s,
-        recompiles=recompiles,
+        max_recompiles=max_recompiles,
         trial=_trial(deadline_s or _CHILD_DEADLINE_S) if in_child else None,
         **kwargs,
     )
@@ -107,13 +108,13 @@ def compile(  # noqa: A001 - the public name is torch's
 def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadline_s: float | None = None) -> Guard:
     """Make every `torch.compile` safe: `with rs.guard():` for a block, `rs.guard().keep()` for the process.
 
-    On ROCm what the profile insists on is pinned, however and in whichever thread it is asked for otherwise. On CUDA and CPU
-    everything is left exactly as it was. `guard.interventions` tells who asked for what and what they got.
+    On ROCm the values that the profile insists on are pinned: a different value is refused, however and in whichever thread it is
+    requested. On CUDA and CPU nothing is changed. `guard.interventions` lists the refused values and the lines that requested them.
 
     Args:
-        profile: whose values hold.
-        plan: a plan, or the file of one, in place of the profile.
-        deadline_s: every compile that takes longer is called off and the function runs eagerly; on any platform.
+        profile: the profile to enforce.
+        plan: a plan, or the path of a plan file, instead of a profile.
+        deadline_s: on any platform, a compile that takes longer is cancelled and the function runs in eager.
 
     Example:
         >>> import rocsolid as rs
@@ -123,74 +124,74 @@ def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadl
 
     """
     env = surroundings()
-    return Guard(guarding(chosen_plan(profile, plan, env), env), deadline_s=deadline_s)
+    return Guard(enforced_part(select_plan(profile, plan, env), env), deadline_s=deadline_s)
 
 
-def guarding(plan: Plan, env: Environment) -> Plan | None:
-    """The part of a plan that the guard enforces: all of it on ROCm, elsewhere only what the environment insists on."""
+def enforced_part(plan: Plan, env: Environment) -> Plan | None:
+    """The part of a plan that the guard enforces: all of it on ROCm, elsewhere only `ROCSOLID_<SETTING>` variables."""
     if env.platform is Platform.ROCM:
         return plan
-    insisted = tuple(d for d in plan if d.profile == "variable")
-    return replace(plan, decisions=insisted) if insisted else None
+    from_variables = tuple(d for d in plan if d.profile == "variable")
+    return replace(plan, decisions=from_variables) if from_variables else None
 
 
-def chosen_plan(profile: str, plan: Plan | str | Path | None, env: Environment, *, anywhere: bool = False) -> Plan:
-    """The plan given, or the profile's, with what `ROCSOLID_<SETTING>` variables say on top."""
+def select_plan(profile: str, plan: Plan | str | Path | None, env: Environment, *, anywhere: bool = False) -> Plan:
+    """The given plan, or the profile's plan, with the values of `ROCSOLID_<SETTING>` variables on top."""
     if plan is None:
         chosen = resolve_profile(profile, env)
     else:
-        chosen = fitting(plan if isinstance(plan, Plan) else Plan.load(plan), env, anywhere=anywhere)
+        chosen = check_plan_fits(plan if isinstance(plan, Plan) else Plan.load(plan), env, anywhere=anywhere)
     return overridden(chosen, os.environ)
 
 
-def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
-    """The plan, when it was made for this platform; raises PlanError otherwise, unless told that it may be used anywhere."""
+def check_plan_fits(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
+    """Return the plan if it was made for this platform or `anywhere` is set; raise PlanError otherwise."""
     if plan.platform is not env.platform and not anywhere:
         msg = (
-            f"the plan was made for {plan.platform.label}, and this is {env.platform.label}; "
-            "make one here (rs.resolve, rocsolid tune), or say that it may be used anywhere"
+            f"the plan was made for {plan.platform.label}, but this machine has {env.platform.label}.\n"
+            "fix: make a plan here (rs.resolve, rocsolid tune), or use it anyway with anywhere=True (--anywhere)"
         )
         raise PlanError(msg)
     if plan.tuned is None or anywhere:
         return plan
-    return _still_true(plan, plan.tuned, env)
+    return _check_tuned_plan(plan, plan.tuned, env)
 
 
-def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
-    """A tuned plan says what was measured on one chip: on another the safe profile is used in its place."""
-    chips = {device.arch for device in env.usable}
-    if chips and tuned.arch not in chips:
+def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
+    """A tuned plan holds for the chip that it was measured on: on another chip, use the safe profile instead."""
+    archs = {device.arch for device in env.usable}
+    if archs and tuned.arch not in archs:
         _log.warning(
-            "the plan was tuned on %s (%s), and this is %s: the safe profile is used instead; tune again here",
+            "the plan was tuned on %s (%s), but this is %s: using profile safe instead; tune again with rocsolid tune",
             tuned.device,
             tuned.arch,
-            ", ".join(sorted(chips)),
+            ", ".join(sorted(archs)),
         )
         return resolve_profile("safe", env)
     if plan.torch != env.torch_version:
         _log.warning(
-            "the plan was tuned with torch %s, and this is %s: its values are used, but what they are worth may have changed",
+            "the plan was tuned with torch %s, but this is %s: its values are used, but may no longer be the fastest",
             plan.torch,
             env.torch_version,
         )
     return plan
 
 
-def asked(command: Sequence[str], deadline_s: float) -> Answer:
-    """Run a command of ours in a child, against a deadline."""
-    return ask(Question(name="in a child", command=tuple(command), deadline_s=deadline_s)).answer
+def _run_in_child(command: Sequence[str], deadline_s: float) -> Answer:
+    """Run a command in a child process with a deadline."""
+    return ask(Question(name="in a child process", command=tuple(command), deadline_s=deadline_s)).answer
 
 
-def tried_elsewhere(
+def try_in_child_process(
     doing: str,
     what: Mapping[str, Any],
     call: tuple[Any, Sequence[Any], Mapping[str, Any]],
     deadline_s: float,
 ) -> str:
-    """Do something with a call in a child process first; nothing when that went well, or cannot be tried."""
-    answer = try_in_child(asked, deadline_s, *call, what)
+    """Compile or capture a call in a child process; return "" if that worked or could not be tried, else the reason."""
+    answer = try_in_child(_run_in_child, deadline_s, *call, what)
     if answer.ending is Ending.SKIPPED:
-        _log.warning("%s; it is done in this process", answer.detail)
+        _log.warning("%s; %s in this process without that test", answer.detail, doing)
     if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
         return ""
     return f"{doing} in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
@@ -198,7 +199,7 @@ def tried_elsewhere(
 
 def _trial(deadline_s: float) -> Any:
     def trial(model: Any, given: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        why = tried_elsewhere("compiling", {"compile": dict(given)}, (model, args, kwargs), deadline_s)
-        return f"{why}; the function runs eagerly" if why else ""
+        why = try_in_child_process("compiling", {"compile": dict(given)}, (model, args, kwargs), deadline_s)
+        return f"{why}; the function runs in eager" if why else ""
 
     return trial

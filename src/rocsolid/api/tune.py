@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rocsolid.api.safety import chosen_plan
+from rocsolid.api.safety import select_plan
 from rocsolid.catalog.profiles import PROFILES
 from rocsolid.errors import CannotRunError, InputError, UnknownNameError, UsageError
 from rocsolid.measure.process_race import Rules
@@ -101,7 +101,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     spending = effort or Effort()
     _sane(spending.rounds, spending.least_gain, spending.trials, spending.budget_s)
     env = surroundings()
-    start = chosen_plan(profile, plan, env)
+    start = select_plan(profile, plan, env)
     said = _narrowing(settings, vary, without, space)
     home = DEFAULT_FILE if shared(file) else Path(file)
     elsewhere = engine.startswith("ray")
@@ -311,13 +311,13 @@ def _place(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, s
 def _side(text: str, profile: str, env: Environment) -> tuple[Plan, Narrowing]:
     """A profile, the file of a plan, or values on top of the profile; nothing is the profile itself."""
     if not text:
-        return chosen_plan(profile, None, env), Narrowing()
+        return select_plan(profile, None, env), Narrowing()
     if text in {known.name for known in PROFILES}:
-        return chosen_plan(text, None, env), Narrowing()
+        return select_plan(text, None, env), Narrowing()
     if text.endswith(".toml"):
-        return chosen_plan(profile, text, env), Narrowing()
+        return select_plan(profile, text, env), Narrowing()
     fixed = dict(pair.partition("=")[::2] for pair in text.split(";" if ";" in text else ",") if pair)
     if not all(fixed.values()):
         msg = f"{text!r} is neither a profile, nor a plan.toml, nor values such as inductor.freezing=true"
         raise UsageError(msg)
-    return chosen_plan(profile, None, env), Narrowing(fixed=fixed)
+    return select_plan(profile, None, env), Narrowing(fixed=fixed)

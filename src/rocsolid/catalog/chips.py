@@ -5,7 +5,7 @@ from typing import Final
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretended_chip import Pretence
+from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.model.release import parts
 
 _OCP: Final = ("float8_e4m3fn", "float8_e5m2")
@@ -102,7 +102,7 @@ CHIPS: Final = (
     ),
 )
 
-# The releases that a pretence takes unless told.
+# Default releases of a pretended chip.
 NEWEST: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
 
 # The Triton that each torch was released with: an Inductor calls the compiler of its own time.
@@ -119,14 +119,14 @@ def chip(arch: str) -> Chip:
     return found
 
 
-def pretence(text: str) -> Pretence:
+def parse_pretended_chip(text: str) -> PretendedChip:
     """What `gfx942` or `gfx942@7.2.1` asks to pretend."""
     arch, _, release = text.partition("@")
     found = chip(arch)
     if release and len(parts(release)) < 2:  # noqa: PLR2004 - a release has at least two numbers
         msg = f"{text!r}: after the @ comes a release such as {NEWEST[found.platform]}, not {release!r}"
         raise UsageError(msg)
-    return Pretence(chip=found, release=release or NEWEST[found.platform])
+    return PretendedChip(chip=found, release=release or NEWEST[found.platform])
 
 
 def triton_for(torch: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Print the variables that must be set before a process starts, for a profile, with the reason of each.
+"""Print the environment variables that a profile needs before a process starts, each with its reason.
 
 Examples:
-  eval "$(rocsolid env --profile fast)"             for this shell
+  eval "$(rocsolid env --profile fast)"             set them in this shell
   rocsolid env --profile fast --shell fish | source
   rocsolid env --profile safe --shell docker        ENV lines for a Dockerfile
   rocsolid env --profile debug --output json
@@ -16,22 +16,20 @@ SHELLS = ("bash", "fish", "docker", "json")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("--profile", default="safe", help="whose variables (default: safe)")
-    parser.add_argument("--plan", metavar="FILE", help="a saved plan in place of the profile")
-    parser.add_argument(
-        "--anywhere", action="store_true", help="use the plan even when it was made for another platform"
-    )
-    parser.add_argument("--shell", choices=SHELLS, default="bash", help="for whom the text is (default: bash)")
+    """Add the command's arguments."""
+    parser.add_argument("--profile", default="safe", help="profile whose variables are printed (default: safe)")
+    parser.add_argument("--plan", metavar="FILE", help="use a saved plan instead of a profile")
+    parser.add_argument("--anywhere", action="store_true", help="accept a plan that was made for another platform")
+    parser.add_argument("--shell", choices=SHELLS, default="bash", help="format of the output (default: bash)")
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Resolve the profile for this machine and print its variables."""
-    from rocsolid.api.safety import chosen_plan
+    from rocsolid.api.safety import select_plan
     from rocsolid.probe.quick_facts import surroundings
     from rocsolid.report.shell_variables import variables_text
 
-    plan = chosen_plan(args.profile, args.plan, surroundings(), anywhere=args.anywhere)
+    plan = select_plan(args.profile, args.plan, surroundings(), anywhere=args.anywhere)
     write(variables_text(plan, "json" if args.output == "json" else args.shell), args.out)
     return 0

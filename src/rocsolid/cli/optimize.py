@@ -1,8 +1,8 @@
-"""Try every form of a workload (eager, compiled, captured), throw out what answers wrongly, and say which is fastest.
+"""Measure every form of a workload (eager, compiled, captured), exclude wrong results, and report the fastest form.
 
 Examples:
-  rocsolid optimize work.py:build                              the table, and which form to use
-  rocsolid optimize work.py:build --budget 120                 what does not fit into two minutes is skipped
+  rocsolid optimize work.py:build                              a table of all forms, and which one to use
+  rocsolid optimize work.py:build --budget 120                 skip forms that do not fit into two minutes
   rocsolid optimize work.py:build --plan plan.toml             compile with the values of a plan
   rocsolid optimize work.py:build --output html --out optimize.html
 
@@ -19,17 +19,19 @@ from rocsolid.cli.render import render_optimize
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the command's arguments."""
     add_workload(parser)
-    parser.add_argument("--profile", default="fast", help="whose settings compile it (default: fast)")
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="compile with the values of a plan instead")
-    parser.add_argument("--budget", type=budget, metavar="TIME", help="about how long it may take: 90s, 10m, 2h")
-    parser.add_argument("--grad", action="store_true", help="with gradients on; without, it runs under no_grad")
+    parser.add_argument("--profile", default="fast", help="profile to compile with (default: fast)")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="compile with a saved plan instead of a profile")
+    parser.add_argument(
+        "--budget", type=budget, metavar="TIME", help="about how long everything may take: 90s, 10m, 2h"
+    )
+    parser.add_argument("--grad", action="store_true", help="run with gradients enabled (default: under torch.no_grad)")
     add_output(parser, ("text", "json", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load, optimize, tell."""
+    """Load the workload, optimize it, and write the report."""
     import torch
 
     from rocsolid.api.optimize import optimize

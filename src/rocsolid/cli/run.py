@@ -1,18 +1,18 @@
-"""Run a program that nobody may edit, with the compiler made safe in it and in every Python it starts.
+"""Run a program with safe compiler settings, without editing it; Python processes that it starts are covered too.
 
 Examples:
   rocsolid run train.py --epochs 3                  a script and its own arguments
   rocsolid run -m torch.distributed.run train.py    a module
   rocsolid run -c 'import torch; ...'               code
-  rocsolid run --deadline 300 serve.py              no compile takes longer; it falls back to eager
-  rocsolid run --plan plan.toml serve.py            a plan that was saved
-  rocsolid run --report run.jsonl serve.py          what was changed, a line of JSON per process
-  rocsolid run --pretend gfx942 train.py            what would be done on an MI300X, with the program on the CPU
-  rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   what the probe would say of that chip and ROCm 7.2.1
+  rocsolid run --deadline 300 serve.py              a compile that takes longer falls back to eager
+  rocsolid run --plan plan.toml serve.py            use a saved plan
+  rocsolid run --report run.jsonl serve.py          write the changes as JSON, one line per process
+  rocsolid run --pretend gfx942 train.py            show what would change on an MI300X; the program runs on the CPU
+  rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   probe as on that chip with ROCm 7.2.1
 
-Options of rocsolid come before the program; everything after it is the program's. Signals and the exit code are the program's.
-On ROCm the environment is cleaned and what the profile insists on is pinned; on CUDA and CPU the program's choices are left alone.
-A Python that the program starts with -I, -S or -E cannot be protected, and that is said.
+Put rocsolid's options before the program; everything after it belongs to the program. Signals and the exit code are passed through.
+On ROCm, unsafe variables are removed and the values that the profile insists on are pinned. On CUDA and CPU the program's choices are kept.
+A Python process that the program starts with -I, -S or -E cannot be protected; a warning is printed.
 
 """
 
@@ -28,27 +28,29 @@ _TAKES_VALUE = ("--profile", "--plan", "--deadline", "--report", "--pretend")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; used for --help only, because the program's own options must pass untouched."""
+    """Arguments for --help; parsing is done in `launch_from`, because the program's own options must stay untouched."""
     parser.usage = "rocsolid run [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
-    parser.add_argument("--profile", default="safe", help="whose values hold (default: safe)")
-    parser.add_argument("--plan", metavar="FILE", help="a saved plan in place of the profile")
+    parser.add_argument("--profile", default="safe", help="profile to enforce (default: safe)")
+    parser.add_argument("--plan", metavar="FILE", help="use a saved plan instead of a profile")
+    parser.add_argument("--anywhere", action="store_true", help="accept a plan that was made for another platform")
     parser.add_argument(
-        "--anywhere", action="store_true", help="use the plan even when it was made for another platform"
+        "--deadline", metavar="TIME", help="cancel a compile that takes longer and run in eager: 90s, 10m"
     )
-    parser.add_argument("--deadline", metavar="TIME", help="call off a compile that takes longer: 90s, 10m")
     parser.add_argument(
-        "--report", metavar="FILE", help="append what was changed to FILE instead of telling it on stderr"
+        "--report", metavar="FILE", help="append the changes to FILE as JSON instead of printing them to stderr"
     )
     parser.add_argument(
         "--pretend",
         metavar="CHIP[@RELEASE]",
-        help="for development: torch says that it was built for this chip, such as gfx942 or gfx942@7.2.1; nothing runs on one",
+        help="for development: torch reports a build for this chip, such as gfx942 or gfx942@7.2.1; the program runs on the CPU",
     )
-    parser.add_argument("target", nargs=argparse.REMAINDER, metavar="SCRIPT | -m MODULE | -c CODE", help="the program")
+    parser.add_argument(
+        "target", nargs=argparse.REMAINDER, metavar="SCRIPT | -m MODULE | -c CODE", help="the program to run"
+    )
 
 
 def launch_from(argv: Sequence[str]) -> NoReturn:
-    """Take our options off the front and become the program."""
+    """Parse rocsolid's options, then replace this process by the program."""
     from rocsolid.runtime.launch.command import launch
 
     options: dict[str, str] = {}
@@ -64,17 +66,17 @@ def launch_from(argv: Sequence[str]) -> NoReturn:
                 _fail(f"{name} needs a value")
             options[name.removeprefix("--")] = value if equals else words.pop(0)
         else:
-            _fail(f"unknown option {name}; options of the program come after it")
+            _fail(f"unknown option {name}; put the program's own options after the program")
     _check(options, words)
     launch(words, **options)
 
 
 def _check(options: dict[str, str], words: list[str]) -> None:
-    """Say what is wrong before the program starts, not in the middle of it."""
+    """Check the options before the program starts."""
     if not words or (words[0] in ("-m", "-c") and len(words) == 1):
         _fail("nothing to run: give a script, -m MODULE or -c CODE")
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
-        _fail(f"unknown option {words[0]}; options of the program come after it")
+        _fail(f"unknown option {words[0]}; put the program's own options after the program")
     if "deadline" in options:
         from rocsolid.cli.parse_units import deadline
 
@@ -86,26 +88,26 @@ def _check(options: dict[str, str], words: list[str]) -> None:
         from rocsolid.catalog.profiles import profile
 
         profile(options["profile"])
-    for name in ("plan", "report"):  # the program may change its folder
+    for name in ("plan", "report"):  # absolute, because the program may change its working directory
         if name in options:
             options[name] = str(Path(options[name]).resolve())
     if "pretend" in options:
-        options["pretend"] = _pretending(options["pretend"])
+        options["pretend"] = _announce_pretended_chip(options["pretend"])
     if "plan" in options:
         from rocsolid.model.plan import Plan
 
         Plan.load(options["plan"])
 
 
-def _pretending(text: str) -> str:
-    """Say once, before the program says anything, that what follows is of no real chip."""
-    from rocsolid.catalog.chips import pretence
+def _announce_pretended_chip(text: str) -> str:
+    """Print once, before any output of the program, that the chip is pretended."""
+    from rocsolid.catalog.chips import parse_pretended_chip
     from rocsolid.probe.pretended import refuse_beside_a_device
 
-    given = pretence(text)
+    chip = parse_pretended_chip(text)
     refuse_beside_a_device()
-    sys.stderr.write(f"rocsolid: pretending to have {given.label}; the program runs on the CPU\n")
-    return str(given)
+    sys.stderr.write(f"rocsolid: pretending to have {chip.label}; the program runs on the CPU\n")
+    return str(chip)
 
 
 def _fail(why: str) -> NoReturn:
@@ -114,7 +116,7 @@ def _fail(why: str) -> NoReturn:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Never reached with a program: `launch_from` has become it."""
+    """Reached only without a program: otherwise `launch_from` has replaced this process."""
     del args
-    sys.stderr.write("rocsolid run: nothing to run\n")
+    sys.stderr.write("rocsolid run: nothing to run: give a script, -m MODULE or -c CODE\n")
     return 2

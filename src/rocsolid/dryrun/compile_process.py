@@ -14,7 +14,7 @@ from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.process.parent_death import end_with
-from rocsolid.torchapi.pretend.device import pretend, pretend_driver
+from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driver
 
 
 def main(request_file: Path, answer_file: Path) -> None:
@@ -45,11 +45,11 @@ def _run(request: Request) -> DryRun:
     if request.file:
         from rocsolid.dryrun.user_kernels import kernels_of_file
 
-        pretend_driver(target)
+        pretend_triton_driver(target)
         return kernels_of_file(request, shared)
     from rocsolid.dryrun.trace_workload import trace
 
-    pretend(target, NEWEST[target.platform], Path(request.guard))
+    pretend_device(target, NEWEST[target.platform], Path(request.guard))
     return trace(request, shared)
 
 

@@ -21,7 +21,7 @@ from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
 from rocsolid.model.environment import Answer, Ending
 from rocsolid.model.release import compare, parts
-from rocsolid.torchapi.pretend.device import build_guard
+from rocsolid.torchapi.pretend.device import build_stub_library
 
 Asker = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -79,7 +79,7 @@ def pair_note() -> str:
 
 def run_request(request: Request, around: Surroundings) -> DryRun:
     """Ask a child; raises what it could not do."""
-    guard = build_guard(around.cache) if request.workload else ""
+    guard = build_stub_library(around.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         journal = Path(folder) / "journal"
         asked = replace(request, guard=str(guard), journal=str(journal), asker=os.getpid())

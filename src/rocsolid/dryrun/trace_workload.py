@@ -33,14 +33,14 @@ from rocsolid.model.workload import WorkloadName
 from rocsolid.torchapi.inductor.lowering import (
     LoweredGraph,
     LoweredSearch,
-    Watch,
+    LoweringRecord,
     compile_config,
     constants_of,
     graph_breaks,
     grid_of,
     load_kernel,
     mode_options,
-    watch_lowering,
+    record_lowering,
 )
 from rocsolid.torchapi.pretend.device import fake_mode, needs_values
 
@@ -54,7 +54,7 @@ def trace(request: Request, shared: Compiling) -> DryRun:
     import triton
 
     started = time.monotonic()
-    watch = watch_lowering()
+    watch = record_lowering()
     note = _call(request)
     empty = (
         ""
@@ -153,7 +153,7 @@ def _graph(graph: LoweredGraph, chip: Chip) -> DryGraph:
         externs=tuple(_externs(graph, chip)),
         nodes=len(graph.calls) + len(graph.externs),
         partitions=graph.partitions,
-        unfit=tuple(Unfit(reason=reason, place=place) for reason, place in graph.unfit),
+        unfit=tuple(Unfit(reason=reason, place=place) for reason, place in graph.capture_blockers),
         fp8=tuple(Fp8Use(format=name, place=place) for name, place in graph.fp8),
         seconds=round(graph.seconds, 3),
     )
@@ -163,7 +163,7 @@ def _externs(graph: LoweredGraph, chip: Chip) -> Iterator[ExternCall]:
     counts = Counter(extern.name for extern in graph.externs)
     for name, count in counts.items():
         library = library_of(name, chip.platform)
-        places = [place for extern in graph.externs if extern.name == name for place in extern.places]
+        places = [place for extern in graph.externs if extern.name == name for place in extern.locations]
         yield ExternCall(
             name=name,
             library=library.name,
@@ -185,7 +185,7 @@ class _Loaded:
     refused: str = ""
 
 
-def _kernels(watch: Watch, shared: Compiling) -> tuple[Kernel, ...]:
+def _kernels(watch: LoweringRecord, shared: Compiling) -> tuple[Kernel, ...]:
     found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch one kernel
     for graph in watch.graphs:
         for name, (function, source) in graph.sources.items():
@@ -205,7 +205,7 @@ def _loaded(graph: LoweredGraph, name: str, function: str, source: str) -> _Load
     return _Loaded(graph=graph, name=name, source=source, tasks=tasks)
 
 
-def _kernel(kernel: _Loaded, tries: list[Compiled], watch: Watch, chip: Chip) -> Kernel:
+def _kernel(kernel: _Loaded, tries: list[Compiled], watch: LoweringRecord, chip: Chip) -> Kernel:
     own = watch.user_kernels.get(kernel.name)
     tries = tries or [Compiled(config=KernelConfig(error=kernel.refused))]
     error = " ".join(t.config.error for t in tries)
@@ -214,7 +214,7 @@ def _kernel(kernel: _Loaded, tries: list[Compiled], watch: Watch, chip: Chip) ->
         origin="user" if own else "template" if "triton_heuristics.template" in kernel.source else "inductor",
         graph=kernel.graph.name,
         source=kernel.source,
-        places=tuple(filter(None, (own, *watch.places.get(kernel.name, ())))),
+        places=tuple(filter(None, (own, *watch.locations.get(kernel.name, ())))),
         foreign=foreign_code(kernel.source, error, chip) if own else (),
         fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
         configs=tuple(t.config for t in tries),

@@ -1,6 +1,5 @@
 """A whole project: read the files, follow the regions, and turn what was seen into findings."""
 
-import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from rocsolid.lint.facts import Facts, Seen, from_texts
 from rocsolid.lint.files import Found, find_files
 from rocsolid.lint.options import Options
 from rocsolid.lint.worker_pool import check_files
+from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord, PassedOver
 from rocsolid.model.source import Confidence, Region, Sighting
@@ -54,9 +54,7 @@ def _facts(found: Sequence[Found], jobs: int, cache: Path | None) -> dict[str, F
             keys[file.shown] = fact_cache.key_of(file.path.read_bytes(), file.module) if cache else ""
         except OSError:
             keys[file.shown] = ""
-    collecting = gc.isenabled()
-    gc.disable()  # plain data in great numbers; there is nothing to collect
-    try:
+    with gc_paused():  # many plain objects without cycles: there is nothing to collect
         known = fact_cache.load(cache, keys.values())
         facts = {file.shown: known[keys[file.shown]] for file in found if keys[file.shown] in known}
         fresh: dict[str, tuple[str, str]] = {}
@@ -65,9 +63,6 @@ def _facts(found: Sequence[Found], jobs: int, cache: Path | None) -> dict[str, F
             if keys[checked.shown]:
                 fresh[keys[checked.shown]] = (checked.head, checked.body)
         fact_cache.save(cache, fresh)
-    finally:
-        if collecting:
-            gc.enable()
     return {file.shown: facts[file.shown] for file in found}
 
 

@@ -1,67 +1,75 @@
-"""What `optimize` tried, what each candidate cost and answered, and why one was chosen."""
+"""The result of `rs.optimize`: every form that was tried, its time and error, and why one was chosen."""
 
 from dataclasses import dataclass
 from enum import Enum
 
+from rocsolid.model.form import Form
 from rocsolid.model.timing import Comparison, Timing
 
 OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
 
 
-class Outcome(Enum):
-    """What became of a candidate."""
+class FormOutcome(Enum):
+    """What happened to a form."""
 
     CHOSEN = "chosen"
-    SLOWER = "slower"  # than the one that was chosen, or not faster by enough
-    WRONG = "wrong"
+    SLOWER = "slower"  # slower than the chosen form, or not faster by enough
+    WRONG = "wrong"  # its results differ from eager
     FAILED = "failed"
-    SKIPPED = "skipped"  # there was no time left for it
+    SKIPPED = "skipped"  # no time was left in the budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """One form of the model."""
+class FormResult:
+    """One form of the model, with what was measured."""
 
-    name: str
-    outcome: Outcome
+    form: Form
+    outcome: FormOutcome
     why: str = ""
     timing: Timing | None = None
     against_eager: Comparison | None = None
     setup_s: float = 0.0
-    peak_bytes: int = 0  # device memory at its highest during set-up
-    error: float | None = None  # against eager, relative to the size of its answer
+    peak_bytes: int = 0  # highest device memory during set-up
+    error: float | None = None  # relative error against eager
+
+    def __str__(self) -> str:
+        mark = "*" if self.outcome is FormOutcome.CHOSEN else " "
+        parts = [f"{self.timing}" if self.timing else self.outcome.value]
+        if self.against_eager:
+            parts.append(f"{self.against_eager.speedup:.2f}x eager")
+        if self.error is not None:
+            parts.append(f"error {self.error:.1e}")
+        parts.append(f"set-up {self.setup_s:.1f} s")
+        return f"{mark} {self.form.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeReport:
-    """Everything `optimize` found out."""
+    """Everything that `rs.optimize` measured."""
 
     name: str
-    where: str  # device and versions
+    machine: str  # device and versions
     profile: str
-    candidates: tuple[Candidate, ...]
-    chosen: str
+    forms: tuple[FormResult, ...]
+    chosen: Form
     why: str
-    noise: float  # how far eager was from itself in the same race
+    noise: float  # difference between two measurements of eager in the same race
     examples: int = 1
-    worst_ms: float | None = None  # the longest that a call took while the model was being compiled
+    longest_call_ms: float | None = None  # the longest call while the model was being compiled
 
     def json(self) -> str:
-        """As a document that `rocsolid report` reads."""
+        """Return the JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
         return dumps(OPTIMIZE_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def __str__(self) -> str:
-        lines = [f"{self.name} on {self.where}, profile {self.profile}: {self.chosen}, because {self.why}"]
-        for candidate in self.candidates:
-            mark = "*" if candidate.outcome is Outcome.CHOSEN else " "
-            time = f"{candidate.timing}" if candidate.timing else candidate.outcome.value
-            speed = f", {candidate.against_eager.speedup:.2f} times eager" if candidate.against_eager else ""
-            error = f", error {candidate.error:.1e}" if candidate.error is not None else ""
-            why = f" ({candidate.why})" if candidate.why else ""
-            lines.append(f"{mark} {candidate.name}: {time}{speed}{error}, set up in {candidate.setup_s:.1f} s{why}")
-        lines.append(f"  noise of this run: {self.noise:.1%}")
-        if self.worst_ms is not None:
-            lines.append(f"  the longest call meanwhile took {self.worst_ms:.1f} ms")
+        lines = [
+            f"{self.name}: {self.chosen.label} is chosen, because {self.why}",
+            f"  {self.machine}, profile {self.profile}",
+            *map(str, self.forms),
+            f"  noise of this run: {self.noise:.1%}",
+        ]
+        if self.longest_call_ms is not None:
+            lines.append(f"  longest call while compiling: {self.longest_call_ms:.1f} ms")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What should be: the values a profile chooses for one environment, each with its reason."""
+"""The plan: the values that a profile chooses for one machine, each with its reason."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class Decision:
     value: Value
     channel: Channel
     why: str
-    profile: str  # the profile of the chain that decided
+    profile: str  # the profile that chose the value: profiles extend each other
     guard: bool = False
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def owner(self) -> Owner:
-        """Who reads the setting."""
+        """The module or process part that the setting belongs to."""
         return Owner(self.id.partition(".")[0])
 
     @property
@@ -37,12 +37,12 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What a tuner found beside the values, and where: the evidence for a plan, and what it is tied to."""
+    """The tuner's evidence for a plan: which form won, by how much, and on which device and versions."""
 
     workload: str
-    form: str  # compiled, regional or eager
+    form: str  # the id of a `Form`: compiled, regional or eager
     graph: bool  # whether the whole call is captured
-    speedup: float  # over the plan that the study started from
+    speedup: float  # against the plan that the study started from
     low: float
     high: float
     verdict: str
@@ -52,16 +52,16 @@ class Tuned:
     arch: str  # gfx942, sm_90
     python: str
     date: str
-    tunableop: str = ""  # the results file that TunableOp wrote, where it is part of the plan
+    tunableop: str = ""  # contents of TunableOp's results file, if it is part of the plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Iterates over its decisions; equal plans compare equal."""
+    """A list of decisions for one platform and torch version. Iterating yields the decisions."""
 
     profile: str
     platform: Platform
-    torch: str  # the version it was made for
+    torch: str  # the torch version that it was made for
     decisions: tuple[Decision, ...]
     tuned: Tuned | None = None
 
@@ -72,7 +72,7 @@ class Plan:
         return len(self.decisions)
 
     def get(self, setting_id: str) -> Decision | None:
-        """What the plan says of one setting."""
+        """The decision for one setting, if the plan has one."""
         return next((d for d in self.decisions if d.id == setting_id), None)
 
     def save(self, file: str | Path) -> None:
@@ -81,16 +81,16 @@ class Plan:
 
     @classmethod
     def load(cls, file: str | Path) -> "Plan":
-        """Read a plan; raises InputError for a file that is none.
+        """Read a plan from a TOML file; raises InputError if the file is not a plan.
 
-        Whether it fits this machine is asked when it is used: `rs.apply`, `rs.compile` and `rocsolid run` refuse a plan that
-        was made for another platform unless they are told otherwise.
+        Whether the plan fits this machine is checked when it is used: `rs.apply`, `rs.compile` and `rocsolid run` refuse a plan
+        that was made for another platform, unless `anywhere` is set.
         """
         try:
             text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as refused:
-            msg = f"cannot read {file}: {getattr(refused, 'strerror', None) or 'it is not a text file'}"
-            raise InputError(msg) from refused
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"cannot read {file}: {getattr(error, 'strerror', None) or 'not a text file'}"
+            raise InputError(msg) from error
         return decode(cls, from_toml(text, str(file)), str(file))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A plan as TOML and back: a file a person can read, change and keep under version control."""
+"""Writes and reads plans as TOML: files that people can read, edit and keep under version control."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ PLAN_SCHEMA: Final = "rocsolid/plan/1"
 
 
 def to_toml(plan: dict[str, Any]) -> str:
-    """An encoded plan, its reasons beside its values."""
+    """Convert an encoded plan to TOML text; each value is followed by its reason."""
     head = [
         f"schema = {_text(PLAN_SCHEMA)}",
         *(f"{name} = {_text(plan[name])}" for name in ("profile", "platform", "torch")),
@@ -26,7 +26,7 @@ def _decision(data: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "[[decisions]]"
     yield f"id = {_text(data['id'])}"
-    # TOML has no word for "nothing": a variable that is to be unset has no value.
+    # TOML has no null: a variable that must be unset has no value.
     if data["value"] is not None:
         yield f"value = {_value(data['value'])}"
     yield f"why = {_text(data['why'])}"
@@ -44,11 +44,11 @@ def _value(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # a basic string of TOML is written like one of JSON
+    return json.dumps(text, ensure_ascii=False)  # a basic TOML string is written like a JSON string
 
 
 def from_toml(text: str, name: str) -> dict[str, Any]:
-    """An encoded plan from its file's text; raises InputError that says what `name` is instead."""
+    """Parse TOML text into an encoded plan; raises InputError if `name` is not a plan."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -59,7 +59,7 @@ def from_toml(text: str, name: str) -> dict[str, Any]:
         msg = f"{name} is not TOML: {broken}"
         raise InputError(msg) from broken
     if data.get("schema") != PLAN_SCHEMA:
-        msg = f"{name} is TOML, but no plan of rocsolid's (its schema is {data.get('schema')!r}, and a plan's is {PLAN_SCHEMA!r})"
+        msg = f"{name} is not a rocsolid plan: its schema is {data.get('schema')!r}, a plan has {PLAN_SCHEMA!r}"
         raise InputError(msg)
     for decision in data.get("decisions", []):
         if isinstance(decision, dict):

@@ -1,10 +1,10 @@
-"""What torch runs on."""
+"""The platform that torch runs on: ROCm, CUDA or CPU."""
 
 from enum import Enum
 
 
 class Platform(Enum):
-    """What torch was built for; without torch, what the machine holds."""
+    """What torch was built for; without torch, what the machine has."""
 
     ROCM = "rocm"
     CUDA = "cuda"
@@ -12,5 +12,5 @@ class Platform(Enum):
 
     @property
     def label(self) -> str:
-        """As people write it."""
+        """The usual spelling."""
         return {"rocm": "ROCm", "cuda": "CUDA", "cpu": "CPU"}[self.value]

@@ -1,4 +1,4 @@
-"""A chip that is not here, for development: what a process that pretends to have it says of itself."""
+"""A pretended chip: a GPU that is not present, with the versions that torch reports for it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,36 +7,36 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import parts
 
-# What torch.version.hip says beside a release of ROCm, as real traces show it; of others the last number is not known to us.
+# torch.version.hip by ROCm release, from real traces. For other releases the last number is not known.
 _BUILDS: Final = {"6.4": "6.4.43483", "7.0": "7.0.51831", "7.2": "7.2.53211"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretence:
-    """A chip, and the release of ROCm or CUDA that would be there with it."""
+class PretendedChip:
+    """A chip, with a release of ROCm or CUDA."""
 
     chip: Chip
     release: str
 
     @property
     def hip(self) -> str:
-        """What `torch.version.hip` says; empty for another vendor's chip."""
+        """The value of `torch.version.hip`; empty for an NVIDIA chip."""
         short = ".".join(map(str, parts(self.release)[:2]))
         return _BUILDS.get(short, f"{short}.0") if self.chip.platform is Platform.ROCM else ""
 
     @property
     def cuda(self) -> str:
-        """What `torch.version.cuda` says."""
+        """The value of `torch.version.cuda`; empty for an AMD chip."""
         return self.release if self.chip.platform is Platform.CUDA else ""
 
     @property
     def rocm(self) -> str:
-        """The release of ROCm, where it is one."""
+        """The ROCm release; empty for an NVIDIA chip."""
         return self.release if self.chip.platform is Platform.ROCM else ""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name for people: product, arch and release."""
         return f"{self.chip.product} ({self.chip.arch}) with {self.chip.platform.label} {self.release}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Versions as numbers, and the spans of versions for which a statement holds."""
+"""Compares versions, and describes the range of versions for which a statement holds."""
 
 import re
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ _NUMBERS = re.compile(r"\s*v?(\d+(?:\.\d+)*)")
 
 @lru_cache(maxsize=256)
 def parts(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: `2.13.0+cpu` is (2, 13, 0); no number at all is ()."""
+    """The leading numbers of a version: `2.13.0+cpu` is (2, 13, 0); text without a number is ()."""
     match = _NUMBERS.match(version)
     return tuple(int(number) for number in match[1].split(".")) if match else ()
 
 
 def compare(left: str, right: str) -> int:
-    """Negative, zero or positive, at the precision both share: `2.9` and `2.9.1` are equal."""
+    """Return -1, 0 or 1, comparing only the parts that both have: `2.9` and `2.9.1` are equal."""
     a, b = parts(left), parts(right)
     shared = min(len(a), len(b))
     return (a[:shared] > b[:shared]) - (a[:shared] < b[:shared])
@@ -25,15 +25,15 @@ def compare(left: str, right: str) -> int:
 class Span:
     """Releases from `first` to `last`, both included; an empty end is open.
 
-    A version known only in part holds when some completion of it would: whether `7.2` lies in 7.2.0 to 7.2.3
-    cannot be told, and for a warning the careful answer is yes. An unknown version lies in no bounded span.
+    A version that is known only in part counts as inside if some full version would be: `7.2` counts as inside
+    7.2.0 to 7.2.3, because a needless warning is better than a missing one. An unknown version is in no bounded span.
     """
 
     first: str = ""
     last: str = ""
 
     def holds(self, version: str) -> bool:
-        """Whether `version` lies in the span."""
+        """Whether `version` is in the span."""
         if not self.first and not self.last:
             return True
         if not parts(version):
@@ -58,6 +58,6 @@ EVERY_RELEASE = Span()
 
 
 def span(text: str) -> Span:
-    """Read a span as it is written in the catalogue: `2.9..2.13`, `2.10..`, `..2.9`, `7.2.0`, or nothing."""
+    """Parse a span as the catalogue writes it: `2.9..2.13`, `2.10..`, `..2.9`, `7.2.0`, or an empty string for all releases."""
     first, dots, last = text.partition("..")
     return Span(first, last) if dots else Span(first, first)

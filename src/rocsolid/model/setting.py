@@ -133,6 +133,7 @@ class Setting:
     via: Channel | None = None  # if it differs from the channel of its owner
     former_names: tuple[str, ...] = ()
     no_effect: str = ""  # set if the setting has no effect: why
+    instead: str = ""  # what to use instead of a value that the guard forbids
     disagreement: str = ""  # set if guides contradict each other: what we recommend, and why
     notes: str = ""
     evidence: tuple[Evidence, ...] = ()  # for the summary and the notes

@@ -6,7 +6,7 @@ from typing import Any
 from rocsolid.model.compile_log import BreakReport, GraphKind
 from rocsolid.observe.build_log import shown_name
 from rocsolid.observe.recorder import CompileRecorder
-from rocsolid.torchapi.dynamo.compiled_function import compiled_afresh, plain_function
+from rocsolid.torchapi.dynamo.compiled_function import freshly_compiled, original_function
 
 
 def find_breaks(
@@ -21,8 +21,8 @@ def find_breaks(
     What this process has compiled before is forgotten, as `torch._dynamo.explain` does it: a frame that is known already would
     be passed over in silence.
     """
-    plain = plain_function(function)
-    with compiled_afresh(plain, backend) as compiled, CompileRecorder() as recorder:
+    plain = original_function(function)
+    with freshly_compiled(plain, backend) as compiled, CompileRecorder() as recorder:
         try:
             compiled(*args, **(kwargs or {}))
         except Exception:

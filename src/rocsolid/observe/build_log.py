@@ -33,7 +33,7 @@ from rocsolid.model.compile_log import (
 from rocsolid.model.known_cause import KnownCause
 from rocsolid.observe.break_message import break_id, code_line, parts_of
 from rocsolid.observe.kernels import kernels_of, kind_of
-from rocsolid.torchapi.user_frames import is_users_file
+from rocsolid.torchapi.user_frames import is_user_file
 
 # What a person would call the things that torch times; the first that fits wins.
 _PHASES: Final = tuple(
@@ -293,7 +293,7 @@ def shown_name(function: str) -> str:
 
 def users_place(frames: tuple[str, ...]) -> str:
     """The innermost line that is the user's own; the innermost of all where none is."""
-    own = [place for place in frames if is_users_file(place.rpartition(":")[0])]
+    own = [place for place in frames if is_user_file(place.rpartition(":")[0])]
     return own[-1] if own else frames[-1]
 
 

@@ -10,7 +10,7 @@ from rocsolid.errors import UsageError
 from rocsolid.model.compile_event import Began, Event, Traced
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
 from rocsolid.observe.build_log import assemble, shown_name
-from rocsolid.torchapi.dynamo.compile_events import hear, working
+from rocsolid.torchapi.dynamo.compile_events import active_compiles, subscribe
 from rocsolid.torchapi.dynamo.compile_phase import phase_of
 
 
@@ -48,7 +48,7 @@ class CompileRecorder:
         self._events = []
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._started_s, self._ended_s = time.time(), 0.0
-        self._stop = hear(self._events.append)
+        self._stop = subscribe(self._events.append)
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -87,7 +87,7 @@ class CompileRecorder:
 
     def now(self) -> tuple[Compiling, ...]:
         """What is being compiled at this moment."""
-        going_on = working()
+        going_on = active_compiles()
         events = list(self._events)
         began = {e.unit: e for e in events if isinstance(e, Began)}
         traced = {e.unit: e.nodes for e in events if isinstance(e, Traced)}

@@ -1,1 +1,1 @@
-"""One call from a model to its fast, verified form."""
+"""`rs.optimize`: finds the fastest form of a model with correct results."""

@@ -1,8 +1,8 @@
-"""What Dynamo traced of a whole model: left by the process in which its graph won, used by those that set up that graph alone.
+"""Saves what Dynamo traced of a whole model, for later processes in which its captured form won before.
 
-Torch drops some guards of what it keeps. Here what they stood for is written down beside it, and what is kept is used only where
-all of them still stand for the same. In the process itself they are gone, so a form that is not captured is not made from it: a
-captured one replays what was captured, whatever becomes of the functions that it was made from.
+Torch drops some guards from saved traces. Here the objects that these guards checked are described and saved too, and saved traces
+are used only if all descriptions still match. During the process these objects are not checked again, so only a captured form
+uses saved traces: a graph replays what was captured, whatever happens to the Python functions later.
 """
 
 import base64
@@ -13,82 +13,82 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from rocsolid.errors import first_line
 from rocsolid.measure import user_cache
-from rocsolid.optimize.unique_code_wrapper import Shell
-from rocsolid.torchapi.dynamo.precompile import can_keep_traces, keeping_traces, meanings, take_traces
+from rocsolid.model.form import Form
+from rocsolid.optimize.unique_code_wrapper import UniqueCodeWrapper
+from rocsolid.torchapi.dynamo.precompile import can_save_traces, describe_guarded, saving_traces, take_traces
 
 _log = logging.getLogger("rocsolid")
-WHOLE: Final = "compiled"
-GRAPH: Final = "compiled, graph"
 
 
-class Traces:
-    """Of one model, in one process."""
+class DynamoTraces:
+    """The saved traces of one model, in one process."""
 
     def __init__(self, model: Any, file: Path | None) -> None:
-        """Nothing is kept or used without a file."""
-        can_be_shelled = isinstance(model, torch.nn.Module) and inspect.ismethod(model.forward)
-        self._file = file.with_suffix(".traces") if file and can_be_shelled else None
+        """Without a file nothing is saved or used."""
+        can_be_wrapped = isinstance(model, torch.nn.Module) and inspect.ismethod(model.forward)
+        self._file = file.with_suffix(".traces") if file and can_be_wrapped else None
         self._model = model
-        self._shell = Shell(model) if self._file else None
-        self._kept: dict[str, bytes] = {}
-        self._dropped: list[str] = []
+        self._wrapper = UniqueCodeWrapper(model) if self._file else None
+        self._saved: dict[str, bytes] = {}
+        self._dropped_guards: list[str] = []
 
     @property
     def model(self) -> Any:
-        """What is to be compiled: the model in a shell of its own while traces are kept or used."""
-        return self._shell if self._file else self._model
+        """The callable to compile: the wrapped model while traces are enabled, otherwise the model."""
+        return self._wrapper if self._file else self._model
 
     @property
-    def wanted(self) -> bool:
-        """Whether anything is kept or used."""
+    def enabled(self) -> bool:
+        """Whether traces are saved and used."""
         return self._file is not None
 
-    def give_up(self) -> None:
-        """From now on compile as if there were no traces."""
+    def disable(self) -> None:
+        """From now on, compile without traces."""
         self._file = None
 
     def load(self) -> None:
-        """Take what an earlier process left, where it still holds."""
+        """Load the traces of an earlier process, if the described objects are still the same."""
         payload = user_cache.read(self._file) if self._file else None
         if payload is None or self._file is None:
             return
         try:
-            said = json.loads(payload)
-            kept = {key: base64.b64decode(text) for key, text in said["traces"].items()}
-            stood_for = dict(said["guards"])
+            document = json.loads(payload)
+            saved = {key: base64.b64decode(text) for key, text in document["traces"].items()}
+            guarded = dict(document["guards"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             user_cache.refuse(self._file, f"{type(error).__name__}: {error}")
             return
-        if meanings(self._shell, list(stood_for)) == stood_for:
-            self._kept = kept
+        if describe_guarded(self._wrapper, list(guarded)) == guarded:
+            self._saved = saved
 
     @contextmanager
-    def around(self, name: str) -> Iterator[bool]:
-        """Around setting up a form: Dynamo keeps what it traces of the whole model, or uses what was kept."""
-        if self._shell is None or self._file is None or name not in (WHOLE, GRAPH) or not can_keep_traces():
+    def around(self, form: Form) -> Iterator[bool]:
+        """While a form is prepared, let Dynamo save or use traces of the whole model; yields whether it does."""
+        whole = form in (Form.COMPILED, Form.COMPILED_GRAPH)
+        if self._wrapper is None or self._file is None or not whole or not can_save_traces():
             yield False
             return
-        call = self._shell.forward.__func__
-        with tempfile.TemporaryDirectory() as folder, keeping_traces(call, Path(folder), self._kept) as dropped:
+        call = self._wrapper.forward.__func__
+        with tempfile.TemporaryDirectory() as folder, saving_traces(call, Path(folder), self._saved) as dropped:
             yield True
-        self._dropped += dropped
+        self._dropped_guards += dropped
 
-    def keep(self) -> None:
-        """Leave what was traced for the next process: nothing when all was found, or it is not possible."""
-        if self._file is None or not can_keep_traces():
+    def save(self) -> None:
+        """Save the new traces for the next process, if there are any and they can be saved."""
+        if self._file is None or not can_save_traces():
             return
         try:
             traced = take_traces()
-        except Exception as error:  # noqa: BLE001 - whatever torch cannot keep, the next process will trace
-            _log.info("what Dynamo traced is not kept: %s: %s", type(error).__name__, first_line(error))
+        except Exception as error:  # noqa: BLE001 - the next process traces what torch cannot save
+            _log.info("Dynamo traces are not saved: %s: %s", type(error).__name__, first_line(error))
             return
-        stand_for = meanings(self._shell, self._dropped)
-        if traced and stand_for is not None:
-            told = {key: base64.b64encode(entry).decode("ascii") for key, entry in traced.items()}
-            user_cache.write(self._file, json.dumps({"guards": stand_for, "traces": told}).encode())
+        guarded = describe_guarded(self._wrapper, self._dropped_guards)
+        if traced and guarded is not None:
+            encoded = {key: base64.b64encode(entry).decode("ascii") for key, entry in traced.items()}
+            user_cache.write(self._file, json.dumps({"guards": guarded, "traces": encoded}).encode())

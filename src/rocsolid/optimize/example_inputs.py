@@ -1,4 +1,4 @@
-"""Example inputs in any of the forms a user may give."""
+"""Converts the example inputs that users pass to `rs.optimize` into calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from rocsolid.errors import UsageError
 
 @dataclass(frozen=True)
 class Example:
-    """One call."""
+    """The arguments of one call."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
     def call(self, function: Any) -> Any:
-        """Make it."""
+        """Call the function with these arguments."""
         return function(*self.args, **self.kwargs)
 
 
 def examples_of(given: Any) -> list[Example]:
-    """One example or several: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of these.
+    """Convert a tensor, a tuple of arguments, a dict of named arguments, `(args, kwargs)`, or a list of these.
 
-    A list is a list of examples; the arguments of one call are a tuple.
+    A list always means several examples; the arguments of one call are a tuple.
     """
     if isinstance(given, list):
         if not given:
-            msg = "the list of example inputs is empty"
+            msg = "example_inputs is an empty list; pass at least one example"
             raise UsageError(msg)
         return [_one(example) for example in given]
     return [_one(given)]
@@ -44,5 +44,8 @@ def _one(given: Any) -> Example:
         if len(given) == pair and isinstance(given[0], (tuple, list)) and isinstance(given[1], Mapping):
             return Example(tuple(given[0]), given[1])
         return Example(tuple(given), {})
-    msg = f"example inputs are a tensor, a tuple, a dict, (args, kwargs), or a list of these; got a {type(given).__name__}"
+    msg = (
+        f"example_inputs has the unsupported type {type(given).__name__}.\n"
+        "Pass a tensor, a tuple of arguments, a dict of named arguments, (args, kwargs), or a list of these."
+    )
     raise UsageError(msg)

@@ -1,4 +1,4 @@
-"""From a model to its fast form: every way there is, measured on the user's own example, and the best detached_copy."""
+"""Measures every form of a model on the user's example, and returns the best one."""
 
 import platform
 import time
@@ -11,26 +11,26 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.measure.gc_pause import garbage_left_alone
-from rocsolid.model.optimize_report import OptimizeReport, Outcome
+from rocsolid.measure.gc_pause import gc_paused
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.numerics import detached_copy
-from rocsolid.optimize.dynamo_traces import WHOLE
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.race import EAGER, Entrant, Heat, judge, named, run_race, set_up
-from rocsolid.optimize.warm_start import Kept, warm_start
+from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, choose_winner, prepare, raced_forms, run_race
+from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
-from rocsolid.runtime.compiled import compiled_with
-from rocsolid.runtime.regional_compile import Regional, repeated_regions
+from rocsolid.runtime.compiled import compile_with_plan
+from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
-_AMONG_ALL: Final = Heat(seconds=20.0, rounds=15)
-_AGAIN: Final = Heat(seconds=2.0, rounds=8)  # of one that has won before, against eager alone
+_FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
+_RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # the winner of an earlier process against eager only
 Capture = Callable[[Callable[..., Any]], Captured]
-Forms = Mapping[str, Callable[[], Callable[..., Any]]]
+Forms = Mapping[Form, MakeForm]
 
 
 class Optimized:
-    """The chosen form of a model, called like the model; `report()` says what else was tried."""
+    """The chosen form of a model, called like the model; `report()` shows all forms that were measured."""
 
     def __init__(self, function: Callable[..., Any], model: Any, report: OptimizeReport) -> None:
         self._function = function
@@ -38,16 +38,16 @@ class Optimized:
         self._report = report
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer a call as the model would."""
+        """Call the chosen form."""
         return self._function(*args, **kwargs)
 
     def report(self) -> OptimizeReport:
-        """What was tried, measured and chosen."""
+        """The forms that were tried, their times and errors, and the choice."""
         return self._report
 
     @property
     def captured(self) -> Captured | None:
-        """The captured function inside, when one was chosen: its own report counts replays."""
+        """The captured function, if the chosen form has a graph; its own report counts replays."""
         return self._function if isinstance(self._function, Captured) else None
 
     def __getattr__(self, name: str) -> Any:
@@ -66,145 +66,146 @@ def optimized(
     budget_s: float | None,
     artefacts: Path | None = None,
 ) -> Optimized:
-    """Try every candidate; `capture` makes a captured function, and is None where there is nothing to capture on."""
+    """Measure every form; `capture` makes a captured function, and is None if there is no GPU to capture on."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
-    with warm_start(model, plan, examples, artefacts, traces=capture is not None) as before:
-        truth = [detached_copy(example.call(model)) for example in examples]
+    with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
+        expected = [detached_copy(example.call(model)) for example in examples]
 
         def forms() -> Forms:
-            return candidates(model, plan, capture, budget_s, whole_model=before.traces.model)
+            return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
 
-        outcome = _best(forms, before, partial(contested, examples=examples, truth=truth, deadline=deadline))
+        outcome = _best(forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline))
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
-        where=whereabouts(),
+        machine=device_and_versions(),
         profile=plan.profile,
-        candidates=tuple(entrant.result for entrant in outcome.entrants),
-        chosen=outcome.winner.name,
+        forms=tuple(raced.result for raced in outcome.forms),
+        chosen=outcome.winner.form,
         why=outcome.why,
         noise=outcome.noise,
         examples=len(examples),
     )
-    return Optimized(outcome.winner.form, model, report)
+    return Optimized(outcome.winner.made, model, report)
 
 
-def _best(forms: Callable[[], Forms], before: Kept, contest: Callable[..., "Contest"]) -> "Contest":
-    """The form that won before, if it still answers rightly and fast; otherwise the best of all."""
-    traces, known = before.traces, before.winner
+def _best(forms: Callable[[], Forms], saved: SavedRun, run: Callable[..., "RaceOutcome"]) -> "RaceOutcome":
+    """The winner of an earlier process, if its results still match and it is still fast; otherwise the best of all forms."""
+    traces, known = saved.traces, saved.winner
     every = forms()
-    if known in every:
-        with garbage_left_alone():  # of a few seconds, looking for cycles among torch's modules takes a tenth
-            outcome = contest(_beside_eager(every, known), heat=_AGAIN, around=traces.around)
-        if outcome.winner.name != EAGER:
-            outcome.why += f"; the other forms were tried on {before.since}, and this one won"
+    if known is not None and known in every:
+        with gc_paused():  # collecting garbage among torch's modules takes a tenth of these few seconds
+            outcome = run(_only(every, known), limits=_RECHECK, around=traces.around)
+        if outcome.winner.form is not Form.EAGER:
+            outcome.why += f"; the other forms were measured on {saved.since}, and this one won"
             return outcome
-        traces.give_up()
+        traces.disable()
         every = forms()
-    outcome = contest(every, around=traces.around)
-    before.winner = outcome.to_remember
-    if traces.wanted and outcome.winner.name == WHOLE:
-        traces.give_up()  # what is traced for another process lacks guards, and this one calls what was compiled
-        outcome = contest(_beside_eager(forms(), WHOLE))
+    outcome = run(every, around=traces.around)
+    saved.winner = outcome.to_save
+    if traces.enabled and outcome.winner.form is Form.COMPILED:
+        # Code that was traced for saving lacks guards, and this process would call it directly: compile it again.
+        traces.disable()
+        outcome = run(_only(forms(), Form.COMPILED))
     return outcome
 
 
-def _beside_eager(every: Forms, name: str) -> Forms:
-    return {one: every[one] for one in (EAGER, name)}
+def _only(every: Forms, form: Form) -> Forms:
+    """One form, with eager as the baseline."""
+    return {one: every[one] for one in (Form.EAGER, form)}
 
 
 @dataclass
-class Contest:
-    """How a race ended."""
+class RaceOutcome:
+    """The result of a race."""
 
-    entrants: Sequence[Entrant]
-    winner: Entrant
+    forms: Sequence[RacedForm]
+    winner: RacedForm
     why: str
     noise: float
 
     @property
-    def to_remember(self) -> str:
-        """The winner, for the next process; nothing when it won because something could not be tried, or by noise."""
-        everybody = all(entrant.result.outcome is not Outcome.SKIPPED for entrant in self.entrants)
-        return self.winner.name if everybody and self.winner.name != EAGER else ""
+    def to_save(self) -> Form | None:
+        """The winner, for the next process; None if a form was skipped or nothing was faster than eager."""
+        complete = all(raced.result.outcome is not FormOutcome.SKIPPED for raced in self.forms)
+        return self.winner.form if complete and self.winner.form is not Form.EAGER else None
 
 
-def contested(
-    forms: Forms,
+def race_forms(
+    makers: Forms,
     *,
     examples: Sequence[Example],
-    truth: Sequence[Any],
+    expected: Sequence[Any],
     deadline: float,
-    heat: Heat = _AMONG_ALL,
-    around: Callable[[str], AbstractContextManager[bool]] = lambda _: nullcontext(False),
-) -> Contest:
-    """Set the forms up, race those that answer rightly, and give back what the others hold.
+    limits: RaceLimits = _FULL_RACE,
+    around: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
+) -> RaceOutcome:
+    """Prepare the forms, race the eligible ones, and release the graphs of the others.
 
-    `around` says whether it changes how a form is set up; one that fails then is set up once more, without.
+    `around(form)` is entered while a form is prepared and yields whether it changes how; a form that then fails is prepared once
+    more without it.
     """
-    entrants = named(forms)
-    for entrant in entrants:
-        until = float("inf") if entrant.name == EAGER else deadline
-        with around(entrant.name) as changed:
-            set_up(entrant, examples, truth, until)
-        if changed and entrant.result.outcome is Outcome.FAILED:
-            set_up(entrant, examples, truth, until)
-    left = max(1.0, min(heat.seconds, deadline - time.perf_counter()))
-    raced = run_race(entrants, examples, Heat(left, heat.rounds))
-    winner, why = judge(entrants, raced)
-    closing_others(entrants, winner)
-    return Contest(entrants=entrants, winner=winner, why=why, noise=raced.noise)
+    forms = raced_forms(makers)
+    for raced in forms:
+        until = float("inf") if raced.form is Form.EAGER else deadline
+        with around(raced.form) as changed:
+            prepare(raced, examples, expected, until)
+        if changed and raced.result.outcome is FormOutcome.FAILED:
+            prepare(raced, examples, expected, until)
+    remaining_s = max(1.0, min(limits.seconds, deadline - time.perf_counter()))
+    times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds))
+    winner, why = choose_winner(forms, times)
+    close_others(forms, winner)
+    return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
 
 
-def candidates(
+def available_forms(
     model: Callable[..., Any],
     plan: Plan,
     capture: Capture | None,
     budget_s: float | None,
     whole_model: Callable[..., Any] | None = None,
 ) -> Forms:
-    """Every form worth trying, simplest first. A graph of a compiled form is made from the one that is compiled already.
+    """Every form worth measuring, simplest first. The graph of a compiled form is captured from the already compiled one.
 
-    `whole_model` is what stands for the model where it is compiled as a whole.
+    `whole_model` replaces the model where it is compiled as a whole.
     """
 
     @cache
-    def whole() -> Callable[..., Any]:
-        compiled: Callable[..., Any] = compiled_with(plan, whole_model or model, deadline_s=budget_s)
-        return compiled
+    def compiled() -> Callable[..., Any]:
+        function: Callable[..., Any] = compile_with_plan(plan, whole_model or model, deadline_s=budget_s)
+        return function
 
     @cache
-    def by_region() -> Callable[..., Any]:
-        return Regional(model, lambda forward: compiled_with(plan, forward, deadline_s=budget_s))
+    def regional() -> Callable[..., Any]:
+        return RegionalModel(model, lambda forward: compile_with_plan(plan, forward, deadline_s=budget_s))
 
-    plain: dict[str, Callable[[], Callable[..., Any]]] = {EAGER: lambda: model}
-    if repeated_regions(model):
-        plain["compiled by region"] = by_region
-    plain[WHOLE] = whole
-    every = dict(plain)
+    every: dict[Form, MakeForm] = {Form.EAGER: lambda: model}
+    if repeated_layers(model):
+        every[Form.REGIONAL] = regional
+    every[Form.COMPILED] = compiled
     if capture is not None:
-        every |= {f"{name}, graph": _captured(capture, make) for name, make in plain.items()}
+        every |= {form.with_graph: _captured(capture, make) for form, make in every.items()}
     return _tuned_only(every, plan.tuned) if plan.tuned else every
 
 
 def _tuned_only(every: Forms, tuned: Tuned) -> Forms:
-    """Of a tuned plan only the form that won, beside eager; all of them where it cannot be had here."""
-    form = {"regional": "compiled by region"}.get(tuned.form, tuned.form)
-    wanted = f"{form}, graph" if tuned.graph else form
-    return {name: make for name, make in every.items() if name in (EAGER, wanted)} if wanted in every else every
+    """Only eager and the form that won in the tuned plan; every form if that one is not available here."""
+    wanted = Form.of(tuned.form, graph=tuned.graph)
+    return {form: make for form, make in every.items() if form in (Form.EAGER, wanted)} if wanted in every else every
 
 
-def _captured(capture: Capture, make: Callable[[], Callable[..., Any]]) -> Callable[[], Captured]:
+def _captured(capture: Capture, make: MakeForm) -> Callable[[], Captured]:
     return lambda: capture(make())
 
 
-def closing_others(entrants: Sequence[Entrant], winner: Entrant, keep: object = None) -> None:
-    """Give back the graphs of those that did not win."""
-    for entrant in entrants:
-        if entrant is not winner and entrant.function is not keep and isinstance(entrant.function, Captured):
-            entrant.function.close()
+def close_others(forms: Sequence[RacedForm], winner: RacedForm, keep: object = None) -> None:
+    """Release the graphs of the forms that did not win."""
+    for raced in forms:
+        if raced is not winner and raced.function is not keep and isinstance(raced.function, Captured):
+            raced.function.close()
 
 
-def whereabouts() -> str:
-    """Device and versions."""
+def device_and_versions() -> str:
+    """The device, torch and Python version, for reports."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return f"{device}, torch {torch.__version__}, Python {platform.python_version()}"

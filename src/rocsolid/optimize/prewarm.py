@@ -1,7 +1,7 @@
-"""Wakes the libraries that a model will call on its device, in a thread, while the process imports torch's compiler.
+"""Loads the GPU libraries that a model will use, in a background thread, while the process imports torch's compiler.
 
-The first product of matrices in a process loads cuBLAS or hipBLASLt, the first convolution cuDNN or MIOpen, and the first comparison
-of two answers a dozen kernels: a third of a second and more each, in which the interpreter has nothing to do.
+The first matrix product in a process loads cuBLAS or hipBLASLt, the first convolution cuDNN or MIOpen, and the first comparison of
+two results a dozen kernels. Each takes a third of a second or more, during which Python is idle.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.numerics import Tolerance, compare, relative_error, result_leaves
-from rocsolid.runtime.background_thread import beside
+from rocsolid.runtime.background_thread import run_in_background
 
 _SMALL: Final = 8
 _CONVOLUTIONS: Final = {
@@ -23,20 +23,24 @@ _CONVOLUTIONS: Final = {
 }
 
 
-def wake_libraries(model: Callable[..., Any]) -> threading.Thread | None:
-    """Begin; None where the model has nothing on a device."""
+def prewarm_libraries(model: Callable[..., Any]) -> threading.Thread | None:
+    """Start the thread; None if the model has no layers on a GPU."""
     calls = list(first_calls(model))
     if not calls:
         return None
-    return beside(partial(_make, calls), "waking")
+    return run_in_background(partial(_run, calls), "prewarm")
 
 
-def first_calls(model: Callable[..., Any], kind: str = "cuda") -> Iterator[Callable[[], Any]]:
-    """A small call for each library, device and element type that the model's layers ask for, and one to compare answers."""
+def first_calls(model: Callable[..., Any], device_type: str = "cuda") -> Iterator[Callable[[], Any]]:
+    """A small call for each kind of layer, device and dtype in the model, and one that compares two results."""
     seen = set()
     for module in model.modules() if isinstance(model, torch.nn.Module) else ():
         weight = getattr(module, "weight", None)
-        if not isinstance(weight, torch.nn.Parameter) or weight.device.type != kind or not weight.is_floating_point():
+        if (
+            not isinstance(weight, torch.nn.Parameter)
+            or weight.device.type != device_type
+            or not weight.is_floating_point()
+        ):
             continue
         layer = next((known for known in (torch.nn.Linear, *_CONVOLUTIONS) if isinstance(module, known)), None)
         if layer is not None and (layer, weight.device, weight.dtype) not in seen:
@@ -47,31 +51,31 @@ def first_calls(model: Callable[..., Any], kind: str = "cuda") -> Iterator[Calla
 
 def _product(weight: Any) -> Callable[[], Any]:
     def call() -> Any:
-        few = torch.zeros(_SMALL, _SMALL, device=weight.device, dtype=weight.dtype)
-        return torch.addmm(few[0], few @ few, few)  # with and without a bias, which go to different libraries
+        small = torch.zeros(_SMALL, _SMALL, device=weight.device, dtype=weight.dtype)
+        return torch.addmm(small[0], small @ small, small)  # with and without a bias: they use different libraries
 
     return call
 
 
 def _convolution(layer: Any, weight: Any) -> Callable[[], Any]:
     def call() -> Any:
-        few = torch.zeros([_SMALL] * weight.dim(), device=weight.device, dtype=weight.dtype)
-        return _CONVOLUTIONS[layer](few, few)
+        small = torch.zeros([_SMALL] * weight.dim(), device=weight.device, dtype=weight.dtype)
+        return _CONVOLUTIONS[layer](small, small)
 
     return call
 
 
 def _comparison(weight: Any) -> Callable[[], Any]:
     def call() -> Any:
-        few = torch.ones(_SMALL, device=weight.device, dtype=weight.dtype)
-        other = few * 2
-        return compare(result_leaves(few), result_leaves(other), Tolerance()), relative_error(few, other)
+        small = torch.ones(_SMALL, device=weight.device, dtype=weight.dtype)
+        other = small * 2
+        return compare(result_leaves(small), result_leaves(other), Tolerance()), relative_error(small, other)
 
     return call
 
 
-def _make(calls: list[Callable[[], Any]]) -> None:
+def _run(calls: list[Callable[[], Any]]) -> None:
     with torch.no_grad():
         for call in calls:
-            with contextlib.suppress(RuntimeError):  # what cannot be had will be said when the model asks for it
+            with contextlib.suppress(RuntimeError):  # the error is reported when the model needs the library
                 call()

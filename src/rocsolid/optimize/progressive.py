@@ -1,7 +1,7 @@
-"""Answers from the first second, and gets faster: an eager form serves while the compiled one is made beside it.
+"""Progressive optimization: an eager form is used at once, while the compiled form is made in the background.
 
-The compile happens in a child process first, which fills the caches on disk and may hang or die without harm. Only then is the
-model compiled here, from the caches, checked against eager, and put in place of the form that served meanwhile.
+The model is first compiled in a child process, which fills the caches on disk and may hang or crash without harm. Only then is it
+compiled in this process, from the caches, compared with eager, and used instead of the eager form.
 """
 
 import logging
@@ -13,20 +13,21 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.model.optimize_report import Candidate, OptimizeReport, Outcome
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.optimized import Capture, Optimized, closing_others, whereabouts
-from rocsolid.optimize.race import EAGER, Entrant, Heat, judge, run_race, set_up
-from rocsolid.runtime.background_thread import beside
+from rocsolid.optimize.optimized import Capture, Optimized, close_others, device_and_versions
+from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, prepare, run_race
+from rocsolid.runtime.background_thread import run_in_background
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
-_HEAT: Final = Heat(seconds=5.0, rounds=15)
-Trial = Callable[[], str]  # compiles elsewhere; nothing when that went well, else what went wrong
+_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
+Trial = Callable[[], str]  # compiles in a child process; returns "" or the reason of a failure
 
 
 class Progressive(Optimized):
-    """A model that is being optimized while it answers."""
+    """A model that is optimized in the background while it is used."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class Progressive(Optimized):
         trial: Trial | None,
     ) -> None:
         first: Callable[..., Any] = model if capture is None else capture(model)
-        name = EAGER if capture is None else f"{EAGER}, graph"
-        serving = Candidate(name=name, outcome=Outcome.CHOSEN, why="it serves while the model is being compiled")
+        form = Form.EAGER if capture is None else Form.EAGER_GRAPH
+        serving = FormResult(form=form, outcome=FormOutcome.CHOSEN, why="used while the model is being compiled")
         report = OptimizeReport(
             name=getattr(model, "__name__", type(model).__name__),
-            where=whereabouts(),
+            machine=device_and_versions(),
             profile=profile,
-            candidates=(serving,),
-            chosen=name,
+            forms=(serving,),
+            chosen=form,
             why="the model is being compiled",
             noise=0.0,
             examples=len(examples),
@@ -58,78 +59,78 @@ class Progressive(Optimized):
         self._capture = capture
         self._trial = trial
         self._modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        self._worst_s = 0.0
-        self._timed = True
+        self._longest_s = 0.0
+        self._timing_calls = True
         self._done = threading.Event()
-        beside(self._work, "optimize")
+        run_in_background(self._work, "optimize")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer with the best there is at this moment."""
-        if not self._timed:
+        """Call the best form that is ready now."""
+        if not self._timing_calls:
             return self._function(*args, **kwargs)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         result = self._function(*args, **kwargs)
-        self._worst_s = max(self._worst_s, time.perf_counter() - begun)
+        self._longest_s = max(self._longest_s, time.perf_counter() - started)
         return result
 
     def report(self) -> OptimizeReport:
-        """What has been found out so far, with the longest that any call took meanwhile."""
-        return replace(self._report, worst_ms=self._worst_s * 1e3)
+        """The results so far, with the longest call while the model was being compiled."""
+        return replace(self._report, longest_call_ms=self._longest_s * 1e3)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the work beside the calls is over; whether it is."""
+        """Wait until the background work has ended; return whether it has."""
         return self._done.wait(timeout_s)
 
     def _work(self) -> None:
-        """In a thread of its own."""
+        """Run in the background thread."""
         grad, inference = self._modes
         try:
-            # In this order: inference mode, on or off, sets the grad mode too.
+            # In this order, because entering or leaving inference mode also sets the grad mode.
             with torch.inference_mode(inference), torch.set_grad_enabled(grad):
                 self._improve()
-        except Exception as failed:  # noqa: BLE001 - whatever it is, calls go on being answered
-            _log.exception("the model goes on as it is")
-            self._stay(f"{type(failed).__name__}: {failed}")
+        except Exception as error:  # noqa: BLE001 - calls must keep working
+            _log.exception("progressive optimization failed; the model keeps its current form")
+            self._keep_form(f"{type(error).__name__}: {error}")
         finally:
-            self._timed = False
+            self._timing_calls = False
             self._done.set()
 
     def _improve(self) -> None:
         refused = self._trial() if self._trial is not None else ""
         if refused:
             _log.warning("%s", refused)
-            self._stay(refused)
+            self._keep_form(refused)
             return
-        truth = [example.call(self._model) for example in self._examples]
-        entrants = [
-            Entrant(name=self._report.chosen, make=lambda: self._serving),
-            Entrant(name="compiled" if self._capture is None else "compiled, graph", make=self._make),
+        expected = [example.call(self._model) for example in self._examples]
+        forms = [
+            RacedForm(form=self._report.chosen, make=lambda: self._serving),
+            RacedForm(form=Form.of("compiled", graph=self._capture is not None), make=self._make),
         ]
-        for entrant in entrants:
-            set_up(entrant, self._examples, truth, float("inf"))
-        raced = run_race(entrants, self._examples, _HEAT)
-        winner, why = judge(entrants, raced)
-        self._function = winner.form
-        closing_others(entrants, winner, keep=self._serving)
+        for raced in forms:
+            prepare(raced, self._examples, expected, float("inf"))
+        times = run_race(forms, self._examples, _LIMITS)
+        winner, why = choose_winner(forms, times)
+        self._function = winner.made
+        close_others(forms, winner, keep=self._serving)
         self._report = replace(
             self._report,
-            candidates=tuple(entrant.result for entrant in entrants),
-            chosen=winner.name,
+            forms=tuple(raced.result for raced in forms),
+            chosen=winner.form,
             why=why,
-            noise=raced.noise,
+            noise=times.noise,
         )
 
     def _make(self) -> Callable[..., Any]:
         compiled = self._compiled()
         return compiled if self._capture is None else self._capture(compiled)
 
-    def _stay(self, why: str) -> None:
-        failed = Candidate(name="compiled", outcome=Outcome.FAILED, why=why)
+    def _keep_form(self, why: str) -> None:
+        failed = FormResult(form=Form.COMPILED, outcome=FormOutcome.FAILED, why=why)
         self._report = replace(
-            self._report, candidates=(*self._report.candidates, failed), why=f"the compiled form cannot be used: {why}"
+            self._report, forms=(*self._report.forms, failed), why=f"the compiled form cannot be used: {why}"
         )
 
     @property
     def captured(self) -> Captured | None:
-        """The captured function that answers now, if one does."""
+        """The captured function, if the form in use has a graph."""
         return self._function if isinstance(self._function, Captured) else None

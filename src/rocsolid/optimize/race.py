@@ -1,153 +1,152 @@
-"""Sets candidates up, throws out what answers wrongly or fails, races the rest, and names the winner with its reason."""
+"""Prepares the forms of a model, excludes those that fail or return wrong results, races the rest, and chooses the winner."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from rocsolid.errors import first_line
 from rocsolid.measure.race import Race, race
 from rocsolid.measure.statistics import compare
-from rocsolid.model.optimize_report import Candidate, Outcome
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome, FormResult
 from rocsolid.model.timing import Verdict
 from rocsolid.numerics import error_limit, relative_error
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
-EAGER: Final = "eager"
+MakeForm = Callable[[], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Heat:
-    """How long a race may be."""
+class RaceLimits:
+    """How long a race may take."""
 
     seconds: float
     rounds: int
 
 
 @dataclass(kw_only=True)
-class Entrant:
-    """A candidate on its way."""
+class RacedForm:
+    """A form on its way through a race: how to make it, its function once made, and its result so far."""
 
-    name: str
-    make: Callable[[], Callable[..., Any]]
+    form: Form
+    make: MakeForm
     function: Callable[..., Any] | None = None
-    result: Candidate = field(init=False)
+    result: FormResult = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = Candidate(name=self.name, outcome=Outcome.SKIPPED)
+        self.result = FormResult(form=self.form, outcome=FormOutcome.SKIPPED)
 
     @property
-    def form(self) -> Callable[..., Any]:
-        """The candidate itself, once it is made."""
+    def made(self) -> Callable[..., Any]:
+        """The function; raises LookupError if it was not made."""
         if self.function is None:
-            msg = f"{self.name} was not made"
+            msg = f"the form {self.form.label!r} was not made"
             raise LookupError(msg)
         return self.function
 
     @property
-    def stands(self) -> bool:
-        """Whether it may win."""
-        return self.function is not None and self.result.outcome is Outcome.SLOWER
+    def eligible(self) -> bool:
+        """Whether it was made, returned correct results, and may win."""
+        return self.function is not None and self.result.outcome is FormOutcome.SLOWER
 
 
-def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], deadline: float) -> None:
-    """Make the candidate and let it answer every example; it stands when it answers as eager does."""
+def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
+    """Race entries in the given order."""
+    return [RacedForm(form=form, make=make) for form, make in makers.items()]
+
+
+def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Any], deadline: float) -> None:
+    """Make the form and run every example; it is eligible if its results match eager's (`expected`)."""
     if time.perf_counter() > deadline:
-        entrant.result = replace(entrant.result, why="the budget was spent")
+        raced.result = replace(raced.result, why="no time was left in the budget")
         return
-    begun = time.perf_counter()
-    on_device = torch.cuda.is_available()
-    if on_device:
+    started = time.perf_counter()
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    outcome, why, error = Outcome.SLOWER, "", None
+    outcome, why, error = FormOutcome.SLOWER, "", None
     try:
-        function = entrant.make()
+        function = raced.make()
         for example in examples:
-            example.call(function)  # the first call of a captured function is eager
-        error = max(relative_error(example.call(function), one) for example, one in zip(examples, truth, strict=True))
-        entrant.function = function
-        limit = max(error_limit(one) for one in truth)
+            example.call(function)  # the first call of a captured function runs in eager
+        error = max(
+            relative_error(example.call(function), one) for example, one in zip(examples, expected, strict=True)
+        )
+        raced.function = function
+        limit = max(error_limit(one) for one in expected)
         if not error <= limit:
-            outcome, why = (
-                Outcome.WRONG,
-                f"its answer is {error:.1%} of its size away from eager's ({limit:.0%} is allowed)",
-            )
+            outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} against eager, {limit:.0%} is allowed"
         elif isinstance(function, Captured) and not function.report().graphs:
-            refused = function.report().refusals
-            outcome, why = Outcome.FAILED, refused[0].detail if refused else "nothing was captured"
-    except Exception as failed:  # noqa: BLE001 - whatever a compiler or a library raises, the others go on
-        outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {first_line(failed)}"
-        _log.warning("%s cannot be used: %s", entrant.name, why)
-    entrant.result = replace(
-        entrant.result,
+            refusals = function.report().refusals
+            outcome, why = FormOutcome.FAILED, refusals[0].detail if refusals else "nothing was captured"
+    except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
+        outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
+        _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)
+    raced.result = replace(
+        raced.result,
         outcome=outcome,
         why=why,
         error=error,
-        setup_s=time.perf_counter() - begun,
-        peak_bytes=torch.cuda.max_memory_allocated() if on_device else 0,
+        setup_s=time.perf_counter() - started,
+        peak_bytes=torch.cuda.max_memory_allocated() if on_gpu else 0,
     )
 
 
-def run_race(entrants: Sequence[Entrant], examples: Sequence[Example], heat: Heat) -> Race:
-    """Let those that stand take turns on all examples; the first of them is eager."""
+def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits) -> Race:
+    """Measure the eligible forms in interleaved rounds over all examples; the first one is eager, the baseline."""
 
-    def calls(function: Callable[..., Any]) -> Callable[[], None]:
+    def call_all(function: Callable[..., Any]) -> Callable[[], None]:
         def call() -> None:
             for example in examples:
                 example.call(function)
 
         return call
 
-    standing = {entrant.name: calls(entrant.form) for entrant in entrants if entrant.stands}
-    return race(standing, rounds=heat.rounds, budget_s=heat.seconds)
+    calls = {raced.form.label: call_all(raced.made) for raced in forms if raced.eligible}
+    return race(calls, rounds=limits.rounds, budget_s=limits.seconds)
 
 
-def judge(entrants: Sequence[Entrant], raced: Race) -> tuple[Entrant, str]:
-    """The winner and why: the fastest, unless a simpler one is as fast. Entrants come simplest first."""
-    standing = [entrant for entrant in entrants if entrant.stands]
-    for entrant in standing:
-        entrant.result = replace(
-            entrant.result,
-            timing=raced.timing(entrant.name),
-            against_eager=raced.against_baseline(entrant.name) if entrant.name != raced.baseline else None,
+def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, str]:
+    """The winner and the reason: the fastest form, unless a simpler one is as fast. Forms come simplest first."""
+    eligible = [raced for raced in forms if raced.eligible]
+    for raced in eligible:
+        label = raced.form.label
+        raced.result = replace(
+            raced.result,
+            timing=times.timing(label),
+            against_eager=times.against_baseline(label) if label != times.baseline else None,
         )
-    winner = _fastest(standing, raced)
-    winner.result = replace(winner.result, outcome=Outcome.CHOSEN)
-    others = [entrant for entrant in standing if entrant is not winner]
+    winner = _fastest(eligible, times)
+    winner.result = replace(winner.result, outcome=FormOutcome.CHOSEN)
+    others = [raced for raced in eligible if raced is not winner]
     if not others:
-        return winner, "no other candidate stood"
-    if winner.name == EAGER:
-        return winner, "nothing else was faster beyond the noise"
-    gained = winner.result.against_eager
-    speed = f"{gained.speedup:.2f} times as fast as eager" if gained else "the fastest"
-    return winner, f"it is {speed}, and its answer was checked"
+        return winner, "no other form works"
+    if winner.form is Form.EAGER:
+        return winner, "no other form is faster beyond the noise"
+    gain = winner.result.against_eager
+    speed = f"{gain.speedup:.2f} times as fast as eager" if gain else "the fastest"
+    return winner, f"it is {speed} and its results match eager"
 
 
-def _fastest(standing: Sequence[Entrant], raced: Race) -> Entrant:
-    """The fastest, or the first that is not slower than it by more than matters.
+def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:
+    """The first form that is not measurably slower than the fastest.
 
-    The control is eager run twice, and says how much of a difference *from eager* may be noise. Two graphs are compared by their own
-    rounds: they hardly touch the host, whose noise is most of eager's.
+    The control, eager measured twice, shows how much of a difference from *eager* may be noise. Two graphs are compared by their
+    own rounds: they hardly use the CPU, which causes most of the noise in eager.
     """
-    eager, *others = standing
-    best = min(standing, key=lambda entrant: raced.timing(entrant.name).median_ms)
-    if best is eager or raced.against_baseline(best.name).verdict is not Verdict.FASTER:
+    eager, *others = eligible
+    best = min(eligible, key=lambda raced: times.timing(raced.form.label).median_ms)
+    if best is eager or times.against_baseline(best.form.label).verdict is not Verdict.FASTER:
         return eager
-    rounds = raced.samples_ms
-    for entrant in others:
-        if entrant is best or compare(rounds[entrant.name], rounds[best.name]).verdict in (
-            Verdict.SAME,
-            Verdict.SLOWER,
-        ):
-            return entrant
+    rounds = times.samples_ms
+    for raced in others:
+        verdict = compare(rounds[raced.form.label], rounds[best.form.label]).verdict if raced is not best else None
+        if verdict in (None, Verdict.SAME, Verdict.SLOWER):
+            return raced
     return best
-
-
-def named(entrants: Mapping[str, Callable[[], Callable[..., Any]]]) -> list[Entrant]:
-    """Entrants in the order given."""
-    return [Entrant(name=name, make=make) for name, make in entrants.items()]

@@ -1,6 +1,7 @@
-"""A model in a shell whose code is its own, so that what Dynamo keeps for the code is kept for this model alone.
+"""Wraps a model in a module with its own code object.
 
-Dynamo files what it compiled under the code of the function, which all models of a class share.
+Dynamo stores compiled code by the code object of the function, which all models of a class share. With its own code object, what
+Dynamo stores belongs to this model only.
 """
 
 import inspect
@@ -10,17 +11,17 @@ from typing import Any
 import torch
 
 
-class Shell(torch.nn.Module):  # type: ignore[misc]
-    """Calls the model."""
+class UniqueCodeWrapper(torch.nn.Module):  # type: ignore[misc]
+    """A module that only calls the model, with a `forward` whose code object is unique."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        self.training = model.training  # of the shell alone: the parts of a model may differ
-        plain = types.FunctionType(_call.__code__.replace(), _call.__globals__, "forward")
-        plain.__module__ = __name__
-        plain.__signature__ = _with_self(inspect.signature(model.forward))  # type: ignore[attr-defined]
-        self.forward = types.MethodType(plain, self)
+        self.training = model.training  # of the wrapper only: submodules of the model may differ
+        forward = types.FunctionType(_call.__code__.replace(), _call.__globals__, "forward")
+        forward.__module__ = __name__
+        forward.__signature__ = _with_self(inspect.signature(model.forward))  # type: ignore[attr-defined]
+        self.forward = types.MethodType(forward, self)
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:

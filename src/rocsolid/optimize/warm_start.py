@@ -1,8 +1,8 @@
-"""Keeps what torch compiled and which form won, so that the next process starts in a fraction of the time.
+"""Saves compiled code and the winning form, so that the next process starts in a fraction of the time.
 
-The artefacts are torch's own, and they are pickles: loading one from somebody else would run their code. So they are kept in files
-of this user alone, under a key of model, plan, example and environment. Whatever does not fit is left where it is, with one line,
-and the model is compiled as if it were not there.
+Compiled code is saved as torch's own cache artefacts. These are pickles, and loading a pickle from someone else would run their code.
+So they are stored in files that only this user can access, under a key of model, plan, example and environment. A file that cannot be
+used is left alone with one log line, and the model is compiled as if it did not exist.
 """
 
 import datetime as dt
@@ -21,37 +21,38 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from rocsolid.measure import user_cache
+from rocsolid.model.form import Form
 from rocsolid.model.plan import Plan
-from rocsolid.optimize.dynamo_traces import GRAPH, Traces
+from rocsolid.optimize.dynamo_traces import DynamoTraces
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.prewarm import wake_libraries
-from rocsolid.torchapi.inductor.compiler_startup import no_pool_ahead, start_compiler
+from rocsolid.optimize.prewarm import prewarm_libraries
+from rocsolid.torchapi.inductor.compiler_startup import preload_compiler, without_pool_warmup
 from rocsolid.torchapi.pytree import flatten
 
 _log = logging.getLogger("rocsolid")
 
 
 def default_folder() -> Path:
-    """Where artefacts are kept unless somebody says otherwise."""
+    """The default folder for artefacts."""
     return user_cache.folder_for("artefacts")
 
 
 @dataclass
-class Kept:
-    """What an earlier process found out, and what this one leaves."""
+class SavedRun:
+    """What an earlier process saved, and what this one will save."""
 
-    traces: Traces
-    winner: str = ""
-    since: str = ""  # the day on which it won among all
+    traces: DynamoTraces
+    winner: Form | None = None
+    since: str = ""  # the day of the race that it won
 
 
 def key_of(model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = ()) -> str:
-    """What must be the same for artefacts to fit: the model's code and shapes, the plan, the calls, and what runs them."""
-    told = hashlib.sha256()
+    """A hash of what must be equal for artefacts to be usable: model code and shapes, plan, calls, and environment."""
+    digest = hashlib.sha256()
     settings = (f"{d.id}={d.value!r}" for d in plan)
     for part in (*_model(model), *settings, *_calls(examples), *_environment()):
-        told.update(part.encode() + b"\0")
-    return told.hexdigest()[:32]
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:32]
 
 
 def _model(model: Callable[..., Any]) -> Iterator[str]:
@@ -91,51 +92,51 @@ def warm_start(
     folder: Path | None = None,
     *,
     traces: bool = False,
-) -> Iterator[Kept]:
-    """Around compiling and racing: load what fits before, keep what is new after. `traces`: of Dynamo's work too."""
+) -> Iterator[SavedRun]:
+    """Load usable artefacts before the block and save new ones after it; with `traces`, also Dynamo's traces."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
     if file.exists():
-        wake_libraries(model)
-        start_compiler()
+        prewarm_libraries(model)
+        preload_compiler()
     loaded = _load(file)
-    kept = Kept(Traces(model, file if traces else None))
+    saved = SavedRun(DynamoTraces(model, file if traces else None))
     if loaded:
-        _read_winner(file, kept)
-        if kept.winner in ("", GRAPH):
-            kept.traces.load()
+        _read_winner(file, saved)
+        if saved.winner in (None, Form.COMPILED_GRAPH):
+            saved.traces.load()
         else:
-            kept.traces.give_up()  # a form that is called as it was compiled needs all its guards
-    before = kept.winner
-    with no_pool_ahead() if loaded else nullcontext():
-        yield kept
+            saved.traces.disable()  # a form without a graph needs all its guards
+    before = saved.winner
+    with without_pool_warmup() if loaded else nullcontext():
+        yield saved
     if not loaded:
         made = torch.compiler.save_cache_artifacts()
         loaded = made is not None and bool(made[0]) and user_cache.write(file, made[0])
-    if loaded and kept.winner != before:
-        _save_winner(file, kept.winner)
-    if loaded and kept.winner == GRAPH:
-        kept.traces.keep()
+    if loaded and saved.winner != before:
+        _save_winner(file, saved.winner)
+    if loaded and saved.winner is Form.COMPILED_GRAPH:
+        saved.traces.save()
 
 
-def _read_winner(file: Path, kept: Kept) -> None:
-    """Which form won, when that was found out; whatever is wrong with the note, all forms can be tried again."""
+def _read_winner(file: Path, saved: SavedRun) -> None:
+    """Read which form won and when; if the file is unusable, all forms are measured again."""
     note = file.with_suffix(".json")
     try:
         if not user_cache.distrust(note):
             found = json.loads(note.read_text(encoding="utf-8"))
-            kept.winner, kept.since = str(found["winner"]), str(found["since"])
+            saved.winner, saved.since = Form(found["winner"]), str(found["since"])
     except (OSError, ValueError, LookupError, TypeError):
-        kept.winner = ""
+        saved.winner = None
 
 
-def _save_winner(file: Path, winner: str) -> None:
+def _save_winner(file: Path, winner: Form | None) -> None:
     note = file.with_suffix(".json")
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     try:
         note.touch(mode=0o600)
-        note.write_text(json.dumps({"winner": winner, "since": today}) + "\n", encoding="utf-8")
-    except OSError as refused:
-        _log.warning("the winner is not kept: %s", refused)
+        note.write_text(json.dumps({"winner": winner.label if winner else "", "since": today}) + "\n", encoding="utf-8")
+    except OSError as error:
+        _log.warning("the winning form is not saved: %s", error)
 
 
 def _load(file: Path) -> bool:
@@ -143,8 +144,8 @@ def _load(file: Path) -> bool:
     if payload is None:
         return False
     try:
-        why = "" if torch.compiler.load_cache_artifacts(payload) else "torch found nothing in it"
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
+        why = "" if torch.compiler.load_cache_artifacts(payload) else "torch found no artefacts in it"
+    except Exception as error:  # noqa: BLE001 - the model can be compiled without the file
         why = f"{type(error).__name__}: {error}"
     if why:
         user_cache.refuse(file, why)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import pretence
+from rocsolid.catalog.chips import parse_pretended_chip
 from rocsolid.errors import CannotRunError
 from rocsolid.model.environment import Device, TorchBuild
-from rocsolid.model.pretended_chip import Pretence
-from rocsolid.torchapi.pretend.fake_device_info import standing_in
+from rocsolid.model.pretended_chip import PretendedChip
+from rocsolid.torchapi.pretend.fake_device_info import active_pretended_chip
 
 VARIABLE: Final = (
     "ROCSOLID_RUN_PRETEND"  # set by `rocsolid run --pretend` for the program and all it starts, or by a user
@@ -17,15 +17,15 @@ VARIABLE: Final = (
 _DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
-def pretended() -> Pretence | None:
+def pretended() -> PretendedChip | None:
     """What was asked for, in this process or by `rocsolid run`; None in every other process."""
-    if here := standing_in():
+    if here := active_pretended_chip():
         return here
     text = os.environ.get(VARIABLE)
     if not text:
         return None
     refuse_beside_a_device()
-    return pretence(text)
+    return parse_pretended_chip(text)
 
 
 def refuse_beside_a_device(root: Path = Path("/")) -> None:
@@ -36,7 +36,7 @@ def refuse_beside_a_device(root: Path = Path("/")) -> None:
         raise CannotRunError(msg)
 
 
-def device_of(given: Pretence) -> Device:
+def device_of(given: PretendedChip) -> Device:
     """The chip, as a probe would list it."""
     chip = given.chip
     return Device(
@@ -49,6 +49,6 @@ def device_of(given: Pretence) -> Device:
     )
 
 
-def build_for(given: Pretence, build: TorchBuild) -> TorchBuild:
+def build_for(given: PretendedChip, build: TorchBuild) -> TorchBuild:
     """The installed torch, had it been built for the chip."""
     return replace(build, hip=given.hip, cuda=given.cuda)

@@ -69,17 +69,17 @@ def live_from_child(imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S)
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return reply.answer, Live(
         entries={name: live.LiveEntry(**entry) for name, entry in document["entries"].items()},
-        writes={write["id"]: (write["phase"], write["place"]) for write in document["writes"]},
+        writes={write["id"]: (write["phase"], write["location"]) for write in document["writes"]},
         failed=document["failed"],
     )
 
 
 def live_from_here() -> Live | None:
     """What this process has imported already; nothing is imported for it."""
-    modules = live.loaded()
+    modules = live.imported_modules()
     if not modules:
         return None
-    return Live(entries=live.read(modules), elsewhere=dict(live.overrides_elsewhere(modules)))
+    return Live(entries=live.read_entries(modules), elsewhere=dict(live.overrides_in_other_contexts(modules)))
 
 
 def _observe_one(
@@ -120,7 +120,7 @@ def _blame(name: str, sources: _Sources, live: Live | None, variables: Mapping[s
     shipped, moved = sources.shipped.get(name), sources.moved.get(name)
     running = live.entries.get(name) if live else None
     if moved and moved.forced:
-        return Origin.FORCED, _first_set(moved.forcing, variables)
+        return Origin.FORCED, _first_set(moved.forcing_variables, variables)
     if running and running.assigned:
         target = alias_id(running.alias) or name
         phase, place = live.writes.get(target, ("", "")) if live else ("", "")
@@ -128,7 +128,7 @@ def _blame(name: str, sources: _Sources, live: Live | None, variables: Mapping[s
         return origin, f"{place} ({phase})" if phase.startswith("import") else place
     moves = moved and shipped and plain(moved.value) != plain(shipped.value)
     if moved and moves and (running is None or plain(running.value) == plain(moved.value)):
-        return Origin.VARIABLE, _first_set(moved.asked, variables)
+        return Origin.VARIABLE, _first_set(moved.variables, variables)
     return Origin.UPSTREAM, ""
 
 
@@ -161,7 +161,7 @@ def _overrides(
 ) -> Iterator[tuple[str, tuple[str, object]]]:
     """Settings that TORCH_COMPILE_OVERRIDE_* replaces, on a torch that knows it: `>=0:key=value,key=value;...`."""
     for owner, entry in live.OVERRIDE_ENTRIES.items():
-        variable = next(iter(shipped[entry].asked), "") if entry in shipped else ""
+        variable = next(iter(shipped[entry].variables), "") if entry in shipped else ""
         for rule in variables.get(variable, "").split(";"):
             for pair in rule.partition(":")[2].split(","):
                 key, equals, text = pair.partition("=")

@@ -1,4 +1,4 @@
-"""The variables of a plan in the words of a shell."""
+"""Writes the environment variables of a plan as shell commands, Dockerfile lines or JSON."""
 
 import shlex
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from rocsolid.model.setting import Channel
 
 
 def variables_text(plan: Plan, shell: str) -> str:
-    """Set and unset lines, each with its reason, for bash, fish or a Dockerfile; or JSON."""
+    """Lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
     decisions = [d for d in plan if d.channel is Channel.PROCESS]
     if shell == "json":
         values = [{"name": d.name, "value": d.value, "why": d.why, "evidence": d.evidence} for d in decisions]

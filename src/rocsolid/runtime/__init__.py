@@ -1,1 +1,1 @@
-"""Makes functions compile, capture and replay under a plan it is given."""
+"""Compiles, captures and replays functions under a given plan."""

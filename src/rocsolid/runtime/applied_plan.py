@@ -1,4 +1,4 @@
-"""Sets a plan's values for a block or for the process, and takes them back."""
+"""Sets a plan's values for a block or for the process, and restores what was there before."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -9,24 +9,24 @@ from types import TracebackType
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Channel
 from rocsolid.runtime.guard import Guard
-from rocsolid.torchapi.config.live import loaded, read
-from rocsolid.torchapi.config.scope import scoped_if_loaded
+from rocsolid.torchapi.config.live import imported_modules, read_entries
+from rocsolid.torchapi.config.scope import settings_scope_if_imported
 
 
 class Effect(Enum):
-    """What applying a value amounts to."""
+    """What applying one value does."""
 
-    ALREADY = "already so"
+    ALREADY = "already set"
     SET = "set"
     PINNED = "pinned"
-    LATER = "set when the compiler is imported"
-    ARGUMENT = "an argument of torch.compile: use rs.compile"
-    PROCESS = "must be in the environment before the process starts: rocsolid env, rocsolid run"
+    LATER = "will be set when torch's compiler is imported"
+    ARGUMENT = "not set: an argument of torch.compile, use rs.compile"
+    PROCESS = "not set: must be in the environment before the process starts, use rocsolid env or rocsolid run"
 
 
 @dataclass(kw_only=True)
 class Applied:
-    """A plan in force: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process."""
+    """An applied plan: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process."""
 
     plan: Plan
 
@@ -44,34 +44,36 @@ class Applied:
         self.undo()
 
     def keep(self) -> "Applied":
-        """Apply until `undo`, or for the life of the process: in every thread, and over what this thread has assigned."""
-        if not self._guard.up:
-            self.effects = self._foreseen()
+        """Apply until `undo`, or for the life of the process: in every thread, and over values that this thread has assigned."""
+        if not self._guard.active:
+            self.effects = self._predict_effects()
             self._guard.keep()
             self._scope.enter_context(
-                scoped_if_loaded({d.id: d.value for d in self.plan if d.channel in (Channel.OPTION, Channel.SCOPE)})
+                settings_scope_if_imported(
+                    {d.id: d.value for d in self.plan if d.channel in (Channel.OPTION, Channel.SCOPE)}
+                )
             )
         return self
 
     def undo(self) -> None:
-        """Everything as it was before."""
+        """Restore the values from before."""
         self._scope.close()
         self._guard.undo()
 
-    def _foreseen(self) -> dict[str, Effect]:
-        values = read(loaded())
+    def _predict_effects(self) -> dict[str, Effect]:
+        entries = read_entries(imported_modules())
         effects = {}
         for decision in self.plan:
             if decision.channel is Channel.PROCESS:
                 effect = Effect.PROCESS
             elif decision.channel is Channel.ARGUMENT:
                 effect = Effect.ARGUMENT
-            elif decision.id not in values:
+            elif decision.id not in entries:
                 effect = Effect.LATER
             elif decision.guard:
                 effect = Effect.PINNED
             else:
-                effect = Effect.ALREADY if values[decision.id].value == decision.value else Effect.SET
+                effect = Effect.ALREADY if entries[decision.id].value == decision.value else Effect.SET
             effects[decision.id] = effect
         return effects
 

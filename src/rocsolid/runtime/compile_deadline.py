@@ -1,8 +1,8 @@
-"""Watches compiles against a deadline: says what a slow one is doing, and ends it when its time is up.
+"""Ends compiles that pass a deadline, and logs the progress of slow ones.
 
-A compile runs in the thread that called the function. To end it, an exception is raised there from outside: in the main thread
-by a signal, which also interrupts a wait; in other threads by the interpreter, which acts when the thread next runs Python. What
-is stuck in native code cannot be ended from inside its process: for that there is `in_child=True`.
+A compile runs in the thread that called the function. To end it, an exception is raised in that thread from outside: in the main
+thread by a signal, which also interrupts a blocking wait; in other threads by the interpreter, at the thread's next Python
+instruction. A compile that is stuck in native code cannot be ended from inside its process: use `in_child=True` for that.
 """
 
 import logging
@@ -14,67 +14,74 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from rocsolid.runtime.background_thread import raise_in
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, CompileCalledOff
+from rocsolid.runtime.background_thread import raise_in_thread
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, CompileCancelled
 from rocsolid.torchapi.dynamo.compile_phase import all_stacks, phase_of
 
 _log = logging.getLogger("rocsolid")
 _SIGNAL: Final = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-_FIRST_WORD_S: Final = 5.0
-_EVERY_S: Final = 10.0
-_AGAIN_S: Final = 1.0  # code that swallows the exception gets it again
+_FIRST_PROGRESS_S: Final = 5.0
+_PROGRESS_EVERY_S: Final = 10.0
+_RETRY_S: Final = 1.0  # raise again: code may have swallowed the exception
 
 
 class _Watcher:
-    """The thread that looks at the clock for one compile."""
+    """A thread that checks the elapsed time of one compile."""
 
     def __init__(self, compile_: Compile, limit_s: float) -> None:
         self._compile = compile_
         self._limit_s = limit_s
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._lock = threading.Lock()  # held while raising, so that nothing is raised after the end
         threading.Thread(target=self._watch, name="rocsolid-deadline", daemon=True).start()
 
     def end(self) -> None:
-        """Stop watching; an exception that is already on its way lands here and not in the user's code."""
+        """Stop watching; an exception that was already sent is caught here and does not reach the user's code."""
         while True:
             try:
                 with self._lock:
-                    self._over.set()
-                raise_in(self._compile.thread_id, None)
+                    self._ended.set()
+                raise_in_thread(self._compile.thread_id, None)
                 time.sleep(0)
-            except CompileCalledOff:
+            except CompileCancelled:
                 continue
             return
 
     def _watch(self) -> None:
         limit_s, compile_ = self._limit_s, self._compile
-        word_s = min(_FIRST_WORD_S, limit_s / 2)
-        while not self._over.wait(max(0.0, min(word_s, limit_s) - _age(compile_))):
-            if _age(compile_) >= limit_s:
+        progress_s = min(_FIRST_PROGRESS_S, limit_s / 2)
+        while not self._ended.wait(max(0.0, min(progress_s, limit_s) - _age_s(compile_))):
+            if _age_s(compile_) >= limit_s:
                 break
-            doing = phase_of(compile_.thread_id)
-            _log.warning("compiling %s for %.0f s of %g s: %s", compile_.name, _age(compile_), limit_s, doing)
-            word_s = _age(compile_) + min(_EVERY_S, max(limit_s / 4, 1.0))
-        if not self._over.is_set():
-            _log.error(
-                "the compile of %s passed its deadline of %g s while %s; it is called off. All stacks:\n%s",
+            _log.warning(
+                "compiling %s: %.0f s of %g s, %s",
                 compile_.name,
+                _age_s(compile_),
                 limit_s,
                 phase_of(compile_.thread_id),
+            )
+            progress_s = _age_s(compile_) + min(_PROGRESS_EVERY_S, max(limit_s / 4, 1.0))
+        if not self._ended.is_set():
+            phase = phase_of(compile_.thread_id)
+            compile_.cancelled = f"after its deadline of {limit_s:g} s, while {phase}"
+            _log.error(
+                "%s: compile cancelled %s.%s\n  fix: %s\n  stacks of all threads:\n%s",
+                compile_.name,
+                compile_.cancelled,
+                "" if compile_.full_graph else " It runs in eager from now on.",
+                _fix(phase),
                 all_stacks(),
             )
-            compile_.called_off = True
-        while not self._over.is_set():
+        while not self._ended.is_set():
             with self._lock:
-                if not self._over.is_set():
-                    _call_off(compile_.thread_id)
-            self._over.wait(_AGAIN_S)
+                if not self._ended.is_set():
+                    _cancel(compile_.thread_id)
+            self._ended.wait(_RETRY_S)
 
 
 @contextmanager
 def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
-    """End the compile that runs in this block when it has taken `limit_s`."""
+    """End the compile that runs in this block after `limit_s`."""
     with _interruptible():
         watcher = _Watcher(compile_, limit_s)
         try:
@@ -83,28 +90,35 @@ def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
             watcher.end()
 
 
-def _age(compile_: Compile) -> float:
+def _fix(phase: str) -> str:
+    """What to change, by what the compile was doing."""
+    if "autotun" in phase:
+        return 'use mode="default" instead of "max-autotune", or raise the deadline'
+    return "raise the deadline (deadline_s=, --deadline), or test with rs.compile(..., in_child=True) whether it hangs"
+
+
+def _age_s(compile_: Compile) -> float:
     return time.monotonic() - compile_.started
 
 
-def _call_off(thread_id: int) -> None:
+def _cancel(thread_id: int) -> None:
     if thread_id == threading.main_thread().ident:
         signal.pthread_kill(thread_id, _SIGNAL)
     else:
-        raise_in(thread_id, CompileCalledOff)
+        raise_in_thread(thread_id, CompileCancelled)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """In the main thread, let our signal raise; the handler that was there is put back."""
+    """In the main thread, install a handler that raises on our signal; the previous handler is restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def call_off(_number: int, _frame: FrameType | None) -> None:
-        raise CompileCalledOff
+    def cancel(_number: int, _frame: FrameType | None) -> None:
+        raise CompileCancelled
 
-    before: Any = signal.signal(_SIGNAL, call_off)
+    before: Any = signal.signal(_SIGNAL, cancel)
     try:
         yield
     finally:

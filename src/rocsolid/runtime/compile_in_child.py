@@ -1,6 +1,6 @@
-"""Compiles or captures a function once in a process of its own, so that a hang or a crash in native code costs nothing but time.
+"""Compiles or captures a function once in a child process, so that a hang or crash in native code does not affect the program.
 
-A compile fills the caches on disk; the program then compiles the same thing in a fraction of the time.
+A compile also fills the caches on disk, so compiling the same function in the program then takes a fraction of the time.
 """
 
 import os
@@ -16,13 +16,13 @@ from typing import Any, Final
 from rocsolid.model.environment import Answer, Ending
 from rocsolid.process.parent_death import end_with
 
-Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a deadline
-_STUCK: Final = "the function cannot be sent to a child"
+RunCommand = Callable[[Sequence[str], float], Answer]  # runs a command with a deadline
+_CANNOT_SEND: Final = "the function cannot be sent to a child process"
 
 
 @contextmanager
-def packed(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: Mapping[str, Any]) -> Iterator[Path]:
-    """The call in a file another process can read; raises TypeError or PicklingError for what cannot travel."""
+def saved_call(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield a file with the call for another process; raises TypeError or PicklingError for objects that cannot be pickled."""
     import torch
 
     with tempfile.TemporaryDirectory(prefix="rocsolid-") as folder:
@@ -39,38 +39,38 @@ def packed(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: Map
 
 
 def try_in_child(
-    ask: Asker,
+    run_command: RunCommand,
     deadline_s: float,
     model: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     what: Mapping[str, Any],
 ) -> Answer:
-    """Do it once in a child; says how that ended. What cannot travel to a child is skipped, and said.
+    """Compile or capture the call once in a child process and return how that ended; skipped if the call cannot be pickled.
 
-    `what` is `{"compile": options of torch.compile}` or `{"capture": options of ours}`.
+    `what` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`.
     """
     try:
-        with packed(model, args, kwargs, what) as file:
-            answer = ask([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
-    except (TypeError, AttributeError, pickle.PicklingError) as stuck:
-        return Answer(name="in a child", ending=Ending.SKIPPED, detail=f"{_STUCK}: {stuck}")
-    unread = answer.ending is Ending.FAILED and answer.detail.startswith(_STUCK)
-    return replace(answer, ending=Ending.SKIPPED) if unread else answer
+        with saved_call(model, args, kwargs, what) as file:
+            answer = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        return Answer(name="in a child process", ending=Ending.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
+    not_loaded = answer.ending is Ending.FAILED and answer.detail.startswith(_CANNOT_SEND)
+    return replace(answer, ending=Ending.SKIPPED) if not_loaded else answer
 
 
 def main(file: str) -> None:
-    """In the child: load the call, compile or capture it, run it."""
+    """In the child process: load the call, compile or capture it, and run it."""
     import torch
 
     try:
-        # Our own file, written a moment ago in a folder only this user can read.
+        # Written by the parent process in a folder that only this user can read.
         work: dict[str, Any] = torch.load(file, weights_only=False)
     except (
         AttributeError,
         ImportError,
-    ) as missing:  # such as what the user's own script defines: it is not run again here
-        sys.exit(f"{_STUCK}: {missing}")
+    ) as error:  # for example a class of the user's main script, which is not run here
+        sys.exit(f"{_CANNOT_SEND}: {error}")
     with torch.set_grad_enabled(work["grad"]):
         if "capture" in work:
             from rocsolid.runtime.capture.captured import Captured

@@ -1,4 +1,4 @@
-"""`torch.compile` with a plan riding on the function, a deadline, and a budget of recompiles."""
+"""`torch.compile` with a plan attached to the function, a deadline, and a limit of recompiles."""
 
 import functools
 import logging
@@ -10,225 +10,247 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from rocsolid.catalog.recompiles import RECOMPILES
 from rocsolid.errors import RecompileError
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 from rocsolid.runtime.compile_deadline import deadline
-from rocsolid.runtime.guard import refusal
+from rocsolid.runtime.guard import refusal_finding, source_line
 from rocsolid.runtime.signature import CallSignature, differences, nearest, parameter_names, signature_of
 from rocsolid.torchapi.config import modes
-from rocsolid.torchapi.config.scope import scoped
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, frames_up, listen
-from rocsolid.torchapi.user_frames import user_place
+from rocsolid.torchapi.config.scope import settings_scope
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, frames_up
+from rocsolid.torchapi.dynamo.failed_guards import FailedGuard, failed_guards
+from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _log = logging.getLogger("rocsolid")
 _MARK: Final = "__rocsolid_compiled__"
-# Given a model, what torch.compile is called with, and a call's arguments: nothing when all went well, else what went wrong.
+_SHOWN_GUARDS: Final = 3
+# Called with the model, the arguments of torch.compile, and a call's arguments; returns "" or the reason not to compile.
 Trial = Callable[..., str]
 
 
 @dataclass(kw_only=True)
-class Compiled:
-    """What rides on a function that `rs.compile` returned; reach it as `fn.rocsolid`."""
+class CompileState:
+    """The state that `rs.compile` attaches to a function, available as `fn.rocsolid`."""
 
     plan: Plan
-    options: Mapping[str, object]  # what was given to torch.compile
+    options: Mapping[str, object]  # the options passed to torch.compile
     interventions: tuple[Intervention, ...] = ()
     deadline_s: float | None = None
-    recompiles: int | None = None
+    max_recompiles: int | None = None
     sealed: bool = False
-    calls: list[CallSignature] = field(default_factory=list)  # those that compiled something
-    codes: set[CodeType] = field(
-        default_factory=set
-    )  # what was compiled: the function, and its parts after graph breaks
-    used: int = 0  # recompiles so far
-    names: tuple[str, ...] = ()  # of the function's parameters
+    compiled_calls: list[CallSignature] = field(default_factory=list)  # the calls that triggered a compile
+    compiled_code: set[CodeType] = field(default_factory=set)  # the function, and its parts after graph breaks
+    recompiles: int = 0  # so far
+    parameters: tuple[str, ...] = ()  # names of the function's parameters
 
     @property
     def findings(self) -> list[Finding]:
-        """Values that were asked for and refused."""
-        return [refusal(intervention) for intervention in self.interventions]
+        """The requested values that were refused, as findings."""
+        return [refusal_finding(intervention) for intervention in self.interventions]
 
     def seal(self) -> None:
-        """From now on a compile of this function is an error that names what changed."""
+        """From now on, compiling this function again is an error that names what changed."""
         self.sealed = True
 
-    def check(self, call: FrameType, code: CodeType) -> None:
-        """Count a compile; refuse it when the function is sealed or its recompiles are used up."""
-        now = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.names)
-        again = code in self.codes
-        if self.sealed or (again and self.recompiles is not None and self.used >= self.recompiles):
-            raise RecompileError(self._refusal(now))
-        self.codes.add(code)
-        self.used += again
-        if now not in self.calls:
-            self.calls.append(now)
+    def check(self, call: FrameType, compile_: Compile) -> None:
+        """Count a compile; raise RecompileError if the function is sealed or `max_recompiles` is reached."""
+        signature = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.parameters)
+        again = compile_.code in self.compiled_code
+        if self.sealed or (again and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
+            raise RecompileError(self._refusal(signature, compile_))
+        self.compiled_code.add(compile_.code)
+        self.recompiles += again
+        if signature not in self.compiled_calls:
+            self.compiled_calls.append(signature)
 
-    def _refusal(self, now: CallSignature) -> str:
-        changed = differences(nearest(self.calls, now), now) if self.calls else ["it was never called before"]
-        what = (
-            "; ".join(changed)
-            if changed
-            else "nothing in the arguments changed, so it is the module's or torch's state"
-        )
-        why = "it is sealed" if self.sealed else f"its budget of {self.recompiles} recompiles is used up"
-        return (
-            f"the function would be compiled again, and {why}. Compared with the nearest call that was compiled: {what}. "
-            "Pad the input, mark the dimension as dynamic, or allow more recompiles"
-        )
+    def _refusal(self, signature: CallSignature, compile_: Compile) -> str:
+        why = "it is sealed" if self.sealed else f"max_recompiles={self.max_recompiles} is reached"
+        name, _, where = compile_.name.partition(" ")
+        lines = [f"{name} would be compiled again, but {why}", f"  function: {where.strip('()')}"]
+        if caller := user_location(compile_.stack):
+            lines += _shown("called at: ", caller, compile_.user_code.co_name)
+        guards = failed_guards(compile_.code, compile_.frame.f_locals) if compile_.frame is not None else []
+        for failed in guards[:_SHOWN_GUARDS]:
+            lines.append(f"  failed Dynamo guard: {failed.guard}")
+            if failed.location:
+                lines += _shown("needed by: ", failed.location)
+        changed = differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
+        if changed:
+            lines.append(f"  changed since the nearest compiled call: {'; '.join(changed)}")
+        elif not guards and self.compiled_calls:
+            lines.append("  no argument changed, so the state of the module or of torch did")
+        lines.append(f"  fix: {_fix(guards)}")
+        lines.append(f"  or: {'seal it later' if self.sealed else 'raise max_recompiles'}")
+        return "\n".join(lines)
 
 
-class _Overseer:
-    """Hears of every compile, and takes care of those that run under a function of ours."""
+def _shown(label: str, location: str, *names: str) -> list[str]:
+    """A source line under a label, indented."""
+    first, *rest = read_code_line(location, *names).lines()
+    return [f"  {label}{first}", *(" " * (len(label) + 2) + line for line in rest)]
 
-    def begun(self, compile_: Compile) -> AbstractContextManager[object]:
-        call = _innermost(compile_.stack)
+
+def _fix(guards: Sequence[FailedGuard]) -> str:
+    """The catalogue's fix for the first failed guard."""
+    if not guards:
+        return "pad the input, or mark the changing dimension as dynamic"
+    return next(cause.fix for cause in RECOMPILES if cause.fits("", guards[0].guard))
+
+
+class _CompileListener:
+    """Applies the state of the innermost function from `rs.compile` to every compile that runs inside it."""
+
+    def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
+        call = _innermost_call(compile_.stack)
         if call is None:
             return nullcontext()
-        compiled: Compiled = call.f_locals[_MARK]
-        compiled.check(call, compile_.code)
+        state: CompileState = call.f_locals[_MARK]
+        state.check(call, compile_)
         scope = ExitStack()
-        scope.enter_context(scoped({d.id: d.value for d in _scoped(compiled.plan)}))
-        if compiled.deadline_s is not None:
-            scope.enter_context(deadline(compile_, compiled.deadline_s))
+        scope.enter_context(settings_scope({d.id: d.value for d in _scoped_decisions(state.plan)}))
+        if state.deadline_s is not None:
+            scope.enter_context(deadline(compile_, state.deadline_s))
         return scope
 
-    def ended(self, compile_: Compile, *, compiled: bool) -> None:
-        """Nothing to do: what `begun` entered has been left."""
+    def on_end(self, compile_: Compile, *, compiled: bool) -> None:
+        """Nothing to do: the context managers from `on_start` have been left."""
 
 
-_overseer: Final = _Overseer()
-_listening: list[Callable[[], None]] = []
+_listener: Final = _CompileListener()
+_remove_listener: list[Callable[[], None]] = []
 
 
-def compiled_with(
+def compile_with_plan(
     plan: Plan,
     model: Any,
     *,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
     deadline_s: float | None = None,
-    recompiles: int | None = None,
+    max_recompiles: int | None = None,
     trial: Trial | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`torch.compile`, with the plan's options on the function and the rest of the plan around each compile of it."""
+    """Call `torch.compile` with the plan's options; the rest of the plan is set around each compile of the function."""
     import torch
 
     given: dict[str, Any] = dict(kwargs)
     to_inductor = kwargs.get("backend", "inductor") == "inductor"
-    if (
-        to_inductor and mode is None and options is None
-    ):  # a tuned plan may carry a mode; what the caller says comes first
+    if to_inductor and mode is None and options is None:  # a tuned plan may have a mode; the caller's own comes first
         mode = _argument(plan, "compile.mode", given)
     if (dynamic := _argument(plan, "compile.dynamic", given)) is not None:
         given["dynamic"] = dynamic
     refused: Sequence[Intervention] = ()
     if to_inductor:
         given["options"], refused = choose_options(plan, mode, options, dynamic=given.get("dynamic"))
-    else:  # another backend takes other options; the plan has nothing to say to it
+    else:  # another backend has other options; the plan does not apply to it
         given["mode"], given["options"] = mode, dict(options) if options else None
     for intervention in refused:
         _log.warning("%s", intervention)
-    state = Compiled(
+    state = CompileState(
         plan=plan,
         options=dict(given["options"] or {}),
         interventions=tuple(refused),
         deadline_s=deadline_s,
-        recompiles=recompiles,
-        names=parameter_names(getattr(model, "forward", model)),
+        max_recompiles=max_recompiles,
+        parameters=parameter_names(getattr(model, "forward", model)),
     )
-    inner = torch.compile(model, **given)
-    return _marked(inner, state, partial(trial, model, given) if trial else None, model)
+    compiled = torch.compile(model, **given)
+    return _attach_state(compiled, state, partial(trial, model, given) if trial else None, model)
 
 
 def choose_options(
     plan: Plan, mode: str | None, options: Mapping[str, object] | None, *, dynamic: bool | None = None
 ) -> tuple[dict[str, object], Sequence[Intervention]]:
-    """Options for one call: the plan's advice below what the caller asks for, what the plan insists on above it."""
+    """Options for one call: the caller's values override the plan's, except for those that the plan insists on."""
     decisions = {d.name: d for d in plan if d.channel is Channel.OPTION}
-    named = modes.expand(mode, dynamic=dynamic) if mode else {}
+    from_mode = modes.mode_options(mode, dynamic=dynamic) if mode else {}
     given = {name.replace("-", "_"): value for name, value in (options or {}).items()}
-    asked = {**named, **given}
+    requested = {**from_mode, **given}
     chosen: dict[str, object] = {name: d.value for name, d in decisions.items()}
     refused = []
-    for name, value in asked.items():
+    for name, value in requested.items():
         decision = decisions.get(name)
         if decision and decision.guard and decision.value != value:
             refused.append(_refused(decision, value, f"options[{name!r}]" if name in given else f"mode={mode!r}"))
         else:
             chosen[name] = value
-    extra = {"guard_filter_fn", "use_aoti"}  # torch.compile takes these out of the options itself
-    known = modes.accepted(set(chosen))
+    extra = {"guard_filter_fn", "use_aoti"}  # torch.compile itself removes these from the options
+    known = modes.accepted_options(set(chosen))
     return {name: value for name, value in chosen.items() if name in known | extra or name in given}, refused
 
 
-def _argument(plan: Plan, name: str, given: Mapping[str, Any]) -> Any:
-    """What the plan says of an argument of torch.compile that the caller did not give."""
-    decision = plan.get(name)
+def _argument(plan: Plan, setting_id: str, given: Mapping[str, Any]) -> Any:
+    """The plan's value for an argument of torch.compile that the caller did not pass."""
+    decision = plan.get(setting_id)
     return decision.value if decision and decision.name not in given else None
 
 
-def _refused(decision: Decision, asked: object, how: str) -> Intervention:
+def _refused(decision: Decision, requested: object, how: str) -> Intervention:
+    location = user_location(sys._getframe(2))  # noqa: SLF001 - the caller's line
     return Intervention(
         setting=decision.id,
-        asked=asked,
-        got=decision.value,
+        requested=requested,
+        used=decision.value,
         why=decision.why,
         how=how,
-        place=user_place(sys._getframe(2)),  # noqa: SLF001 - the caller's line
+        location=location,
+        source=source_line(location),
     )
 
 
-def _scoped(plan: Plan) -> Iterator[Decision]:
+def _scoped_decisions(plan: Plan) -> Iterator[Decision]:
     return (d for d in plan if d.channel is Channel.SCOPE)
 
 
-def _marked(inner: Any, state: Compiled, trial: Callable[..., str] | None, model: Any) -> Any:
-    """Let a compile find out which function of ours it runs under: by a mark in the stack, which costs one Python call."""
+def _attach_state(compiled: Any, state: CompileState, trial: Callable[..., str] | None, model: Any) -> Any:
+    """Attach the state so that a compile can find it: in a local variable of a wrapper, which costs one Python call."""
     import torch
 
-    if not _listening:
-        _listening.append(listen(_overseer))
-    if isinstance(inner, torch.nn.Module):
-        forward = _tried(inner.forward, trial, model) if trial else inner.forward
-        vars(inner)["forward"] = _marking(forward, state)
-        vars(inner)["rocsolid"] = state
-        return inner
-    wrapped = functools.wraps(inner)(_marking(_tried(inner, trial, model) if trial else inner, state))
-    vars(wrapped)["rocsolid"] = state
-    return wrapped
+    if not _remove_listener:
+        _remove_listener.append(add_compile_listener(_listener))
+    if isinstance(compiled, torch.nn.Module):
+        forward = _with_trial(compiled.forward, trial, model) if trial else compiled.forward
+        vars(compiled)["forward"] = _marked(forward, state)
+        vars(compiled)["rocsolid"] = state
+        return compiled
+    function = _with_trial(compiled, trial, model) if trial else compiled
+    wrapper = functools.wraps(compiled)(_marked(function, state))
+    vars(wrapper)["rocsolid"] = state
+    return wrapper
 
 
-def _marking(inner: Callable[..., Any], __rocsolid_compiled__: Compiled) -> Callable[..., Any]:
+def _marked(function: Callable[..., Any], __rocsolid_compiled__: CompileState) -> Callable[..., Any]:
     def call(
         *args: Any,
-        __rocsolid_compiled__: Compiled = __rocsolid_compiled__,  # noqa: ARG001 - found in the frame
+        __rocsolid_compiled__: CompileState = __rocsolid_compiled__,  # noqa: ARG001 - `_innermost_call` finds it in the frame
         **kwargs: Any,
     ) -> Any:
-        return inner(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return call
 
 
-def _tried(inner: Callable[..., Any], trial: Callable[..., str], model: Any) -> Callable[..., Any]:
-    """Before the first call, let the trial say whether compiling it ends well; if not, run eagerly from then on."""
+def _with_trial(compiled: Callable[..., Any], trial: Callable[..., str], model: Any) -> Callable[..., Any]:
+    """Run the trial before the first call; if it fails, log the reason and run the model in eager from then on."""
     target: Callable[..., Any] | None = None
 
-    def first(*args: Any, **kwargs: Any) -> Any:
+    def call_after_trial(*args: Any, **kwargs: Any) -> Any:
         nonlocal target
         if target is None:
-            verdict = trial(args, kwargs)
-            if verdict:
-                _log.error("%s", verdict)
-            target = model if verdict else inner
+            failure = trial(args, kwargs)
+            if failure:
+                _log.error("%s", failure)
+            target = model if failure else compiled
         return target(*args, **kwargs)
 
-    return first
+    return call_after_trial
 
 
-def _innermost(frame: FrameType | None) -> FrameType | None:
-    """The innermost call of a function of ours in a stack."""
+def _innermost_call(frame: FrameType | None) -> FrameType | None:
+    """The innermost call of a function from `rs.compile` in a stack."""
     return next((f for f in frames_up(frame) if f.f_code.co_name == "call" and _MARK in f.f_code.co_varnames), None)

@@ -1,50 +1,50 @@
-"""Compiles the layers that repeat, once for all of them, in place of the whole model."""
+"""Regional compilation: compiles the repeated layers of a model once, instead of the whole model."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-_FEW = 3  # fewer repetitions than this are not worth it
+_MIN_LAYERS = 3  # fewer repetitions are not worth it
 
 
-def repeated_regions(model: Any) -> list[Any]:
-    """The layers of the longest list of alike modules; none when there is no such list."""
+def repeated_layers(model: Any) -> list[Any]:
+    """The layers of the longest ModuleList or Sequential whose modules all have the same type; empty if there is none."""
     if not isinstance(model, torch.nn.Module):
         return []
     lists = [
         list(module)
         for module in model.modules()
-        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and len(module) >= _FEW
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and len(module) >= _MIN_LAYERS
     ]
-    alike = [layers for layers in lists if len({type(layer) for layer in layers}) == 1 and _has_inside(layers[0])]
-    return max(alike, key=len, default=[])
+    same_type = [layers for layers in lists if len({type(layer) for layer in layers}) == 1 and _has_children(layers[0])]
+    return max(same_type, key=len, default=[])
 
 
-def _has_inside(layer: Any) -> bool:
+def _has_children(layer: Any) -> bool:
     return next(layer.children(), None) is not None
 
 
-class Regional:
-    """The model with its repeated layers compiled, while it is called through this; by itself it stays as it was.
+class RegionalModel:
+    """The model with compiled layers, while it is called through this object; the model itself is unchanged.
 
     The layers share their code, so torch compiles it once.
     """
 
-    def __init__(self, model: Any, compile_one: Callable[[Any], Any]) -> None:
+    def __init__(self, model: Any, compile_layer: Callable[[Any], Any]) -> None:
         self._model = model
-        self._layers = [(vars(layer), compile_one(layer.forward)) for layer in repeated_regions(model)]
+        self._layers = [(vars(layer), compile_layer(layer.forward)) for layer in repeated_layers(model)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model."""
-        own = [inner.get("forward") for inner, _ in self._layers]  # of a layer that somebody has patched
-        for inner, compiled in self._layers:
-            inner["forward"] = compiled
+        """Call the model with the compiled layers in place."""
+        before = [attributes.get("forward") for attributes, _ in self._layers]  # set if the user patched a layer
+        for attributes, compiled in self._layers:
+            attributes["forward"] = compiled
         try:
             return self._model(*args, **kwargs)
         finally:
-            for (inner, _), before in zip(self._layers, own, strict=True):
-                if before is None:
-                    del inner["forward"]
+            for (attributes, _), forward in zip(self._layers, before, strict=True):
+                if forward is None:
+                    del attributes["forward"]
                 else:
-                    inner["forward"] = before
+                    attributes["forward"] = forward

@@ -1,1 +1,1 @@
-"""The one door to private torch: each name with a version range, a probe, and a test that fails the day it moves."""
+"""The only package that uses private names of torch: each is declared with its releases, and a test checks that it still exists."""

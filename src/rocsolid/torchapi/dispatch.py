@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_MODE = door("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
+_MODE = private("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
 
-DispatchMode: Any = _MODE.reach()  # this module is imported where torch is in use
+DispatchMode: Any = _MODE.get()  # this module is imported where torch is in use
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Tells when a module arrives: now if it is here already, otherwise right after its import.
+"""Calls a function with a module: at once if it is imported already, otherwise right after its import.
 
-Torch's compiler takes seconds to import, so nothing of ours may import it just to prepare it.
+Torch's compiler takes seconds to import, so rocsolid must not import it only to patch it.
 """
 
 import importlib.abc
@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-Arrived = Callable[[ModuleType], None]
+ImportCallback = Callable[[ModuleType], None]
 Cancel = Callable[[], None]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the modules waited for be imported as usual, and hands them over right after."""
+    """Finds the awaited modules as usual, with a loader that runs the callbacks after the import."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, list[Arrived]] = {}
+        self.waiting: dict[str, list[ImportCallback]] = {}
         self.lock = threading.RLock()
 
     def find_spec(
@@ -30,18 +30,18 @@ class _Finder(importlib.abc.MetaPathFinder):
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Handover(spec.loader, self)
+                    spec.loader = _NotifyingLoader(spec.loader, self)
                 return spec
         return None
 
-    def arrived(self, module: ModuleType) -> None:
+    def notify(self, module: ModuleType) -> None:
         with self.lock:
             callbacks = self.waiting.pop(module.__name__, [])
-            self._leave_when_idle()
+            self._remove_when_idle()
         for callback in callbacks:
             callback(module)
 
-    def wait(self, name: str, callback: Arrived) -> Cancel:
+    def wait(self, name: str, callback: ImportCallback) -> Cancel:
         with self.lock:
             self.waiting.setdefault(name, []).append(callback)
             if self not in sys.meta_path:
@@ -54,16 +54,16 @@ class _Finder(importlib.abc.MetaPathFinder):
                     callbacks.remove(callback)
                 if not callbacks:
                     self.waiting.pop(name, None)
-                self._leave_when_idle()
+                self._remove_when_idle()
 
         return cancel
 
-    def _leave_when_idle(self) -> None:
+    def _remove_when_idle(self) -> None:
         if not self.waiting and self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
-class _Handover(importlib.abc.Loader):
+class _NotifyingLoader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader, finder: _Finder) -> None:
         self._loader = loader
         self._finder = finder
@@ -72,18 +72,18 @@ class _Handover(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:  # to everybody else the module came by its own loader
+        if module.__spec__ is not None:  # other code sees the module's own loader
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._finder.arrived(sys.modules.get(module.__name__, module))
+        self._finder.notify(sys.modules.get(module.__name__, module))
 
 
 _finder = _Finder()
 
 
-def when_imported(name: str, callback: Arrived) -> Cancel:
-    """Call `callback` with the module, at once or as soon as it has been imported; returns how to cancel."""
+def when_imported(name: str, callback: ImportCallback) -> Cancel:
+    """Call `callback` with the module, at once or as soon as it is imported; return a function that cancels this."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):

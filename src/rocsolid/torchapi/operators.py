@@ -1,16 +1,16 @@
-"""What torch knows about an operator, beyond what it tells in public."""
+"""Facts about a torch operator that have no public API: kernels, fake implementation, schema."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.errors import UnknownNameError
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_HAS_FAKE = door("torch._library.utils", "has_fake_kernel", "2.7..")
-_HAS_KERNEL = door("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
-_ALL_NAMES = door("torch._C", "_dispatch_get_all_op_names", "2.4..")
-_FILL = door("torch._library.utils", "fill_defaults", "2.4..")
+_HAS_FAKE = private("torch._library.utils", "has_fake_kernel", "2.7..")
+_HAS_KERNEL = private("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
+_ALL_NAMES = private("torch._C", "_dispatch_get_all_op_names", "2.4..")
+_FILL = private("torch._library.utils", "fill_defaults", "2.4..")
 
 _DEVICES: Final = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _AUTOGRAD: Final = ("Autograd", "AutogradCUDA", "AutogradCPU", "CompositeImplicitAutograd")
@@ -28,7 +28,7 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """What the dispatcher has about one operator."""
+    """What the dispatcher knows about one operator."""
 
     name: str
     schema: str
@@ -42,7 +42,7 @@ class OperatorFacts:
 
 
 def operator(name: str) -> Any:
-    """The overload `namespace::name` or `namespace::name.overload`; raises UnknownNameError with the near matches."""
+    """Return the overload `namespace::name` or `namespace::name.overload`; raise UnknownNameError with near matches."""
     import torch
 
     space, colons, rest = name.partition("::")
@@ -53,16 +53,16 @@ def operator(name: str) -> Any:
         names = packet.overloads()
         found = getattr(packet, names[0]) if names else None
     if found is None:
-        known = {str(n).partition(".")[0] for n in _ALL_NAMES.reach()()}
+        known = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
         raise UnknownNameError(kind="operator", name=name, known=sorted(known))
     return found
 
 
 def facts_of(overload: Any) -> OperatorFacts:
-    """Everything the dispatcher tells about an overload."""
+    """Collect what the dispatcher knows about an overload."""
     schema = overload._schema
     name = str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
-    has = _HAS_KERNEL.reach()
+    has = _HAS_KERNEL.get()
     return OperatorFacts(
         name=str(schema.name),
         schema=str(schema),
@@ -85,13 +85,13 @@ def facts_of(overload: Any) -> OperatorFacts:
 
 
 def _has_fake(overload: Any, name: str) -> bool:
-    if _HAS_FAKE.is_open():
-        return bool(_HAS_FAKE.reach()(overload))
-    has = _HAS_KERNEL.reach()
+    if _HAS_FAKE.exists():
+        return bool(_HAS_FAKE.get()(overload))
+    has = _HAS_KERNEL.get()
     return bool(has(name, "Meta") or has(name, "CompositeImplicitAutograd"))
 
 
 def with_defaults(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Every argument by place: torch leaves out those that have their default."""
-    filled, named = _FILL.reach()(overload._schema, tuple(args), dict(kwargs))
+    """Return all arguments by position, with the defaults that torch leaves out."""
+    filled, named = _FILL.get()(overload._schema, tuple(args), dict(kwargs))
     return (*filled, *named.values())

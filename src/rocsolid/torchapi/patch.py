@@ -1,4 +1,4 @@
-"""Replaces an attribute of torch's for a while, and puts back what was there."""
+"""Replaces one attribute of a torch class or module, and restores it."""
 
 import logging
 from collections.abc import Callable
@@ -8,25 +8,26 @@ _log = logging.getLogger("rocsolid")
 _ABSENT = object()
 
 
-class Swap:
-    """One attribute of a class or module. Put back only while it is still ours: another's patch on top is left alone."""
+class AttributePatch:
+    """A replaced attribute. `undo` restores it only while ours is still in place: a patch applied on top of ours is kept."""
 
     def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Replace `owner.name` by `make(original)`."""
         self._owner = owner
         self._name = name
-        self._before = vars(owner).get(name, _ABSENT)
-        self._ours = make(getattr(owner, name))
-        setattr(owner, name, self._ours)
+        self._original = vars(owner).get(name, _ABSENT)
+        self._replacement = make(getattr(owner, name))
+        setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
-        """Put back what was there; say so when somebody has replaced ours meanwhile."""
-        if vars(self._owner).get(self._name) is not self._ours:
+        """Restore the original; log a warning and do nothing when other code has replaced the attribute since."""
+        if vars(self._owner).get(self._name) is not self._replacement:
             _log.warning(
-                "%s.%s was replaced by somebody else after rocsolid did; it is left as it is",
+                "%s.%s was patched by other code after rocsolid patched it; it is not restored",
                 getattr(self._owner, "__name__", self._owner),
                 self._name,
             )
-        elif self._before is _ABSENT:
+        elif self._original is _ABSENT:
             delattr(self._owner, self._name)
         else:
-            setattr(self._owner, self._name, self._before)
+            setattr(self._owner, self._name, self._original)

@@ -14,10 +14,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_LEAVES = door("torch.utils._pytree", "tree_leaves", "2.2..")
-_NODES = door("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
+_LEAVES = private("torch.utils._pytree", "tree_leaves", "2.2..")
+_NODES = private("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
 _PLAIN: Final = (type(None), bool, int, str, bytes, type(...))
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
@@ -31,13 +31,13 @@ class Registered(NamedTuple):
 
 def registered(kind: type) -> Registered | None:
     """What was registered with torch for exactly this type, such as a model output of transformers."""
-    node = _NODES.reach().get(kind)
+    node = _NODES.get().get(kind)
     return Registered(node.flatten_fn, node.unflatten_fn) if node is not None else None
 
 
 def leaves(value: Any) -> list[Any]:
     """Every leaf by torch's own rules, without paths."""
-    return list(_LEAVES.reach()(value))
+    return list(_LEAVES.get()(value))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Finds the user's own line in a stack that is mostly torch's."""
+"""Finds the user's own line in a stack that consists mostly of torch frames."""
 
 import linecache
 import sys
@@ -15,8 +15,8 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 
 
 @lru_cache(maxsize=4096)
-def is_users_file(file: str) -> bool:
-    """Whether a file is the user's: not torch's, not ours, not the standard library's."""
+def is_user_file(file: str) -> bool:
+    """Whether a file is user code: not torch, not rocsolid, not the standard library."""
     name = file.replace("\\", "/")
     if name.startswith("<"):
         return name == "<string>"  # python -c; other angle brackets are generated code
@@ -28,30 +28,30 @@ def is_users_file(file: str) -> bool:
     return not name.startswith((_OURS, _STDLIB))
 
 
-def user_place(frame: FrameType | None = None) -> str:
-    """The nearest line of the user's, as file:line; nothing when there is none."""
+def user_location(frame: FrameType | None = None) -> str:
+    """The innermost line of user code in a stack, as `file:line`; empty if there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
-        if is_users_file(current.f_code.co_filename):
+        if is_user_file(current.f_code.co_filename):
             return f"{current.f_code.co_filename}:{current.f_lineno}"
         current = current.f_back
     return ""
 
 
-def user_place_of(stack: Iterable[tuple[FrameType, int]]) -> str:
-    """The innermost line of the user's in a traceback's frames; nothing when there is none."""
+def innermost_user_location(stack: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost line of user code in the frames of a traceback, as `file:line`; empty if there is none."""
     found = ""
     for frame, line in stack:
-        if is_users_file(frame.f_code.co_filename):
+        if is_user_file(frame.f_code.co_filename):
             found = f"{frame.f_code.co_filename}:{line}"
     return found
 
 
 def user_expression(trace: TracebackType | None) -> str:
-    """What the user wrote that failed: the expression, or before Python 3.11 its whole line; nothing when it cannot be told."""
+    """The user's expression that failed, or before Python 3.11 its whole line; empty if it is not known."""
     found = None
     while trace is not None:
-        if is_users_file(trace.tb_frame.f_code.co_filename):
+        if is_user_file(trace.tb_frame.f_code.co_filename):
             found = trace
         trace = trace.tb_next
     if found is None:
@@ -66,11 +66,11 @@ def user_expression(trace: TracebackType | None) -> str:
     return line.encode()[start:end].decode(errors="replace")
 
 
-def read_code_line(place: str, *names: str) -> CodeLine:
-    """The line at `file:line`, read from disk; a caret goes under the first expression called one of `names`."""
-    file, _, number = place.rpartition(":")
+def read_code_line(location: str, *names: str) -> CodeLine:
+    """Read the line at `file:line` from disk; a caret goes under the first expression called one of `names`."""
+    file, _, number = location.rpartition(":")
     if not number.isdigit():
-        return CodeLine(file=place, line=0)
+        return CodeLine(file=location, line=0)
     text = linecache.getline(file, int(number)).rstrip("\n")
     start, end = underline(text, *names) if names else (0, 0)
     return CodeLine(file=file, line=int(number), text=text, start=start, end=end)

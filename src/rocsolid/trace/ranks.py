@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.trace import RankRow, Ranks, TraceFile
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
@@ -44,7 +44,7 @@ def analyze_ranks(files: Sequence[Path], engine: str = "processes") -> tuple[tup
 def analyze_one(file: Path) -> TraceFile | str:
     """Analyze one file in this process; the error message when it is not a trace."""
     try:
-        with garbage_left_alone():
+        with gc_paused():
             return analyze_trace(file, read_trace(file, single_process=True))
     except InputError as error:
         return str(error)

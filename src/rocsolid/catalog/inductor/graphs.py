@@ -19,6 +19,7 @@ SETTINGS = (
         name="triton.cudagraphs",
         value_type=bool,
         summary="Let Inductor capture each compiled graph as a CUDA graph or HIP graph and replay it.",
+        instead="compile in the default mode and capture the whole call: rs.capture(torch.compile(model))",
         variable=Variable(name="TORCHINDUCTOR_CUDAGRAPHS"),
         candidates=(False, True),
         recommendations=(

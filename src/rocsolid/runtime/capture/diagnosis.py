@@ -10,7 +10,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Backend
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.graphs.capture_state import is_refused_compile, refused_compile
-from rocsolid.torchapi.user_frames import user_expression, user_place_of
+from rocsolid.torchapi.user_frames import innermost_user_location, user_expression
 
 
 def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
@@ -20,11 +20,13 @@ def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> Ca
     operation is found by running the body again without capturing, with every wait for the device made an error.
     """
     if is_refused_compile(error):
-        return CannotCapture(Reason.COMPILE, refused_compile(), user_place_of(traceback.walk_tb(error.__traceback__)))
+        return CannotCapture(
+            Reason.COMPILE, refused_compile(), innermost_user_location(traceback.walk_tb(error.__traceback__))
+        )
     first = _first(error)
     meaning = meaning_of(str(first)) or meaning_of(str(error))
     suspect = backend.watched(body)
-    place = suspect.place if suspect else user_place_of(traceback.walk_tb(first.__traceback__))
+    place = suspect.place if suspect else innermost_user_location(traceback.walk_tb(first.__traceback__))
     where = f" at {place}" if place else ""
     if suspect is not None:
         return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.fix}", place)

@@ -16,7 +16,7 @@ from rocsolid.runtime.capture.backend import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.surroundings import look_around
 from rocsolid.torchapi.graphs.memory import storage_number
-from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.pytree import Flattened, flatten
 
 
@@ -110,7 +110,7 @@ def _cut_at(name: str, module: Any, session: Session, parts: list[Graph]) -> Ite
 
         return forward
 
-    swap = Swap(module, "forward", make)
+    swap = AttributePatch(module, "forward", make)
     try:
         yield
     finally:

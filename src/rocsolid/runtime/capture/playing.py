@@ -19,8 +19,8 @@ from rocsolid.catalog.runtime_errors import runtime_error
 from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.runtime.capture.backend import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.user_frames import user_place
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.user_frames import user_location
 
 _log = logging.getLogger("rocsolid")
 _MODE = CaptureMode.THREAD_LOCAL
@@ -51,12 +51,12 @@ class _Play:
             return Outcome.UNKNOWN
         answer = rule.answer(self.runtime, _MODE)
         if answer.fails:
-            self.refuse(rule, answer, operation, user_place())
+            self.refuse(rule, answer, operation, user_location())
         if answer.outcome is Outcome.LEFT_OUT:
             called = _called(rule, self.runtime)
             _log.warning(
                 "%s at %s: in a capture %s lets %s pass, and the graph does not hold it; %s",
-                *(operation, user_place(), self.runtime.label, called, rule.fix),
+                *(operation, user_location(), self.runtime.label, called, rule.fix),
             )
         return answer.outcome
 
@@ -99,7 +99,7 @@ class PlayedStream:
         if self.capture is not play.tape:
             if inside:
                 self.capture = play.tape
-                play.unjoined[self] = user_place()
+                play.unjoined[self] = user_location()
         elif inside:
             play.unjoined.pop(event.stream, None)
         else:
@@ -242,7 +242,7 @@ def playing(runtime: Runtime) -> Iterator[None]:
     """Stand in for streams and events; one played function at a time in the process."""
     with capture_lock:
         play = _Play(runtime)
-        swaps = [Swap(owner, name, partial(_instead, ours)) for owner, name, ours in _STAND_INS]
+        swaps = [AttributePatch(owner, name, partial(_instead, ours)) for owner, name, ours in _STAND_INS]
         _plays.append(play)
         try:
             yield

@@ -20,8 +20,8 @@ from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import DispatchMode, is_view, untouched_when_replayed, writes_in_place
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.memory import storage_number
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.user_frames import user_place
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.user_frames import user_location
 
 _READS: Final = {
     torch.Tensor.cpu: "copies a tensor to the host",
@@ -36,7 +36,7 @@ _MASKED: Final = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_
 
 def refuse(cause: Reason, operation: str, fix: str) -> CannotCapture:
     """Says which operation at which line cannot be captured, and what to write instead."""
-    place = user_place()
+    place = user_location()
     where = f" at {place}" if place else ""
     return CannotCapture(cause, f"{operation}{where} {fix}", place)
 
@@ -255,7 +255,7 @@ def _random_state_refused(tape: _Tape) -> Iterator[None]:
 
         return make
 
-    swaps = [Swap(owner, name, guarded(name)) for name in _RNG for owner in (torch, torch.random)]
+    swaps = [AttributePatch(owner, name, guarded(name)) for name in _RNG for owner in (torch, torch.random)]
     try:
         yield
     finally:

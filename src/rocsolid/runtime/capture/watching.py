@@ -11,7 +11,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backend import Suspect
 from rocsolid.torchapi.dispatch import DispatchMode
 from rocsolid.torchapi.graphs.capture_state import uncompiled
-from rocsolid.torchapi.user_frames import user_place
+from rocsolid.torchapi.user_frames import user_location
 
 
 class _Watch(DispatchMode):  # type: ignore[misc]
@@ -39,7 +39,7 @@ class _Watch(DispatchMode):  # type: ignore[misc]
 
     def _blame(self, operation: str, cause: Reason, fix: str) -> None:
         if self.suspect is None:
-            self.suspect = Suspect(operation=operation, place=user_place(), cause=cause, fix=fix)
+            self.suspect = Suspect(operation=operation, place=user_location(), cause=cause, fix=fix)
 
 
 def _from_pageable(args: Any, out: Any) -> bool:

@@ -1,1 +1,1 @@
-"""Protects a program nobody may edit: in its own process and in every Python it starts."""
+"""Runs a program under protection without changing its code: in its own process and in every Python process that it starts."""

@@ -1,4 +1,4 @@
-"""Starts a program under protection; imports next to nothing, because every start pays for it."""
+"""Starts a program under protection. Imports very little, because every start pays for it."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ _HOME = Path(__file__).parents[3]
 
 
 def launch(target: Sequence[str], **settings: str) -> NoReturn:
-    """Become the program: same process, same signals, same exit code.
+    """Replace this process by the program: same process id, same signals, same exit code.
 
     Args:
         target: the script, `-m module` or `-c code`, and its arguments.
@@ -19,11 +19,11 @@ def launch(target: Sequence[str], **settings: str) -> NoReturn:
 
     """
     words = [sys.executable, *target]
-    os.execve(words[0], words, environment(os.environ, **settings))  # noqa: S606 - that is what a launcher does
+    os.execve(words[0], words, launch_environment(os.environ, **settings))  # noqa: S606 - that is what a launcher does
 
 
-def environment(environ: Mapping[str, str], **settings: str) -> dict[str, str]:
-    """The environment in which every Python comes by our start-up file; `settings` become ROCSOLID_RUN_*."""
+def launch_environment(environ: Mapping[str, str], **settings: str) -> dict[str, str]:
+    """The environment in which every Python process runs our `sitecustomize`; `settings` become ROCSOLID_RUN_* variables."""
     path = [str(_STARTUP), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     given = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in settings.items() if value}
     return {**environ, **given, "ROCSOLID_RUN_HOME": str(_HOME), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -1,4 +1,4 @@
-"""What is done to a process right before it imports torch: variables, then the guard, and a word at the end."""
+"""Protects a process right before it imports torch: sets variables, activates the guard, and reports the changes at exit."""
 
 import json
 import os
@@ -18,20 +18,20 @@ from rocsolid.runtime.guard import Guard
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
-    """What was done to this process."""
+    """The changes made to this process."""
 
     plan: Plan
     guard: Guard
     variables: tuple[Intervention, ...]
-    pretended: str = ""  # chip and release that it was told to pretend
+    pretended: str = ""  # the chip and release that it pretends to have
 
     @property
     def changes(self) -> list[Intervention]:
-        """Variables first, then what the guard refused."""
+        """Changed variables first, then the values that the guard refused."""
         return [*self.variables, *self.guard.interventions]
 
-    def tell(self, report: str = "") -> None:
-        """A summary on stderr when anything was changed, or a line of JSON in the report file in any case."""
+    def report_changes(self, report: str = "") -> None:
+        """Append a line of JSON to the report file; without a file, write a summary to stderr if anything was changed."""
         if report:
             line = {
                 "schema": "rocsolid/run/1",
@@ -43,22 +43,19 @@ class Protection:
                 "changes": encode(self.changes),
             }
             with Path(report).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")  # one write, so that processes do not mix their lines
+                file.write(json.dumps(line) + "\n")  # one write, so that the lines of several processes do not mix
         elif self.changes:
             count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
             where = f", pretending {self.pretended}" if self.pretended else ""
-            lines = [
-                f"rocsolid: {count} under the profile {self.plan.profile}{where}:",
-                *(f"  {c}" for c in self.changes),
-            ]
-            sys.stderr.write("\n".join(lines) + "\n")
+            lines = [f"rocsolid: {count} by profile {self.plan.profile}{where}:", *map(str, self.changes)]
+            sys.stderr.write("\n".join(lines).replace("\n", "\n  ") + "\n")
 
 
 def set_variables(plan: Plan, environ: MutableMapping[str, str]) -> Iterator[Intervention]:
-    """Bring the environment to what the plan says, and tell each change.
+    """Set the plan's environment variables, and yield each change.
 
-    On ROCm the environment is cleaned too: variables that the plan wants unset, and those that move a setting away from what the
-    plan has chosen. Elsewhere nobody's variable is touched, and only what is missing is set.
+    On ROCm variables are also removed: those that the plan wants unset, and those that would change a setting that the plan has
+    chosen. On other platforms existing variables are left alone, and only missing ones are set.
     """
     cleans = plan.platform is Platform.ROCM
     for decision in plan:
@@ -70,7 +67,7 @@ def set_variables(plan: Plan, environ: MutableMapping[str, str]) -> Iterator[Int
             if cleans or (value is not None and decision.name not in environ):
                 yield from _change(environ, decision.name, value, decision.why)
         elif cleans and setting and setting.variable and setting.variable.name in environ:
-            # The setting itself is taken care of by the guard; children that are no Python of ours see the variable only.
+            # The guard enforces the setting in protected processes; other child processes see only the variable.
             yield from _change(environ, setting.variable.name, None, decision.why)
 
 
@@ -83,5 +80,5 @@ def _change(environ: MutableMapping[str, str], name: str, value: str | None, why
     else:
         environ[name] = value
     yield Intervention(
-        setting=f"process.{name}", asked=before, got=value, why=why, how="variable", place="the environment"
+        setting=f"process.{name}", requested=before, used=value, why=why, how="variable", location="the environment"
     )

@@ -1,4 +1,4 @@
-"""A tuned plan brings TunableOp's results along: here they become files again, and TunableOp is told to use them and to time nothing."""
+"""Writes the TunableOp results of a tuned plan to files, and makes TunableOp use them without tuning."""
 
 import hashlib
 import os
@@ -9,30 +9,30 @@ from rocsolid.measure import user_cache
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 
-_WHY: Final = "The plan brings TunableOp's results along, so nothing is timed in the running program."
+_WHY: Final = "The plan contains TunableOp results, so the program uses them and tunes nothing."
 
 
-def with_results(plan: Plan, devices: int) -> Plan:
-    """The plan with the variables that make TunableOp read the results; the plan itself when it has none."""
+def with_tunableop_results(plan: Plan, devices: int) -> Plan:
+    """Add the variables that make TunableOp read the results; a plan without results is returned unchanged."""
     if plan.tuned is None or not plan.tuned.tunableop:
         return plan
     text = plan.tuned.tunableop
     file = user_cache.folder_for("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(max(1, devices)):  # TunableOp puts the device's number before the ending
-        here = file.with_name(f"results{number}.csv")
-        if not here.exists():
-            partial = here.with_suffix(f".{os.getpid()}")
+    for number in range(max(1, devices)):  # TunableOp inserts the device number before the suffix
+        device_file = file.with_name(f"results{number}.csv")
+        if not device_file.exists():
+            partial = device_file.with_suffix(f".{os.getpid()}")
             partial.write_text(text, encoding="utf-8")
-            partial.replace(here)
+            partial.replace(device_file)
     wanted = {
         "PYTORCH_TUNABLEOP_ENABLED": "1",
         "PYTORCH_TUNABLEOP_TUNING": "0",
         "PYTORCH_TUNABLEOP_FILENAME": str(file),
     }
-    told = tuple(
+    decisions = tuple(
         Decision(id=f"process.{name}", value=value, channel=Channel.PROCESS, why=_WHY, profile="tune")
         for name, value in wanted.items()
     )
     others = tuple(d for d in plan if d.name not in wanted)
-    return replace(plan, decisions=(*others, *told))
+    return replace(plan, decisions=(*others, *decisions))

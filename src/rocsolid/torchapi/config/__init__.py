@@ -1,1 +1,1 @@
-"""Torch's config modules: read, scoped, pinned, watched."""
+"""Torch's config modules: reading, scoping, pinning and watching their entries."""

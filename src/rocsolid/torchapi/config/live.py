@@ -1,8 +1,8 @@
-"""Reads torch's config modules as they are in this process, without disturbing them.
+"""Reads torch's config modules as they are in this process, without changing them.
 
 `config.some_name` is not a pure read: since torch 2.12 it copies mutable defaults into the caller's context and may
-warn about deprecation. So we look at the entries themselves and apply torch's own order of precedence:
-alias, forcing variable, assignment, moving variable, default.
+warn about deprecation. So this module reads the entry objects and applies torch's own order of precedence: alias,
+forcing variable (`env_name_force`), assignment, default variable (`env_name_default`), default.
 """
 
 import gc
@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.torchapi.config.source import CONFIG_FILES, alias_id
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_UNSET = door("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
-CONFIG_CLASS = door("torch.utils._config_module", "ConfigModule", "2.0..")
-_INDUCTOR_ENTRIES = door("torch._inductor.config", "_config", "2.0..")
-_DYNAMO_ENTRIES = door("torch._dynamo.config", "_config", "2.0..")
+_UNSET = private("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
+CONFIG_CLASS = private("torch.utils._config_module", "ConfigModule", "2.0..")
+_INDUCTOR_ENTRIES = private("torch._inductor.config", "_config", "2.0..")
+_DYNAMO_ENTRIES = private("torch._dynamo.config", "_config", "2.0..")
 
 MODULES: Final = {owner: "torch." + file.removesuffix(".py").replace("/", ".") for owner, file in CONFIG_FILES.items()}
 OVERRIDE_ENTRIES: Final = {  # the entries that hold TORCH_COMPILE_OVERRIDE_*, since 2.11
@@ -36,19 +36,19 @@ class LiveEntry:
     default: object
     assigned: bool = False
     forced: bool = False
-    moved: bool = False  # by a variable torch knows as moving the default
+    from_variable: bool = False  # a variable (`env_name_default`) replaces the default
     in_new_thread: object = None
     alias: str = ""
 
 
-def loaded() -> dict[str, ModuleType]:
-    """The config modules this process has already imported, by owner."""
+def imported_modules() -> dict[str, ModuleType]:
+    """The config modules that this process has imported, by owner."""
     return {owner: sys.modules[name] for owner, name in MODULES.items() if name in sys.modules}
 
 
-def read(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
-    """Every entry of the given modules by setting id; aliases show the entry they stand for."""
-    unset = _UNSET.reach()
+def read_entries(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
+    """Read every entry of the given modules, by setting id; an alias shows the entry that it refers to."""
+    unset = _UNSET.get()
     entries = {
         f"{owner}.{name}": entry for owner, module in modules.items() for name, entry in vars(module)["_config"].items()
     }
@@ -57,54 +57,54 @@ def read(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
         alias = str(getattr(entry, "alias", None) or "")
         target = entries.get(alias_id(alias)) if alias else entry
         if target is not None:
-            found[setting_id] = _view(target, unset, alias)
+            found[setting_id] = _live_entry(target, unset, alias)
     return found
 
 
-def _view(entry: Any, unset: object, alias: str) -> LiveEntry:
+def _live_entry(entry: Any, unset: object, alias: str) -> LiveEntry:
     override = read_override(entry)
     forced = getattr(entry, "env_value_force", unset)
-    moved = getattr(entry, "env_value_default", unset)
-    layers = [layer for layer in (forced, override, moved) if layer is not unset]
+    from_env = getattr(entry, "env_value_default", unset)
+    layers = [layer for layer in (forced, override, from_env) if layer is not unset]
     value = layers[0] if layers else entry.default
-    # Only an assignment that changes something is one: reading a list or dict leaves an equal copy behind.
+    # An equal value is no assignment: torch stores a copy of a list or dict when it is read.
     assigned = override is not unset and override != entry.default
-    elsewhere = value
+    in_new_thread = value
     if isinstance(entry.user_override, ContextVar):
-        rest = [layer for layer in (forced, moved) if layer is not unset]
-        elsewhere = rest[0] if rest else entry.default
+        rest = [layer for layer in (forced, from_env) if layer is not unset]
+        in_new_thread = rest[0] if rest else entry.default
     return LiveEntry(
         value=value,
         default=entry.default,
         assigned=assigned,
         forced=forced is not unset,
-        moved=moved is not unset,
-        in_new_thread=elsewhere,
+        from_variable=from_env is not unset,
+        in_new_thread=in_new_thread,
         alias=alias,
     )
 
 
 def read_override(entry: Any) -> object:
-    """What this context assigned to an entry; torch's own mark for "nothing" when it did not."""
+    """The value that this context assigned to an entry, or torch's sentinel for "unset"."""
     held = entry.user_override
     return held.get() if isinstance(held, ContextVar) else held
 
 
 def write_override(entry: Any, value: object) -> None:
-    """Assign to an entry in this context, past every check; torch's mark for "nothing" takes an assignment back."""
+    """Assign to an entry in this context without torch's checks; torch's sentinel for "unset" removes an assignment."""
     if isinstance(entry.user_override, ContextVar):
         entry.user_override.set(value)
     else:
         entry.user_override = value
 
 
-def overrides_elsewhere(modules: dict[str, ModuleType]) -> Iterator[tuple[str, object]]:
-    """Assignments that other threads or tasks of this process made and this one cannot see (torch 2.12 and later).
+def overrides_in_other_contexts(modules: dict[str, ModuleType]) -> Iterator[tuple[str, object]]:
+    """Find assignments of other threads or tasks that this context does not see (torch 2.12 and later).
 
-    A value lives in the context that assigned it. Python keeps no list of contexts, but its garbage collector
-    knows them all.
+    A value is stored in the context that assigned it. Python has no list of contexts, so the garbage collector's objects are
+    searched for them.
     """
-    unset = _UNSET.reach()
+    unset = _UNSET.get()
     held = {
         f"{owner}.{name}": entry
         for owner, module in modules.items()

@@ -1,20 +1,20 @@
-"""What a mode stands for, and which settings `torch.compile` takes as options."""
+"""The options behind a `mode=` of `torch.compile`, and the settings that `options=` accepts."""
 
 from collections.abc import Mapping
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_MODES = door("torch._inductor", "list_mode_options", "2.4..")
-_COPY = door("torch._inductor.config", "get_config_copy", "2.4..")
+_MODES = private("torch._inductor", "list_mode_options", "2.4..")
+_COPY = private("torch._inductor.config", "get_config_copy", "2.4..")
 
 
-def expand(mode: str, *, dynamic: bool | None) -> dict[str, object]:
-    """The options a mode stands for; raises torch's own error, which lists the modes, for one that is none."""
-    options: Mapping[str, object] = _MODES.reach()(mode, dynamic)
+def mode_options(mode: str, *, dynamic: bool | None) -> dict[str, object]:
+    """The options that a mode sets; an unknown mode raises torch's own error, which lists the modes."""
+    options: Mapping[str, object] = _MODES.get()(mode, dynamic)
     return dict(options)
 
 
-def accepted(names: set[str]) -> set[str]:
-    """Those that `torch.compile(options=...)` takes on this torch; aliases and names of other releases are none."""
-    known: Mapping[str, object] = _COPY.reach()()
+def accepted_options(names: set[str]) -> set[str]:
+    """Keep the names that `torch.compile(options=...)` accepts in this torch; aliases and names of other releases are dropped."""
+    known: Mapping[str, object] = _COPY.get()()
     return names & known.keys()

@@ -1,4 +1,4 @@
-"""Every name that the config modules of any supported release have; written by `scripts/gather_names.py`."""
+"""Every entry name of the config modules in all supported releases; written by `scripts/gather_names.py`."""
 
 import json
 from functools import cache
@@ -9,5 +9,5 @@ _TABLE = Path(__file__).with_name("names.json")
 
 @cache
 def config_names(owner: str) -> frozenset[str]:
-    """The names of one module, `inductor` say, dots and all; empty for a module we do not know."""
+    """The entry names of one module such as `inductor`, with dots for nested entries; empty for an unknown module."""
     return frozenset(json.loads(_TABLE.read_text(encoding="utf-8")).get(owner, ()))

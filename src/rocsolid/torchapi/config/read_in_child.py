@@ -1,8 +1,8 @@
-"""Reads the effective settings in a fresh interpreter, and who set them on the way.
+"""Reads the effective settings in a fresh interpreter, and which code assigned them.
 
-Run by the probe as `python -S -c …`: with `-S` nothing has happened yet, so the watch is in place before
-`site` runs the `.pth` files and `sitecustomize` for real. The answer goes to a file, because hooks and
-libraries print what they like.
+The probe runs this as `python -S -c …`. With `-S` no start-up file has run yet, so the watch is installed before
+`site` runs the `.pth` files and `sitecustomize`. The result goes to a file, because start-up hooks and libraries
+may print to stdout.
 """
 
 import contextlib
@@ -17,27 +17,27 @@ from pathlib import Path
 
 from rocsolid.model.codec import encode
 from rocsolid.torchapi.config import live
-from rocsolid.torchapi.config.watch import Watch
+from rocsolid.torchapi.config.watch import ConfigWatch
 
-# The first line undoes `python -c`, which would let a file in the current folder pose as a module.
-# rocsolid is imported from where it is, and its folder taken off the path again before `site` runs.
+# `python -c` puts the current folder on the path, where a file could shadow a module: remove it.
+# rocsolid is imported from its own folder, which is removed from the path again before `site` runs.
 BOOT = (
     "import sys; sys.path.remove('') if '' in sys.path else None; sys.path.insert(0, sys.argv[1]); "
     "from rocsolid.torchapi.config import read_in_child; sys.path.pop(0); read_in_child.main(sys.argv[2], sys.argv[3:])"
 )
 
 
-def command(answer: str, imports: Sequence[str]) -> list[str]:
-    """The command line that writes its answer to the file `answer`; a person can run it by hand."""
+def command(output: str, imports: Sequence[str]) -> list[str]:
+    """The command line that writes the result to the file `output`; it can be run by hand."""
     home = str(Path(__file__).parents[3])
-    return [sys.executable, "-S", "-c", BOOT, home, answer, *imports]
+    return [sys.executable, "-S", "-c", BOOT, home, output, *imports]
 
 
-def main(answer: str, imports: Sequence[str]) -> None:
-    """Import what a user's program would, then write down every entry and every assignment."""
+def main(output: str, imports: Sequence[str]) -> None:
+    """Import what a user's program would import, then write every entry and every assignment to a file."""
     failed: dict[str, str] = {}
     warnings.simplefilter("ignore")
-    with Watch() as watch:
+    with ConfigWatch() as watch:
         watch.phase = "startup"
         site.main()
         for phase, names in (("torch", live.MODULES.values()), *((f"import {n}", [n]) for n in imports)):
@@ -45,12 +45,12 @@ def main(answer: str, imports: Sequence[str]) -> None:
             for name in names:
                 try:
                     importlib.import_module(name)
-                except Exception as error:  # noqa: BLE001 - a library may raise anything; what it raised is the answer
+                except Exception as error:  # noqa: BLE001 - a library may raise anything; the error is part of the result
                     failed[name] = f"{type(error).__name__}: {error}"
-        entries = live.read(live.loaded())
+        entries = live.read_entries(live.imported_modules())
     document = {"entries": encode(entries), "writes": encode(watch.writes), "failed": failed}
-    Path(answer).write_text(json.dumps(document), encoding="utf-8")
+    Path(output).write_text(json.dumps(document), encoding="utf-8")
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    # What a library registered to run at exit is none of our business here.
+    # Skip the exit handlers that libraries registered.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Sets settings in this context for the length of a block, and leaves no trace."""
+"""Sets settings in the current context for a block and restores them afterwards."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rocsolid.torchapi.config.live import MODULES, loaded, read, read_override, write_override
+from rocsolid.torchapi.config.live import MODULES, imported_modules, read_entries, read_override, write_override
 
 
 @contextmanager
-def scoped(values: Mapping[str, object]) -> Iterator[None]:
-    """Make the settings have these values inside the block, in this thread.
+def settings_scope(values: Mapping[str, object]) -> Iterator[None]:
+    """Set these values inside the block, in this thread.
 
-    Entries that this torch does not have are passed over, and so is a value that already holds.
+    Entries that this torch does not have are skipped, and so are values that are set already.
     """
     if not values:
         yield
@@ -25,15 +25,15 @@ def scoped(values: Mapping[str, object]) -> Iterator[None]:
 
 
 @contextmanager
-def scoped_if_loaded(values: Mapping[str, object]) -> Iterator[None]:
-    """As `scoped`, for the config modules that this process has imported; the others have nothing assigned yet."""
-    with _scoped(values, loaded()):
+def settings_scope_if_imported(values: Mapping[str, object]) -> Iterator[None]:
+    """As `settings_scope`, but only for the config modules that this process has imported."""
+    with _scoped(values, imported_modules()):
         yield
 
 
 @contextmanager
 def _scoped(values: Mapping[str, object], modules: Mapping[str, ModuleType]) -> Iterator[None]:
-    live = read(dict(modules))
+    live = read_entries(dict(modules))
     changed: list[tuple[Any, object]] = []
     for setting, value in values.items():
         owner, _, name = setting.partition(".")

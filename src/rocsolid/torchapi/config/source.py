@@ -1,12 +1,12 @@
 """Reads torch's config modules from their source, without importing torch.
 
-Importing the compiler's configuration costs seconds and runs whatever a container has planted on the way.
-The files themselves are plain assignments, so we run them statement by statement against a stand-in for torch
-and an environment of our choosing, and note which variables each statement asks for. Run once with no variables
-and once with the user's, the two answers say what was shipped and what the environment made of it.
+Importing the compiler's configuration takes seconds and runs every start-up file of a container.
+The config files are plain assignments, so they are executed here statement by statement, with a stub for torch and
+a chosen environment, and the variables that each statement reads are recorded. One run without variables gives the
+shipped values; a second run with the user's variables shows what the environment changes.
 
-What a statement cannot do here (call into the real torch, say) leaves its names `UNREADABLE`, never guessed.
-Compared entry by entry with the live module on torch 2.11 and 2.13: nothing read is wrong.
+A statement that needs the real torch leaves its names `UNREADABLE`; nothing is guessed.
+Compared entry by entry with the live module on torch 2.11 and 2.13: every value that was read is right.
 """
 
 import __future__
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
-# The modules by the short name that setting ids use, and the files they live in.
+# Config modules by the short name that setting ids use, with their files.
 CONFIG_FILES: Final[Mapping[str, str]] = {
     "inductor": "_inductor/config.py",
     "dynamo": "_dynamo/config.py",
@@ -35,7 +35,7 @@ _PLAIN_TYPES = (bool, int, float, str, list, set, tuple, dict, type(None))
 
 
 class Unreadable:
-    """The value of an entry whose source needs more than this reader offers."""
+    """The value of an entry that cannot be read without importing torch."""
 
     def __repr__(self) -> str:
         return "UNREADABLE"
@@ -46,18 +46,18 @@ UNREADABLE: Final = Unreadable()
 
 @dataclass(frozen=True, kw_only=True)
 class SourceEntry:
-    """One entry of a config module, as its source and the given variables make it."""
+    """One entry of a config module, evaluated from its source under given variables."""
 
     value: object
-    asked: tuple[str, ...] = ()  # variables that move the default
-    forcing: tuple[str, ...] = ()  # variables that beat any assignment
+    variables: tuple[str, ...] = ()  # environment variables that change the default
+    forcing_variables: tuple[str, ...] = ()  # environment variables that take precedence over any assignment
     forced: bool = False  # one of the forcing variables is set
-    alias: str = ""  # the entry this one stands for, as `module.name`
+    alias: str = ""  # the entry that this one refers to, as `module.name`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """What the source may ask of torch itself."""
+    """What the source reads from torch itself."""
 
     version: str = ""
     hip: str | None = None
@@ -66,7 +66,7 @@ class Build:
 
 @dataclass(frozen=True)
 class _Statement:
-    code: CodeType | None  # None for a class, whose body is run piece by piece
+    code: CodeType | None  # None for a class, whose statements are run one by one
     names: tuple[str, ...]
     body: tuple["_Statement", ...] = ()
     inherits: str = ""
@@ -74,7 +74,7 @@ class _Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class _Declared:
-    """What `Config(...)` leaves behind."""
+    """The result of `Config(...)` in the source."""
 
     default: object = UNREADABLE
     env_name_default: str | list[str] | None = None
@@ -84,24 +84,24 @@ class _Declared:
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """A config module, parsed and ready to be run under any environment."""
+    """A parsed config module that can be run under any environment."""
 
     statements: tuple[_Statement, ...]
 
     @classmethod
     def parse(cls, text: str, name: str = "config.py") -> "ConfigSource":
-        """Parse a config module's text; raises SyntaxError when it is no Python."""
+        """Parse a config module; raises SyntaxError when the text is not Python."""
         return cls(tuple(_statements(ast.parse(text).body, name)))
 
     def entries(self, variables: Mapping[str, str], build: Build) -> dict[str, SourceEntry]:
-        """Run the module under `variables` and return every entry by name."""
+        """Run the module with these environment variables and return every entry by name."""
         return _Run(variables, build).entries(self.statements)
 
 
 def read_configs(torch_dir: Path, variables: Iterable[Mapping[str, str]], build: Build) -> list[dict[str, SourceEntry]]:
     """Evaluate all config modules once per environment; keys read `inductor.triton.cudagraphs`.
 
-    A module that is missing or is not Python is left out; aliases are followed across modules.
+    A module that is missing or not valid Python is left out. Aliases are followed across modules.
     """
     sources: dict[str, ConfigSource] = {}
     for owner, file in CONFIG_FILES.items():
@@ -110,19 +110,19 @@ def read_configs(torch_dir: Path, variables: Iterable[Mapping[str, str]], build:
             sources[owner] = ConfigSource.parse(text, file)
         except (OSError, SyntaxError, ValueError):
             continue
-    answers = []
+    results = []
     for environment in variables:
         found = {
             f"{owner}.{name}": entry
             for owner, source in sources.items()
             for name, entry in source.entries(environment, build).items()
         }
-        answers.append({name: _follow(entry, found) for name, entry in found.items()})
-    return answers
+        results.append({name: _follow(entry, found) for name, entry in found.items()})
+    return results
 
 
 def alias_id(alias: str) -> str:
-    """The setting id for a dotted alias of torch's: `torch.compiler.config.x` is `compiler.x`."""
+    """The setting id of an alias in torch: `torch.compiler.config.x` is `compiler.x`."""
     for owner, file in CONFIG_FILES.items():
         module = "torch." + file.removesuffix(".py").replace("/", ".") + "."
         if alias.startswith(module):
@@ -140,18 +140,18 @@ def _follow(entry: SourceEntry, found: Mapping[str, SourceEntry]) -> SourceEntry
 def _statements(body: Iterable[ast.stmt], name: str) -> Iterator[_Statement]:
     for node in body:
         if isinstance(node, ast.ClassDef) and not any(isinstance(b, ast.Attribute) for b in node.bases):
-            # A sub-config. A class with a dotted base is an enum or the like, and not a setting.
+            # A nested config. A class with a dotted base is an enum or similar, not a setting.
             inherits = next(filter(None, map(_inherits, node.decorator_list)), "")
             yield _Statement(None, (node.name,), tuple(_statements(node.body, name)), inherits)
         else:
             tree = ast.Module([node], [])
-            # Annotations may name classes of torch that are not there: keep them as text.
+            # Annotations may name torch classes that the stub lacks: keep them as text.
             flags = __future__.annotations.compiler_flag
             yield _Statement(compile(tree, name, "exec", flags, dont_inherit=True), _stored(node))
 
 
 def _inherits(decorator: ast.expr) -> str:
-    """The class named by `@inherit_fields_from(parent)`, whose entries the decorated one has too."""
+    """The class named by `@inherit_fields_from(parent)`, whose entries the decorated class inherits."""
     match decorator:
         case ast.Call(func=ast.Name(id="inherit_fields_from"), args=[ast.Name(id=parent)]):
             return parent
@@ -165,8 +165,8 @@ def _stored(node: ast.stmt) -> tuple[str, ...]:
     return tuple(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
-class _Asked(dict[str, str]):
-    """An environment that remembers which names it was asked for."""
+class _RecordingEnviron(dict[str, str]):
+    """An environment that records which names were read."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -186,70 +186,70 @@ class _Asked(dict[str, str]):
 
 
 @dataclass
-class _Space:
-    """The names of a module or class body, and what each of them asked the environment for."""
+class _Scope:
+    """The names of a module or class body, and the environment variables that each of them read."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    order: dict[str, "_Space | None"] = field(default_factory=dict)
+    variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    order: dict[str, "_Scope | None"] = field(default_factory=dict)
 
 
 class _Run:
     """One execution of a config module under one environment."""
 
     def __init__(self, variables: Mapping[str, str], build: Build) -> None:
-        self.variables = _Asked(variables)
+        self.variables = _RecordingEnviron(variables)
         self.build = build
-        self.spaces: dict[str, _Space] = {}
+        self.scopes: dict[str, _Scope] = {}
         self.globals: dict[str, Any] = {
             "__name__": "config",
             "__builtins__": {**vars(builtins), "__import__": self._import},
         }
 
     def entries(self, statements: Iterable[_Statement]) -> dict[str, SourceEntry]:
-        module = _Space(values=self.globals)
+        module = _Scope(values=self.globals)
         self._execute(statements, module, self.globals)
         return dict(self._entries(module, ""))
 
-    def _execute(self, statements: Iterable[_Statement], space: _Space, names: dict[str, Any]) -> None:
+    def _execute(self, statements: Iterable[_Statement], scope: _Scope, names: dict[str, Any]) -> None:
         for statement in statements:
             if statement.code is None:
-                self._execute_class(statement, space, names)
+                self._execute_class(statement, scope, names)
                 continue
             self.variables.names.clear()
             try:
-                exec(statement.code, self.globals, names)  # noqa: S102 - torch's own source, under stand-ins
-            except Exception:  # noqa: BLE001 - any failure means the same thing, "not readable here"
+                exec(statement.code, self.globals, names)  # noqa: S102 - torch's own source, run with stubs
+            except Exception:  # noqa: BLE001 - any failure means that the value cannot be read without torch
                 names.update(dict.fromkeys(statement.names, UNREADABLE))
-            asked = tuple(self.variables.names)
+            read = tuple(self.variables.names)
             for name in statement.names:
-                space.order[name] = None
-                space.asked[name] = asked
+                scope.order[name] = None
+                scope.variables[name] = read
 
-    def _execute_class(self, statement: _Statement, space: _Space, names: dict[str, Any]) -> None:
+    def _execute_class(self, statement: _Statement, scope: _Scope, names: dict[str, Any]) -> None:
         (name,) = statement.names
-        inner = _Space()
-        if parent := self.spaces.get(statement.inherits):
-            inner = _Space(dict(parent.values), dict(parent.asked), dict(parent.order))
+        inner = _Scope()
+        if parent := self.scopes.get(statement.inherits):
+            inner = _Scope(dict(parent.values), dict(parent.variables), dict(parent.order))
         self._execute(statement.body, inner, inner.values)
-        self.spaces[name] = inner
+        self.scopes[name] = inner
         names[name] = type(name, (), dict(inner.values))
-        space.order[name] = inner
+        scope.order[name] = inner
 
-    def _entries(self, space: _Space, prefix: str) -> Iterator[tuple[str, SourceEntry]]:
-        for name, inner in space.order.items():
-            if name.startswith("__") or name not in space.values:
+    def _entries(self, scope: _Scope, prefix: str) -> Iterator[tuple[str, SourceEntry]]:
+        for name, inner in scope.order.items():
+            if name.startswith("__") or name not in scope.values:
                 continue
             if inner is not None:
                 yield from self._entries(inner, f"{prefix}{name}.")
                 continue
-            value = space.values[name]
+            value = scope.values[name]
             if isinstance(value, _Declared):
-                yield prefix + name, self._declared(value, space.asked[name])
+                yield prefix + name, self._declared(value, scope.variables[name])
             elif value is UNREADABLE or isinstance(value, _PLAIN_TYPES):
-                yield prefix + name, SourceEntry(value=value, asked=space.asked[name])
+                yield prefix + name, SourceEntry(value=value, variables=scope.variables[name])
 
-    def _declared(self, declared: _Declared, asked: tuple[str, ...]) -> SourceEntry:
+    def _declared(self, declared: _Declared, read: tuple[str, ...]) -> SourceEntry:
         moving, forcing = _names(declared.env_name_default), _names(declared.env_name_force)
         value = declared.default
         for name in moving:
@@ -261,8 +261,8 @@ class _Run:
             value = _flag(self.variables[forced[0]])
         return SourceEntry(
             value=value,
-            asked=(*asked, *moving),
-            forcing=forcing,
+            variables=(*read, *moving),
+            forcing_variables=forcing,
             forced=bool(forced),
             alias=declared.alias or "",
         )

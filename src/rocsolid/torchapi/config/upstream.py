@@ -1,7 +1,7 @@
-"""What each official release of torch shipped: digests of its config files and the defaults they give.
+"""What each official torch release shipped: digests of its config files, and the defaults they define.
 
-The table beside this file is written by `scripts/gather_upstream.py` from the official wheels. It answers one
-question that an installed torch cannot answer about itself: was this file changed after its release?
+`scripts/gather_upstream.py` writes the table `upstream.json` from the official wheels. With it we can tell whether a config
+file of the installed torch was changed after its release.
 """
 
 import json
@@ -26,20 +26,20 @@ class UpstreamRelease:
     hip_values: Mapping[str, object]  # where a ROCm build differs
 
     def default(self, setting_id: str, *, hip: bool) -> object:
-        """The default of that release; raises KeyError for what it does not have."""
+        """The default in that release; raises KeyError for a setting that it does not have."""
         if hip and setting_id in self.hip_values:
             return self.hip_values[setting_id]
         return self.values[setting_id]
 
 
 def release_of(version: str) -> str:
-    """The official release a version string names, or nothing: `2.13.0+rocm7.2` is 2.13.0, `2.14.0a0` is none."""
+    """The official release of a version string, or an empty string: `2.13.0+rocm7.2` is 2.13.0, `2.14.0a0` is none."""
     match = _OFFICIAL.match(version)
     return match[1] if match else ""
 
 
 def upstream(version: str) -> UpstreamRelease | None:
-    """What was shipped as `version`, where we hold it."""
+    """The defaults shipped as `version`, if the table has them."""
     return _releases().get(release_of(version))
 
 
@@ -54,7 +54,7 @@ def _releases() -> dict[str, UpstreamRelease]:
     found: dict[str, UpstreamRelease] = {}
     values: dict[str, object] = {}
     for row in table:
-        # Each row says what changed since the one before it.
+        # Each row stores the changes since the previous one.
         values = {k: v for k, v in values.items() if k not in set(row["gone"])} | row["set"]
         found[row["release"]] = UpstreamRelease(
             release=row["release"], digests=row["digests"], values=values, hip_values=row["hip"]
@@ -63,7 +63,7 @@ def _releases() -> dict[str, UpstreamRelease]:
 
 
 def plain(value: object) -> object:
-    """A value in the form the table keeps it: tuples and sets as lists."""
+    """A value as the table stores it: tuples and sets become lists."""
     if isinstance(value, (set, frozenset)):
         return sorted((plain(v) for v in value), key=str)
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Notes who assigns to torch's config modules, by file and line, from the moment torch is imported."""
+"""Records the file and line of every assignment to torch's config modules, starting when torch is imported."""
 
 import sys
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Write:
 
     id: str
     value: object
-    place: str  # file:line of the code that assigned
-    phase: str  # what was going on: "startup", "torch", "import vllm"
+    location: str  # file:line of the code that assigned
+    phase: str  # when it happened: "startup", "torch", "import vllm"
 
 
-class Watch:
-    """Records every assignment to a config module until it is closed.
+class ConfigWatch:
+    """Records every assignment to a config module inside a `with` block.
 
-    Torch need not be imported yet: the watch lies in wait for the module that holds the machinery.
+    Torch need not be imported yet: the hook is installed when `torch.utils._config_module` is imported.
     """
 
     def __init__(self) -> None:
@@ -34,34 +34,34 @@ class Watch:
         self._cancel: Cancel = lambda: None
         self._undo: tuple[Any, Any] | None = None
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ConfigWatch":
         self._cancel = when_imported(_MACHINERY, self._attach)
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._cancel()
         if self._undo:
-            config_class, plain = self._undo
-            config_class.__setattr__ = plain
+            config_class, original = self._undo
+            config_class.__setattr__ = original
             self._undo = None
 
     def _attach(self, module: ModuleType) -> None:
         config_class: Any = vars(module)["ConfigModule"]
-        plain = config_class.__setattr__
+        original = config_class.__setattr__
 
-        def noted(config: Any, name: str, value: object) -> None:
-            plain(config, name, value)
+        def recording_setattr(config: Any, name: str, value: object) -> None:
+            original(config, name, value)
             owner = _OWNERS.get(config.__name__)
             if owner and name in config._config:
-                place = _place(sys._getframe(1))
-                self.writes.append(Write(id=f"{owner}.{name}", value=value, place=place, phase=self.phase))
+                location = _location(sys._getframe(1))
+                self.writes.append(Write(id=f"{owner}.{name}", value=value, location=location, phase=self.phase))
 
-        config_class.__setattr__ = noted
-        self._undo = (config_class, plain)
+        config_class.__setattr__ = recording_setattr
+        self._undo = (config_class, original)
 
 
-def _place(frame: FrameType | None) -> str:
-    """The nearest frame that is not torch's own config machinery."""
+def _location(frame: FrameType | None) -> str:
+    """The innermost frame outside torch's config module code."""
     while frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith("torch/utils/_config_module.py"):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"

@@ -1,1 +1,1 @@
-"""Private names of TorchDynamo: compile hooks and events, compiled functions, saved traces."""
+"""TorchDynamo's private API: compile hooks and events, compiled functions, saved traces."""

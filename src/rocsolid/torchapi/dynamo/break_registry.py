@@ -1,11 +1,11 @@
-"""Where torch keeps its register of graph breaks."""
+"""Finds torch's own registry of graph breaks."""
 
 import importlib.util
 from pathlib import Path
 
 
 def registry_file() -> Path | None:
-    """The register that came with the installed torch, found without importing it; since torch 2.9."""
+    """The registry file of the installed torch (2.9 and later), found without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

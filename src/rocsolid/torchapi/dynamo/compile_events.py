@@ -1,9 +1,10 @@
-"""Hears what torch's compiler does, from the moment somebody listens until nobody does.
+"""Publishes events about torch's compiler while at least one handler is subscribed.
 
-Seven places of torch's are listened at: the timer that every phase goes through, the summary of each compile, the handing over of
-a graph from Dynamo, its arrival in Inductor, the moment its program is ready (fresh or from a cache), the logging of a graph
-break, and, through `compiling`, the beginning and end of each frame. Methods are replaced on their classes, so that functions
-compiled before are heard too, in every thread, and `torch._dynamo.reset()`, which drops torch's own callbacks, changes nothing.
+Seven points in torch are hooked: the timer of every compile phase, the summary of each compile, the call that passes a graph from
+Dynamo to its backend, the start of lowering in Inductor, the moment the generated code is ready (new or from a cache), the logging
+of a graph break, and, through `compile_hooks`, the start and end of each frame. Methods are replaced on their classes. So functions
+that were compiled before are covered, in every thread, and `torch._dynamo.reset()`, which drops torch's own callbacks, has no
+effect on the hooks.
 """
 
 import logging
@@ -29,25 +30,25 @@ from rocsolid.model.compile_event import (
     Timed,
     Traced,
 )
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, listen
-from rocsolid.torchapi.dynamo.graph_events import break_of, operators, place_of
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
+from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.private_api import door
-from rocsolid.torchapi.user_frames import user_place
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.user_frames import user_location
 
-_CONTEXT = door("torch._guards", "CompileContext.try_get", "2.4..")
-_START = door("torch._dynamo.utils", "ChromiumEventLogger.log_event_start", "2.6..")
-_END = door("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
-_INSTANT = door("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
-_SUMMARY = door("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
-_HANDED = door("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
-_LOWERING = door("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
-_READY = door("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
-_BROKE = door("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
+_CONTEXT = private("torch._guards", "CompileContext.try_get", "2.4..")
+_START = private("torch._dynamo.utils", "ChromiumEventLogger.log_event_start", "2.6..")
+_END = private("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
+_INSTANT = private("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
+_SUMMARY = private("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
+_HANDED = private("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
+_LOWERING = private("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
+_READY = private("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
+_BROKE = private("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
-_HEAD: Final = 100  # characters in which a program says what it is: # AOT ID: ['0_backward']
+_HEAD: Final = 100  # characters of generated code that contain its id: # AOT ID: ['0_backward']
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
 _CACHE: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
 SUMMARY_FACTS: Final = (
@@ -65,12 +66,12 @@ SUMMARY_FACTS: Final = (
     "is_forward",
     "is_runtime",
 )
-Heard = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 
 @dataclass
-class _Open:
-    """A timed thing that has begun."""
+class _OpenPhase:
+    """A timed phase that has started and not ended."""
 
     name: str
     start_ns: int
@@ -81,15 +82,15 @@ class _Open:
 
 @dataclass
 class _Thread:
-    """What is going on in one thread."""
+    """The compiles and open phases of one thread."""
 
     units: list[int] = field(default_factory=list)
-    open: list[_Open] = field(default_factory=list)
+    open: list[_OpenPhase] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Working:
-    """A compile that is going on."""
+class ActiveCompile:
+    """A compile that is running now."""
 
     unit: int
     thread_id: int
@@ -97,74 +98,78 @@ class Working:
     backward: bool
 
 
-class _Hub:
-    """Hears for everybody who listens. Whatever a hook of ours raises stays ours: the compile goes on."""
+class _EventHub:
+    """Hooks torch and passes events to all handlers. An error in a hook is logged; the compile continues."""
 
     def __init__(self) -> None:
-        self._listeners: list[Heard] = []
+        self._handlers: list[EventHandler] = []
         self._local = threading.local()
         self._threads: dict[int, _Thread] = {}
         self._lock = threading.Lock()
         self._count = 0
-        # By identity; the context is held, so that no other can take its place.
+        # By id(context); the context is kept alive, so that its id is not reused.
         self._contexts: dict[int, tuple[object, int]] = {}
-        self._named: dict[str, int] = {}
-        self._swaps: list[Swap] = []
+        self._unit_by_id: dict[str, int] = {}
+        self._patches: list[AttributePatch] = []
         self._cancels: list[Cancel] = []
 
-    def add(self, heard: Heard) -> None:
-        """One more listener; the first has the hooks put in."""
+    def add(self, handler: EventHandler) -> None:
+        """Add a handler; the first one installs the hooks."""
         with self._lock:
-            self._listeners = [*self._listeners, heard]
-            first = len(self._listeners) == 1
+            self._handlers = [*self._handlers, handler]
+            first = len(self._handlers) == 1
         if first:
             self._start()
 
-    def remove(self, heard: Heard) -> None:
-        """One listener less; after the last everything is put back as it was."""
+    def remove(self, handler: EventHandler) -> None:
+        """Remove a handler; after the last one the hooks are removed."""
         with self._lock:
-            known = len(self._listeners)
-            self._listeners = [listener for listener in self._listeners if listener is not heard]
-            last = known == 1 and not self._listeners
+            count = len(self._handlers)
+            self._handlers = [known for known in self._handlers if known is not handler]
+            last = count == 1 and not self._handlers
         if last:
             self._stop()
 
-    def _heard(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
+    def _publish(self, event: Event) -> None:
+        for handler in self._handlers:
+            handler(event)
 
     def _start(self) -> None:
-        """Modules of torch's that are not imported yet are waited for."""
-        waits = {
+        """Install the hooks, in modules that are not imported yet as soon as they are."""
+        callbacks = {
             "torch._dynamo.utils": self._attach_timer,
-            "torch._dynamo.output_graph": self._attach("OutputGraph", "call_user_compiler", self._before(self._handed)),
-            "torch._dynamo.symbolic_convert": self._attach(
-                "InstructionTranslatorBase", "log_graph_break", self._before(self._broken)
+            "torch._dynamo.output_graph": self._attach(
+                "OutputGraph", "call_user_compiler", self._before(self._graph_traced)
             ),
-            "torch._inductor.graph": self._attach("GraphLowering", "__init__", self._after(self._lowering)),
-            "torch._inductor.output_code": self._attach("CompiledFxGraph", "post_compile", self._after(self._ready)),
+            "torch._dynamo.symbolic_convert": self._attach(
+                "InstructionTranslatorBase", "log_graph_break", self._before(self._graph_broke)
+            ),
+            "torch._inductor.graph": self._attach("GraphLowering", "__init__", self._after(self._graph_lowered)),
+            "torch._inductor.output_code": self._attach(
+                "CompiledFxGraph", "post_compile", self._after(self._code_ready)
+            ),
         }
-        self._cancels = [when_imported(name, attach) for name, attach in waits.items()]
-        self._cancels.append(listen(self))
+        self._cancels = [when_imported(name, attach) for name, attach in callbacks.items()]
+        self._cancels.append(add_compile_listener(self))
 
     def _stop(self) -> None:
         for cancel in self._cancels:
             cancel()
-        for swap in reversed(self._swaps):
-            swap.undo()
-        self._cancels, self._swaps = [], []
-        self._contexts, self._named, self._threads = {}, {}, {}
+        for patch in reversed(self._patches):
+            patch.undo()
+        self._cancels, self._patches = [], []
+        self._contexts, self._unit_by_id, self._threads = {}, {}, {}
         self._local = threading.local()
 
-    # Frames, through `compiling`.
+    # Frames, through `compile_hooks`.
 
-    def begun(self, compile_: Compile) -> AbstractContextManager[object]:
-        """Dynamo begins with a frame."""
-        unit = self._fresh()
+    def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
+        """Dynamo starts compiling a frame."""
+        unit = self._new_unit()
         self._here.units.append(unit)
-        code = compile_.shown
-        _harmless(
-            self._heard,
+        code = compile_.user_code
+        _log_failures(
+            self._publish,
             Began(
                 unit=unit,
                 at_s=time.time(),
@@ -172,20 +177,20 @@ class _Hub:
                 function=code.co_qualname if sys.version_info >= (3, 11) else code.co_name,
                 file=code.co_filename,
                 line=code.co_firstlineno,
-                called_from=user_place(compile_.stack),
+                called_from=user_location(compile_.stack),
             ),
         )
         return nullcontext()
 
-    def ended(self, compile_: Compile, *, compiled: bool) -> None:
-        """Dynamo is done with it."""
+    def on_end(self, compile_: Compile, *, compiled: bool) -> None:
+        """Dynamo has finished the frame."""
         unit = self._here.units.pop() if self._here.units else 0
         error = compile_.error
-        ours = type(error).__module__.startswith("torch._dynamo")  # not what the user's own code raised
-        if error is not None and ours and not getattr(error, "logged", False):
-            _harmless(self._heard, break_of(unit, error, str(error), compile_, whole_frame=True))
-        said = "" if error is None else f"{type(error).__name__}: {error}"
-        _harmless(self._heard, Ended(unit=unit, at_s=time.time(), compiled=compiled, error=said))
+        from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
+        if error is not None and from_dynamo and not getattr(error, "logged", False):
+            _log_failures(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
+        message = "" if error is None else f"{type(error).__name__}: {error}"
+        _log_failures(self._publish, Ended(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
     # Which unit an event belongs to.
 
@@ -196,30 +201,32 @@ class _Hub:
             here = self._local.thread = self._threads[threading.get_ident()] = _Thread()
         return here
 
-    def _fresh(self) -> int:
-        """A number for something that belongs to nothing known."""
+    def _new_unit(self) -> int:
+        """A new unit number."""
         with self._lock:
             self._count += 1
             return self._count
 
-    def working(self) -> list[Working]:
-        """What is being compiled at this moment, thread by thread."""
+    def active_compiles(self) -> list[ActiveCompile]:
+        """The compiles that are running now, one per thread."""
         now = []
         for thread_id, thread in list(self._threads.items()):
             opened = list(thread.open)
             if opened and opened[0].unit:
                 first, last = opened[0], opened[-1]
                 now.append(
-                    Working(unit=first.unit, thread_id=thread_id, since_s=first.start_ns / 1e9, backward=last.backward)
+                    ActiveCompile(
+                        unit=first.unit, thread_id=thread_id, since_s=first.start_ns / 1e9, backward=last.backward
+                    )
                 )
         return now
 
     def _unit(self, compile_id: object = None) -> int:
-        """The unit of this thread's compile; of the newest of that id for what happens when compiled code first runs."""
-        context = _CONTEXT.reach()()
+        """The unit of this thread's compile; outside a compile, the newest unit with that compile id (compiled code runs for the first time)."""
+        context = _CONTEXT.get()()
         units = self._here.units
         if context is None:
-            return units[-1] if units else self._named.get(str(compile_id), 0)
+            return units[-1] if units else self._unit_by_id.get(str(compile_id), 0)
         known = self._contexts.get(id(context))
         if known is not None:
             return known[1]
@@ -227,41 +234,41 @@ class _Hub:
             taken = {unit for _, unit in self._contexts.values()}
             if units and units[-1] not in taken:
                 unit = units[-1]
-            else:  # a graph that came by no frame, such as torch._inductor.compile
+            else:  # a graph without a frame, such as from torch._inductor.compile
                 self._count += 1
                 unit = self._count
             self._contexts[id(context)] = (context, unit)
-            self._named[str(context.compile_id)] = unit
-        self._heard(Named(unit=unit, compile_id=str(context.compile_id)))
+            self._unit_by_id[str(context.compile_id)] = unit
+        self._publish(Named(unit=unit, compile_id=str(context.compile_id)))
         return unit
 
     @property
-    def _going_backward(self) -> bool:
+    def _in_backward(self) -> bool:
         opened = self._here.open
         return bool(opened) and opened[-1].backward
 
-    def _before(self, note: Callable[..., None]) -> Callable[[Any], Any]:
-        """Note what a call is given, then let it happen."""
+    def _before(self, handle: Callable[..., None]) -> Callable[[Any], Any]:
+        """Call `handle` with the arguments, then the original."""
 
-        def make(plain: Any) -> Any:
-            def told(*args: Any, **kwargs: Any) -> Any:
-                _harmless(note, *args, **kwargs)
-                return plain(*args, **kwargs)
+        def make(original: Any) -> Any:
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                _log_failures(handle, *args, **kwargs)
+                return original(*args, **kwargs)
 
-            return told
+            return wrapper
 
         return make
 
-    def _after(self, note: Callable[..., None]) -> Callable[[Any], Any]:
-        """Let a call happen, then note what it was given and has changed."""
+    def _after(self, handle: Callable[..., None]) -> Callable[[Any], Any]:
+        """Call the original, then `handle` with the arguments, which the call may have changed."""
 
-        def make(plain: Any) -> Any:
-            def told(*args: Any, **kwargs: Any) -> Any:
-                made = plain(*args, **kwargs)
-                _harmless(note, *args, **kwargs)
-                return made
+        def make(original: Any) -> Any:
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                result = original(*args, **kwargs)
+                _log_failures(handle, *args, **kwargs)
+                return result
 
-            return told
+            return wrapper
 
         return make
 
@@ -269,29 +276,29 @@ class _Hub:
 
     def _attach_timer(self, module: ModuleType) -> None:
         logger = vars(module)["ChromiumEventLogger"]
-        self._swaps += [
-            Swap(logger, "log_event_start", self._before(self._started)),
-            Swap(logger, "log_event_end", self._before(self._finished)),
-            Swap(logger, "log_instant_event", self._before(self._instant)),
-            Swap(vars(module)["CompilationMetrics"], "create", self._before(self._summed)),
+        self._patches += [
+            AttributePatch(logger, "log_event_start", self._before(self._phase_started)),
+            AttributePatch(logger, "log_event_end", self._before(self._phase_ended)),
+            AttributePatch(logger, "log_instant_event", self._before(self._cache_event)),
+            AttributePatch(vars(module)["CompilationMetrics"], "create", self._before(self._summary)),
         ]
 
-    def _started(self, _logger: Any, event_name: str, time_ns: int, metadata: Any, *_: Any, **__: Any) -> None:
-        backward = event_name in BACKWARD_PHASES or self._going_backward or bool(metadata.get("is_backward"))
+    def _phase_started(self, _logger: Any, event_name: str, time_ns: int, metadata: Any, *_: Any, **__: Any) -> None:
+        backward = event_name in BACKWARD_PHASES or self._in_backward or bool(metadata.get("is_backward"))
         opened = self._here.open
-        opened.append(_Open(event_name, time_ns, backward, unit=opened[-1].unit if opened else self._unit()))
+        opened.append(_OpenPhase(event_name, time_ns, backward, unit=opened[-1].unit if opened else self._unit()))
 
-    def _finished(self, _logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> None:
+    def _phase_ended(self, _logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> None:
         opened = self._here.open
         if not any(span.name == event_name for span in opened):
-            return  # it began before we listened
+            return  # it started before the first handler subscribed
         while (span := opened.pop()).name != event_name:
-            pass  # never ended
+            pass  # a phase without an end event
         took = time_ns - span.start_ns
         if opened:
             opened[-1].inner_ns += took
-        if unit := self._unit(args[3] if len(args) > 3 else kwargs.get("compile_id")):  # noqa: PLR2004 - its place in the signature
-            self._heard(
+        if unit := self._unit(args[3] if len(args) > 3 else kwargs.get("compile_id")):  # noqa: PLR2004 - its position in the signature
+            self._publish(
                 Timed(
                     unit=unit,
                     name=event_name,
@@ -304,55 +311,57 @@ class _Hub:
                 )
             )
 
-    def _instant(self, _logger: Any, event_name: str, _time_ns: int, metadata: Any = None, *_: Any, **__: Any) -> None:
+    def _cache_event(
+        self, _logger: Any, event_name: str, _time_ns: int, metadata: Any = None, *_: Any, **__: Any
+    ) -> None:
         if (found := _CACHE.fullmatch(event_name)) and (unit := self._unit()):
             why = str((metadata or {}).get("cache_bypass_reason") or "")
             cache, state = found[1].removesuffix("_graph"), found[2]
-            self._heard(Cached(unit=unit, cache=cache, state=state, why=why, backward=self._going_backward))
+            self._publish(Cached(unit=unit, cache=cache, state=state, why=why, backward=self._in_backward))
 
-    def _summed(self, metrics: Mapping[str, Any]) -> None:
+    def _summary(self, metrics: Mapping[str, Any]) -> None:
         unit = self._unit(metrics.get("compile_id"))
         if unit and not metrics.get("is_runtime"):
             facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
-            self._heard(Summed(unit=unit, backward=metrics.get("is_forward") is False, facts=facts))
+            self._publish(Summed(unit=unit, backward=metrics.get("is_forward") is False, facts=facts))
 
     # Graphs, programs and breaks.
 
     def _attach(self, owner: str, name: str, make: Callable[[Any], Any]) -> Callable[[ModuleType], None]:
         def attach(module: ModuleType) -> None:
             if hasattr(vars(module).get(owner), name):
-                self._swaps.append(Swap(vars(module)[owner], name, make))
+                self._patches.append(AttributePatch(vars(module)[owner], name, make))
             else:
-                _log.warning("this torch has no %s.%s; what it tells of compiles stays unheard", owner, name)
+                _log.warning("this torch has no %s.%s; its compile events are not recorded", owner, name)
 
         return attach
 
-    def _handed(self, _output: Any, gm: Any, *_: Any, **__: Any) -> None:
+    def _graph_traced(self, _output: Any, gm: Any, *_: Any, **__: Any) -> None:
         nodes = list(gm.graph.nodes)
-        self._heard(
+        self._publish(
             Traced(
                 unit=self._unit(),
                 nodes=len(nodes),
                 inputs=sum(node.op == "placeholder" for node in nodes),
                 operators=operators(nodes),
-                places={node.name: place for node in nodes if (place := place_of(node))},
+                places={node.name: location for node in nodes if (location := node_location(node))},
             )
         )
 
-    def _lowering(self, graph: Any, gm: Any, *_: Any, **__: Any) -> None:
+    def _graph_lowered(self, graph: Any, gm: Any, *_: Any, **__: Any) -> None:
         if unit := self._unit():
             nodes = list(gm.graph.nodes)
             backward = bool(getattr(graph, "is_backward", False))
-            self._heard(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
+            self._publish(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
 
-    def _ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
+    def _code_ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
         refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
         source = str(getattr(compiled, "source_code", ""))
-        self._heard(
+        self._publish(
             Coded(
-                unit=self._unit() or self._fresh(),
-                # Not every release says so for what comes from a cache; the program itself does.
+                unit=self._unit() or self._new_unit(),
+                # Some releases do not set this flag for cached code; the code itself contains its id.
                 backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],
                 source=source,
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
@@ -361,31 +370,31 @@ class _Hub:
             )
         )
 
-    def _broken(self, translator: Any, *args: Any, **kwargs: Any) -> None:
+    def _graph_broke(self, translator: Any, *args: Any, **kwargs: Any) -> None:
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, BaseException)]
         error = given[0] if given else sys.exc_info()[1]
         if error is not None and not getattr(error, "logged", False):
             reason = next((a for a in args[1:] if isinstance(a, str)), str(kwargs.get("reason", error)))
-            self._heard(break_of(self._unit(), error, reason, translator))
+            self._publish(break_event(self._unit(), error, reason, translator))
 
 
-_hub: Final = _Hub()
+_event_hub: Final = _EventHub()
 
 
-def hear(heard: Heard) -> Callable[[], None]:
-    """Hand every event to `heard` from now on; returns how to stop. Several may listen, and stop in any order."""
-    _hub.add(heard)
-    return lambda: _hub.remove(heard)
+def subscribe(handler: EventHandler) -> Callable[[], None]:
+    """Pass every event to `handler` from now on; return a function that unsubscribes. Several handlers may subscribe and unsubscribe in any order."""
+    _event_hub.add(handler)
+    return lambda: _event_hub.remove(handler)
 
 
-def working() -> list[Working]:
-    """What is being compiled at this moment, thread by thread, as far as somebody listens."""
-    return _hub.working()
+def active_compiles() -> list[ActiveCompile]:
+    """The compiles that are running now, one per thread; empty while no handler is subscribed."""
+    return _event_hub.active_compiles()
 
 
-def _harmless(note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """A compile must not fail because somebody looks on."""
+def _log_failures(handle: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Call `handle`; an exception is logged and not raised, so that a compile never fails because of a handler."""
     try:
-        note(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - whatever it is, it is not the user's
-        _log.warning("an event of a compile could not be noted (%s)", note.__name__, exc_info=True)
+        handle(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - no error of ours may reach the user's compile
+        _log.warning("a compile event could not be recorded (%s)", handle.__name__, exc_info=True)

@@ -1,8 +1,8 @@
-"""Tells when Dynamo begins and ends compiling a frame, in which thread and for which code, and can call a compile off.
+"""Runs listeners when Dynamo starts and ends compiling a frame, and can cancel a compile.
 
-Two classes of torch's see every frame that is compiled, recompiles and resumed functions included: `ConvertFrameAssert`, and
-around it, for functions that may fall back, `ConvertFrame`. Both are asked through their type, so that replacing the method
-reaches compiled functions that exist already. Nothing is touched while nobody listens.
+Two torch classes process every frame that is compiled, including recompiles and resumed functions: `ConvertFrameAssert`, and
+around it, for functions that may fall back to eager, `ConvertFrame`. Python looks `__call__` up on the type, so replacing the
+method there also affects functions that are compiled already. Torch is patched only while a listener is registered.
 """
 
 import sys
@@ -16,18 +16,18 @@ from typing import Any, Final, Protocol
 
 from rocsolid.errors import CompileDeadlineError
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import private
 
-_ASSERT = door("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..")
-_CONVERT = door("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..")
-_RETURN = door("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
-_STRATEGY = door("torch._dynamo.types", "FrameExecStrategy", "2.6..")
-_ACTION = door("torch._dynamo.types", "FrameAction", "2.6..")
+_ASSERT = private("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..")
+_CONVERT = private("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..")
+_RETURN = private("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
+_STRATEGY = private("torch._dynamo.types", "FrameExecStrategy", "2.6..")
+_ACTION = private("torch._dynamo.types", "FrameAction", "2.6..")
 
 
-class CompileCalledOff(BaseException):
-    """Raised inside a compile to end it. No `except Exception` on the way may swallow it."""
+class CompileCancelled(BaseException):
+    """Raised inside a compile to end it. A BaseException, so that no `except Exception` on the way swallows it."""
 
 
 @dataclass(eq=False)
@@ -37,67 +37,68 @@ class Compile:
     code: CodeType
     thread_id: int
     started: float
-    full_graph: bool  # there is no falling back to eager
-    called_off: bool = False
-    wrapped: CodeType | None = None  # the user's code, where the frame is only a wrapper of torch's around it
-    stack: FrameType | None = field(default=None, repr=False)  # where the compile was begun from
-    error: BaseException | None = field(default=None, repr=False)  # what ended it, when it did not succeed
+    full_graph: bool  # fullgraph=True: there is no fallback to eager
+    cancelled: str = ""  # why it was cancelled: after how long, and in which phase
+    wrapped: CodeType | None = None  # the user's code, if the frame is torch's wrapper around it
+    stack: FrameType | None = field(default=None, repr=False)  # the stack in which the compile started
+    frame: Any = field(default=None, repr=False)  # the frame that Dynamo compiles
+    error: BaseException | None = field(default=None, repr=False)  # the error, if the compile failed
 
     @property
     def name(self) -> str:
-        """The function with its place, for a reader."""
-        code = self.shown
+        """The function's name and location, for messages."""
+        code = self.user_code
         called = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
         return f"{called} ({code.co_filename}:{code.co_firstlineno})"
 
     @property
-    def shown(self) -> CodeType:
-        """The code that a reader knows: a module is called through a wrapper of torch's."""
+    def user_code(self) -> CodeType:
+        """The user's own code: a module is called through a wrapper function of torch."""
         return self.wrapped or self.code
 
 
-class Listener(Protocol):
-    """Hears of compiles. What `begun` returns is entered around the compile; what it raises refuses it."""
+class CompileListener(Protocol):
+    """Called for every compile. The context manager from `on_start` surrounds the compile; an exception from it prevents the compile."""
 
-    def begun(self, compile_: Compile) -> AbstractContextManager[object]:
-        """A compile begins."""
+    def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
+        """A compile starts."""
         ...
 
-    def ended(self, compile_: Compile, *, compiled: bool) -> None:
-        """It has ended, with code or without."""
+    def on_end(self, compile_: Compile, *, compiled: bool) -> None:
+        """The compile has ended; `compiled` tells whether it produced code."""
         ...
 
 
-class _Switchboard:
+class _Listeners:
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.listeners: list[Listener] = []
-        self.swaps: list[Swap] = []
+        self.listeners: list[CompileListener] = []
+        self.patches: list[AttributePatch] = []
         self.cancel: Cancel = lambda: None
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: CompileListener) -> None:
         with self.lock:
             self.listeners.append(listener)
             if len(self.listeners) == 1:
                 self.cancel = when_imported("torch._dynamo.convert_frame", self._attach)
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, listener: CompileListener) -> None:
         with self.lock:
             self.listeners = [known for known in self.listeners if known is not listener]
             if not self.listeners:
                 self.cancel()
-                for swap in reversed(self.swaps):
-                    swap.undo()
-                self.swaps = []
+                for patch in reversed(self.patches):
+                    patch.undo()
+                self.patches = []
 
     def _attach(self, module: ModuleType) -> None:
-        self.swaps = [
-            Swap(vars(module)["ConvertFrameAssert"], "__call__", self._told),
-            Swap(vars(module)["ConvertFrame"], "__call__", _falling_back),
+        self.patches = [
+            AttributePatch(vars(module)["ConvertFrameAssert"], "__call__", self._notifying),
+            AttributePatch(vars(module)["ConvertFrame"], "__call__", _falling_back),
         ]
 
-    def _told(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def told(convert: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def _notifying(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def convert_frame(convert: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
             compile_ = Compile(
                 code=frame.f_code,
                 thread_id=threading.get_ident(),
@@ -105,50 +106,52 @@ class _Switchboard:
                 full_graph=bool(getattr(convert, "_one_graph", False)),
                 stack=sys._getframe(1),
                 wrapped=_wrapped(frame),
+                frame=frame,
             )
             listeners = list(self.listeners)
             compiled = False
             try:
                 with ExitStack() as scope:
                     for listener in listeners:
-                        scope.enter_context(listener.begun(compile_))
-                    result = plain(convert, frame, *args, **kwargs)
+                        scope.enter_context(listener.on_start(compile_))
+                    result = original(convert, frame, *args, **kwargs)
                 compiled = getattr(result, "guarded_code", None) is not None
-            except CompileCalledOff:
+            except CompileCancelled:
                 if not compile_.full_graph:
                     raise  # `ConvertFrame` falls back to eager
                 msg = (
-                    f"the compile of {compile_.name} passed its deadline, and fullgraph=True leaves no way back to eager; "
-                    "raise deadline_s, or leave fullgraph out"
+                    f"{compile_.name}: compile cancelled {compile_.cancelled or 'at its deadline'}.\n"
+                    "fullgraph=True allows no fallback to eager.\n"
+                    "fix: raise deadline_s, or remove fullgraph=True; the log has the stacks of all threads"
                 )
                 raise CompileDeadlineError(msg) from None
             except Exception as error:
                 compile_.error = error
                 raise
             finally:
-                compile_.stack = None
+                compile_.stack = compile_.frame = None
                 for listener in listeners:
-                    listener.ended(compile_, compiled=compiled)
-                compile_.error = None  # it holds the frames of the whole compile
+                    listener.on_end(compile_, compiled=compiled)
+                compile_.error = None  # it references the frames of the whole compile
             return result
 
-        return told
+        return convert_frame
 
 
-def _falling_back(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _falling_back(original: Callable[..., Any]) -> Callable[..., Any]:
     def falling_back(*args: Any, **kwargs: Any) -> Any:
         try:
-            return plain(*args, **kwargs)
-        except CompileCalledOff:
-            # Skip this frame and what it calls, now and from now on: eager, without another attempt.
-            skip = _ACTION.reach().SKIP
-            return _RETURN.reach()(frame_exec_strategy=_STRATEGY.reach()(skip, skip), apply_to_code=True)
+            return original(*args, **kwargs)
+        except CompileCancelled:
+            # Run this frame and what it calls in eager from now on, without another attempt.
+            skip = _ACTION.get().SKIP
+            return _RETURN.get()(frame_exec_strategy=_STRATEGY.get()(skip, skip), apply_to_code=True)
 
     return falling_back
 
 
 def _wrapped(frame: Any) -> CodeType | None:
-    """The code of the function that torch's own `inner` calls, which is what is compiled when a module is."""
+    """The code of the function that torch's wrapper `inner` calls; Dynamo compiles the wrapper when a module is compiled."""
     if frame.f_code.co_name != "inner" or not frame.f_code.co_filename.endswith("_dynamo/external_utils.py"):
         return None
     for cell in getattr(frame, "closure", None) or ():
@@ -160,17 +163,17 @@ def _wrapped(frame: Any) -> CodeType | None:
     return None
 
 
-_switchboard: Final = _Switchboard()
+_listeners: Final = _Listeners()
 
 
-def listen(listener: Listener) -> Callable[[], None]:
-    """Hear of every compile from now on; returns how to stop."""
-    _switchboard.add(listener)
-    return lambda: _switchboard.remove(listener)
+def add_compile_listener(listener: CompileListener) -> Callable[[], None]:
+    """Call the listener for every compile from now on; return a function that removes it."""
+    _listeners.add(listener)
+    return lambda: _listeners.remove(listener)
 
 
 def frames_up(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and all below it, innermost first."""
+    """A frame and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""Says what a compile is doing, from the stack of the thread it runs in.
+"""Names the current phase of a compile from the stack of its thread.
 
-Nothing of torch's is touched: the watcher looks at the compiling thread's frames from outside, innermost first, and the first
-that the table knows gives the word.
+Torch is not patched: the frames of the compiling thread are read from another thread, innermost first, and the first frame in the
+table gives the phase.
 """
 
 import sys
@@ -13,12 +13,12 @@ from typing import Final
 
 from rocsolid.torchapi.dynamo.compile_hooks import frames_up
 
-# File (by its end) and function: what a person would call that.
+# The phase by file (inside torch) and function.
 _PHASES: Final[Mapping[tuple[str, str], str]] = {
     ("_inductor/select_algorithm.py", "benchmark_choices"): "autotuning {choices}",
     ("_inductor/select_algorithm.py", "do_autotuning"): "autotuning",
-    ("_inductor/select_algorithm.py", "precompile"): "compiling autotune candidates",
-    ("_inductor/select_algorithm.py", "wait_on_futures"): "compiling autotune candidates",
+    ("_inductor/select_algorithm.py", "precompile"): "compiling autotune choices",
+    ("_inductor/select_algorithm.py", "wait_on_futures"): "compiling autotune choices",
     ("_inductor/autotune_process.py", "benchmark"): "autotuning in a child process",
     (
         "_inductor/runtime/triton_heuristics.py",
@@ -36,28 +36,28 @@ _PHASES: Final[Mapping[tuple[str, str], str]] = {
     ("_inductor/codecache.py", "load_by_key_path"): "loading generated code",
     ("_inductor/graph.py", "codegen"): "generating code",
     ("_inductor/scheduler.py", "fuse_nodes"): "fusing kernels",
-    ("_inductor/graph.py", "run"): "lowering the graph",
-    ("_inductor/fx_passes/post_grad.py", "post_grad_passes"): "rewriting the graph",
-    ("_inductor/fx_passes/joint_graph.py", "joint_graph_passes"): "rewriting the graph",
+    ("_inductor/graph.py", "run"): "lowering the graph (Inductor)",
+    ("_inductor/fx_passes/post_grad.py", "post_grad_passes"): "running graph passes (Inductor)",
+    ("_inductor/fx_passes/joint_graph.py", "joint_graph_passes"): "running graph passes (Inductor)",
     ("_inductor/compile_fx.py", "compile_fx"): "compiling with Inductor",
-    ("_functorch/aot_autograd.py", "aot_module_simplified"): "deriving forward and backward",
-    ("_dynamo/symbolic_convert.py", "run"): "tracing the function",
+    ("_functorch/aot_autograd.py", "aot_module_simplified"): "tracing forward and backward (AOTAutograd)",
+    ("_dynamo/symbolic_convert.py", "run"): "tracing the function (Dynamo)",
     ("_dynamo/output_graph.py", "call_user_compiler"): "calling the backend",
 }
 
 
 def phase_of(thread_id: int) -> str:
-    """What the compile in that thread is doing now, as far as its stack tells."""
+    """The phase of the compile in a thread; "working" if its stack matches no known phase."""
     frame = sys._current_frames().get(thread_id)
     for current in frames_up(frame):
         file = current.f_code.co_filename.replace("\\", "/").rpartition("/torch/")[2]
-        if said := _PHASES.get((file, current.f_code.co_name)):
-            return said.format(choices=_choices(current)) if "{" in said else said
+        if phase := _PHASES.get((file, current.f_code.co_name)):
+            return phase.format(choices=_progress(current)).rstrip()
     return "working"
 
 
 def all_stacks() -> str:
-    """The stack of every thread, the way a traceback shows it."""
+    """The stacks of all threads, formatted like tracebacks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -65,10 +65,10 @@ def all_stacks() -> str:
     return "\n".join(parts)
 
 
-def _choices(frame: FrameType) -> str:
-    """How far a search is: `17 of 40`."""
-    seen = frame.f_locals
-    done, all_ = seen.get("timings"), seen.get("choices")
+def _progress(frame: FrameType) -> str:
+    """The progress of an autotuning search: `17 of 40`; empty if it is not known."""
+    variables = frame.f_locals
+    done, all_ = variables.get("timings"), variables.get("choices")
     try:
         return f"{len(done) + 1} of {len(all_)}" if done is not None and all_ is not None else ""
     except TypeError:

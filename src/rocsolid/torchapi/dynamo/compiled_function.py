@@ -1,22 +1,22 @@
-"""The way into `torch.compile` and back out of it."""
+"""Recognises compiled functions, gets their original function, and compiles from a clean state."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_ORIGINAL = door("torch._dynamo.eval_frame", "OptimizedModule", "2.4..")
-_RESET = door("torch._dynamo", "reset", "2.0..")
+_ORIGINAL = private("torch._dynamo.eval_frame", "OptimizedModule", "2.4..")
+_RESET = private("torch._dynamo", "reset", "2.0..")
 
 
 def is_compiled(function: Any) -> bool:
-    """Whether `torch.compile` has been here already."""
+    """Whether a function or module was returned by `torch.compile`."""
     return hasattr(function, "_torchdynamo_orig_callable") or "_orig_mod" in getattr(function, "_modules", {})
 
 
-def plain_function(function: Any) -> Any:
-    """What was given to `torch.compile`, for what came out of it; anything else as it is."""
+def original_function(function: Any) -> Any:
+    """The function or module that was passed to `torch.compile`; an uncompiled one is returned unchanged."""
     modules = getattr(function, "_modules", {})
     if "_orig_mod" in modules:
         return modules["_orig_mod"]
@@ -24,11 +24,11 @@ def plain_function(function: Any) -> Any:
 
 
 @contextmanager
-def compiled_afresh(function: Callable[..., Any], backend: str) -> Iterator[Callable[..., Any]]:
-    """The function under `torch.compile` with everything compiled before forgotten; forgotten again at the end."""
+def freshly_compiled(function: Callable[..., Any], backend: str) -> Iterator[Callable[..., Any]]:
+    """Yield `torch.compile(function)` with all of Dynamo's compiled code reset before and after."""
     import torch
 
-    reset = _RESET.reach()
+    reset = _RESET.get()
     reset()
     try:
         yield torch.compile(function, backend=backend)

@@ -1,4 +1,4 @@
-"""What is noted of a graph and of a break, from torch's own objects."""
+"""Builds event data about graphs and graph breaks from torch's own objects."""
 
 import re
 from collections import Counter
@@ -8,15 +8,15 @@ from typing import Any, Final
 from rocsolid.model.compile_event import Broke
 from rocsolid.torchapi.dynamo.compile_hooks import Compile
 
-_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo leaves these frames to Python
+_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager for these
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def break_of(unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False) -> Broke:
-    """A break from the exception that torch raises for it; `where` is what traced, or the compile that failed."""
+def break_event(unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False) -> Broke:
+    """A graph break event from torch's exception; `where` is Dynamo's tracer, or the compile that failed."""
     stack = getattr(error, "real_stack", None) or ()
     frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
-    code = where.shown if isinstance(where, Compile) else where.f_code
+    code = where.user_code if isinstance(where, Compile) else where.f_code
     kinds = {kind.__name__ for kind in type(error).__mro__}
     return Broke(
         unit=unit,
@@ -30,13 +30,13 @@ def break_of(unit: int, error: BaseException, reason: str, where: Any, *, whole_
 
 
 def _named_in(reason: str) -> str:
-    """The name of a break in its message: the line above the explanation, or the first."""
+    """The name of a break in its message: the last line above the explanation."""
     above = reason.partition("\n  Explanation:")[0].strip().splitlines()
     return above[-1].strip() if above else ""
 
 
 def operators(nodes: list[Any]) -> Mapping[str, int]:
-    """Operators by count, as a reader knows them: `aten.mm`, `relu`, `getitem` left out."""
+    """Count operators by the name users know, such as `aten.mm` or `relu`; `getitem` is left out."""
     counted: Counter[str] = Counter()
     for node in nodes:
         if node.op == "call_function":
@@ -49,7 +49,7 @@ def operators(nodes: list[Any]) -> Mapping[str, int]:
     return dict(counted)
 
 
-def place_of(node: Any) -> str:
-    """The user's line of a node: the last of its stack."""
+def node_location(node: Any) -> str:
+    """The user's `file:line` of a node: the last frame of its stack."""
     found = _FRAME.findall(node.stack_trace or "")
     return f"{found[-1][0]}:{found[-1][1]}" if found else ""

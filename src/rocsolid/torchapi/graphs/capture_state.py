@@ -13,10 +13,10 @@ from typing import Any
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.torchapi.import_hooks import when_imported
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import private
 
-_GRAPH = door("torch.cuda.graphs", "graph.__enter__", "2.4..")
+_GRAPH = private("torch.cuda.graphs", "graph.__enter__", "2.4..")
 _MESSAGE = (
     "something would have been compiled while a graph was being captured. Call the function once before the capture, with the "
     "same shapes, types and grad mode, in the same thread: a compile inside a capture fails or, on torch 2.10 to 2.13, silently "
@@ -77,14 +77,14 @@ class _SeenAsCapturing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: list[int] = []
-        self._swap: Swap | None = None
+        self._swap: AttributePatch | None = None
 
     def enter(self) -> None:
         import torch
 
         with self._lock:
             self._threads.append(threading.get_ident())
-            self._swap = self._swap or Swap(torch.cuda, "is_current_stream_capturing", self._answer)
+            self._swap = self._swap or AttributePatch(torch.cuda, "is_current_stream_capturing", self._answer)
 
     def leave(self) -> None:
         with self._lock:
@@ -145,8 +145,8 @@ def rng_state_frozen() -> Iterator[None]:
     def set_(_plain: Any) -> Any:
         return lambda new_state, device="cuda": None  # noqa: ARG005 - the signature of set_rng_state
 
-    swaps = [Swap(module, "get_rng_state", get) for module in (torch.cuda, torch.cuda.random)]
-    swaps += [Swap(module, "set_rng_state", set_) for module in (torch.cuda, torch.cuda.random)]
+    swaps = [AttributePatch(module, "get_rng_state", get) for module in (torch.cuda, torch.cuda.random)]
+    swaps += [AttributePatch(module, "set_rng_state", set_) for module in (torch.cuda, torch.cuda.random)]
     try:
         yield
     finally:
@@ -162,11 +162,11 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
     """Make every `torch.cuda.graph` block refuse compiles; returns how to undo that."""
-    swaps: list[Swap] = []
+    swaps: list[AttributePatch] = []
 
     def attach(module: ModuleType) -> None:
         graph = vars(module)["graph"]
-        swaps.extend([Swap(graph, "__enter__", _entering), Swap(graph, "__exit__", _leaving)])
+        swaps.extend([AttributePatch(graph, "__enter__", _entering), AttributePatch(graph, "__exit__", _leaving)])
 
     cancel = when_imported("torch.cuda.graphs", attach)
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocsolid.torchapi.graphs.driver_api import call_named, new_stream
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_REPLAY = door("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
-_END_POOL = door("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
-_RELEASE_POOL = door("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
+_REPLAY = private("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
+_END_POOL = private("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
+_RELEASE_POOL = private("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
 
 
 def replay_of(graph: Any) -> Callable[[], None]:
     """The graph's replay, past the Python method that only calls it."""
-    bound: Callable[[], None] = _REPLAY.reach().__get__(graph)
+    bound: Callable[[], None] = _REPLAY.get().__get__(graph)
     return bound
 
 
@@ -58,8 +58,8 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
         graph.reset()
         return
     with contextlib.suppress(RuntimeError):
-        _END_POOL.reach()(device, pool)
-        _RELEASE_POOL.reach()(device, pool)
+        _END_POOL.get()(device, pool)
+        _RELEASE_POOL.get()(device, pool)
     if still_capturing(torch.cuda.current_stream(device)):
         # Whatever ran there would be recorded and not done, and whoever waited for it would be drawn in.
         torch.cuda.set_stream(new_stream(device))

@@ -7,13 +7,13 @@ in a tenth of the time. Where a name is missing there is a plain-Python way with
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_TENSORS = door("torch._C._dynamo.guards", "TensorGuards", "2.4..")
-_STATE = door("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
-_POINTERS = door("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
-_COPIES = door("torch", "_foreach_copy_", "2.1..")
-_RAW_STREAM = door("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
+_TENSORS = private("torch._C._dynamo.guards", "TensorGuards", "2.4..")
+_STATE = private("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
+_POINTERS = private("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
+_COPIES = private("torch", "_foreach_copy_", "2.1..")
+_RAW_STREAM = private("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
 
 
 def tensor_check(tensors: Sequence[Any], free: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:
@@ -32,7 +32,7 @@ def tensor_check(tensors: Sequence[Any], free: Mapping[int, Collection[int]] | N
     strides = [
         [None] * tensor.dim() if number in free else list(tensor.stride()) for number, tensor in enumerate(tensors)
     ]
-    guards = _TENSORS.reach()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    guards = _TENSORS.get()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = guards.check
     return check
 
@@ -46,7 +46,7 @@ def state_check() -> Callable[[], bool]:
 
     Gradients, autocast, determinism, precision of matrix products, default type, number of threads.
     """
-    check: Callable[[], bool] = _STATE.reach()().check
+    check: Callable[[], bool] = _STATE.get()().check
     return check
 
 
@@ -57,19 +57,19 @@ def pointer_check(tensors: Sequence[Any]) -> Callable[[], bool]:
     held = list(tensors)
     pointer = torch.Tensor.data_ptr
     pointers = [pointer(tensor) for tensor in held]
-    if _POINTERS.is_open() and held and all(tensor.device.type == "cuda" for tensor in held):
-        equal, every = _POINTERS.reach(), list(range(len(held)))
+    if _POINTERS.exists() and held and all(tensor.device.type == "cuda" for tensor in held):
+        equal, every = _POINTERS.get(), list(range(len(held)))
         return lambda: bool(equal(held, pointers, every))
     return lambda: list(map(pointer, held)) == pointers
 
 
 def grouped_copy() -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """A function that copies many tensors into as many others with few launches."""
-    copies: Callable[[Sequence[Any], Sequence[Any]], Any] = _COPIES.reach()
+    copies: Callable[[Sequence[Any], Sequence[Any]], Any] = _COPIES.get()
     return copies
 
 
 def current_stream_number() -> Callable[[int], int]:
     """A function that gives the number of a device's current stream without making an object of it."""
-    number: Callable[[int], int] = _RAW_STREAM.reach()
+    number: Callable[[int], int] = _RAW_STREAM.get()
     return number

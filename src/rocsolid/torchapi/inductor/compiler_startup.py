@@ -1,10 +1,12 @@
-"""Starts torch's compiler in less time, in a process that will find in its caches what it compiles.
+"""Shortens the start of torch's compiler in a process whose compile caches are already filled.
 
-Such a process spends most of its time on three things that can be helped. The key of every entry holds a hash of Triton's whole
-installation, its compiler library of hundreds of megabytes included: 0.4 to 0.8 s on the machines where we measured, in which
-nothing else goes on. Reading and hashing need no interpreter, so a thread does it while the rest is imported. A fifth of what is
-imported is networkx, which torch's partitioner names in annotations and calls for a memory budget and a few debug plots. And a pool
-of processes is started for kernels that need no compiling.
+Such a process spends most of its start-up time on three things that can be avoided or overlapped:
+
+- Every cache key contains a hash of the whole Triton installation, including a compiler library of hundreds of megabytes: 0.4 to
+  0.8 s on the machines where we measured. Reading and hashing release the interpreter lock, so a thread does it during the imports.
+- A fifth of the import time is networkx, which torch's partitioner uses only in annotations, for a memory budget and for a few debug
+  plots. It is imported on first use.
+- Inductor starts a pool of compile processes for kernels that need no compiling. It is started only when a kernel must be compiled.
 """
 
 import contextlib
@@ -19,51 +21,53 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.errors import UnsupportedTorchError
-from rocsolid.torchapi.patch import Swap
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import private
 
-_TRITON_KEY = door("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
-_COMPILE_FX = door("torch._inductor.compile_fx", "compile_fx", "2.4..")
-_WARM_POOL = door("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
-_PUT_OFF: Final = "networkx"
+_TRITON_KEY = private("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
+_COMPILE_FX = private("torch._inductor.compile_fx", "compile_fx", "2.4..")
+_WARM_POOL = private("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
+_LAZY: Final = "networkx"
 
 
-def start_compiler() -> threading.Thread | None:
-    """Import torch's compiler, and begin to hash Triton beside that; returns the thread that does, where there is one."""
+def preload_compiler() -> threading.Thread | None:
+    """Import torch's compiler while a thread hashes Triton; return the thread, or None without Triton support."""
     try:
-        reckon = _TRITON_KEY.reach()  # imported here: two threads that import torch may see half of it
+        triton_key = (
+            _TRITON_KEY.get()
+        )  # import it in this thread: parallel imports of torch may see partly initialised modules
     except UnsupportedTorchError:
         thread = None
     else:
-        thread = threading.Thread(target=_quietly, args=(reckon,), name="rocsolid-triton-key", daemon=True)
+        thread = threading.Thread(target=_ignore_errors, args=(triton_key,), name="rocsolid-triton-key", daemon=True)
         thread.start()
-    with contextlib.suppress(Exception), put_off(_PUT_OFF):  # what is wrong will be said when it is asked for
-        _COMPILE_FX.reach()
+    with contextlib.suppress(Exception), lazily_imported(_LAZY):  # a broken compiler is reported when it is used
+        _COMPILE_FX.get()
     return thread
 
 
-def _quietly(reckon: Any) -> None:
-    with contextlib.suppress(Exception):  # no Triton, or none that can be read: who needs the key will say so
-        reckon()
+def _ignore_errors(triton_key: Any) -> None:
+    with contextlib.suppress(Exception):  # a missing or unreadable Triton is reported when the key is used
+        triton_key()
 
 
 @contextmanager
-def no_pool_ahead() -> Iterator[None]:
-    """Inductor starts its pool of processes when a kernel must be compiled, and not because one may have to be."""
+def without_pool_warmup() -> Iterator[None]:
+    """Inside the block Inductor starts its process pool only when a kernel must be compiled, not in advance."""
     try:
-        _WARM_POOL.reach()
+        _WARM_POOL.get()
     except UnsupportedTorchError:
         yield
         return
-    swap = Swap(sys.modules[_WARM_POOL.module], _WARM_POOL.name, lambda _: lambda: None)
+    patch = AttributePatch(sys.modules[_WARM_POOL.module], _WARM_POOL.name, lambda _: lambda: None)
     try:
         yield
     finally:
-        swap.undo()
+        patch.undo()
 
 
-class _PutOff(ModuleType):
-    """In the place of a module that is imported when somebody asks for something in it."""
+class _LazyModule(ModuleType):
+    """A placeholder that imports the real module when an attribute is used."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(spec.name)
@@ -74,28 +78,28 @@ class _PutOff(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if self._importing == threading.get_ident():
-            return Any  # in an annotation: nothing is called while modules are imported
-        if sys.modules.get(self.__name__) is self:  # another thread, which means it
+            return Any  # used in an annotation: nothing is called during the imports
+        if sys.modules.get(self.__name__) is self:  # another thread needs the real module
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
-    def arrive(self) -> None:
-        """From now on whoever asks gets the real one."""
+    def resolve(self) -> None:
+        """Stop replacing the module: from now on attributes come from the real one."""
         self._importing = None
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 
 
 @contextmanager
-def put_off(name: str) -> Iterator[None]:
-    """Modules that import this one meanwhile have it when they use it. Nothing is done where it is here, or is not to be had."""
+def lazily_imported(name: str) -> Iterator[None]:
+    """Inside the block, `import name` yields a placeholder that imports the module on first use. No-op if it is imported already or not installed."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None:
         yield
         return
-    placeholder = _PutOff(spec)
+    placeholder = _LazyModule(spec)
     sys.modules[name] = placeholder
     try:
         yield
     finally:
-        placeholder.arrive()
+        placeholder.resolve()

@@ -1,6 +1,6 @@
-"""Watches Inductor lower graphs, and takes its result before anything is compiled or run.
+"""Records the graphs that Inductor lowers, and stops before anything is compiled or run.
 
-For processes in which `pretend` was called: what is replaced here stays replaced.
+For child processes that called `pretend_device`: the patches made here are not undone.
 """
 
 import ast
@@ -13,25 +13,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_GRAPH = door("torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..")
-_CUDAGRAPHS = door("torch._inductor.output_code", "cudagraph_post_compile", "2.9..")
-_PARTITIONS = door("torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..")
-_DEFINE = door("torch._inductor.codegen.triton", "TritonScheduling.define_kernel", "2.9..")
-_DEFINE_USER = door(
+_GRAPH = private("torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..")
+_CUDAGRAPHS = private("torch._inductor.output_code", "cudagraph_post_compile", "2.9..")
+_PARTITIONS = private("torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..")
+_DEFINE = private("torch._inductor.codegen.triton", "TritonScheduling.define_kernel", "2.9..")
+_DEFINE_USER = private(
     "torch._inductor.codegen.wrapper", "PythonWrapperCodegen.define_user_defined_triton_kernel", "2.9.."
 )
-_EXTERN = door("torch._inductor.ir", "ExternKernel", "2.9..")
-_UNSAFE_NODE = door("torch._inductor.utils", "get_first_incompatible_cudagraph_node", "2.9..")
-_TEMPLATE = door("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..")
-_AUTOTUNING = door("torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..")
-_LOAD = door("torch._inductor.codecache", "PyCodeCache.load", "2.9..")
-_LOAD_BY_KEY = door("torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..")
-_MODE_OPTIONS = door("torch._inductor", "list_mode_options", "2.9..")
-_PRECOMPILE = door("torch._inductor.runtime.triton_heuristics", "CachingAutotuner._precompile_config", "2.9..")
-_GRID = door("torch._inductor.runtime.triton_heuristics", "GridExpr", "2.9..")
-_BREAKS = door("torch._dynamo.utils", "graph_break_reasons", "2.9..")
+_EXTERN_KERNEL = private("torch._inductor.ir", "ExternKernel", "2.9..")
+_UNSAFE_NODE = private("torch._inductor.utils", "get_first_incompatible_cudagraph_node", "2.9..")
+_TEMPLATE = private("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..")
+_AUTOTUNING = private("torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..")
+_LOAD = private("torch._inductor.codecache", "PyCodeCache.load", "2.9..")
+_LOAD_BY_KEY = private("torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..")
+_MODE_OPTIONS = private("torch._inductor", "list_mode_options", "2.9..")
+_PRECOMPILE = private("torch._inductor.runtime.triton_heuristics", "CachingAutotuner._precompile_config", "2.9..")
+_GRID = private("torch._inductor.runtime.triton_heuristics", "GridExpr", "2.9..")
+_BREAKS = private("torch._dynamo.utils", "graph_break_reasons", "2.9..")
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH: Final = "/torch/"
@@ -40,30 +40,30 @@ _NO_CALL: Final = ("MultiOutput", "UserDefinedTritonKernel", "NopKernel", "Conca
 
 @dataclass(kw_only=True)
 class LoweredExtern:
-    """A call into a library, and the lines it stands for."""
+    """A call into a library, with the user's lines that it implements."""
 
     name: str
-    places: tuple[str, ...]
+    locations: tuple[str, ...]
 
 
 @dataclass(kw_only=True)
 class LoweredGraph:
-    """What Inductor made of one graph."""
+    """One graph, lowered by Inductor."""
 
     name: str
     kind: str
-    sources: dict[str, tuple[str, str]] = field(default_factory=dict)  # function's name and source, by kernel name
-    calls: list[tuple[str, list[str]]] = field(default_factory=list)  # kernel and the text of its arguments
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)  # function name and source code, by kernel name
+    calls: list[tuple[str, list[str]]] = field(default_factory=list)  # kernel name and the source text of its arguments
     externs: list[LoweredExtern] = field(default_factory=list)
-    unfit: list[tuple[str, str]] = field(default_factory=list)  # reason, place
-    fp8: list[tuple[str, str]] = field(default_factory=list)  # format, place
+    capture_blockers: list[tuple[str, str]] = field(default_factory=list)  # reason, location
+    fp8: list[tuple[str, str]] = field(default_factory=list)  # format, location
     partitions: int = 1
     seconds: float = 0.0
 
 
 @dataclass(kw_only=True)
 class LoweredSearch:
-    """What autotuning would try for one operation: kernels to load lazily, and how many there are."""
+    """The choices that autotuning would try for one operation; Triton kernels are loaded on demand."""
 
     op: str
     shapes: str
@@ -72,69 +72,69 @@ class LoweredSearch:
 
 
 @dataclass(kw_only=True)
-class Watch:
-    """Everything seen so far."""
+class LoweringRecord:
+    """Everything recorded so far."""
 
     graphs: list[LoweredGraph] = field(default_factory=list)
     searches: list[LoweredSearch] = field(default_factory=list)
-    places: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by kernel name
+    locations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by kernel name
     user_kernels: dict[str, str] = field(default_factory=dict)  # file:line by kernel name
 
 
-def watch_lowering() -> Watch:
-    """Replace what would compile and run; returns the list that fills as graphs are lowered."""
+def record_lowering() -> LoweringRecord:
+    """Patch Inductor so that graphs are recorded and not compiled; return the record, which fills as graphs are lowered."""
     from torch._inductor import output_code
     from torch._inductor.graph import GraphLowering
 
-    watch = Watch()
-    for entry in (_GRAPH, _CUDAGRAPHS, _PARTITIONS, _DEFINE, _DEFINE_USER, _EXTERN):
-        entry.reach()
+    record = LoweringRecord()
+    for shim in (_GRAPH, _CUDAGRAPHS, _PARTITIONS, _DEFINE, _DEFINE_USER, _EXTERN_KERNEL):
+        shim.get()
 
     def compile_to_module(lowering: Any) -> Any:
-        graph, outputs = _lowered(lowering, len(watch.graphs))
-        watch.graphs.append(graph)
-        return SimpleNamespace(call=_answer(outputs), __file__=f"{graph.name}.py")
+        graph, outputs = _lowered(lowering, len(record.graphs))
+        record.graphs.append(graph)
+        return SimpleNamespace(call=_make_call(outputs), __file__=f"{graph.name}.py")
 
     def no_graphs(*_: Any, **__: Any) -> None:
-        """Captures are judged from the graph, never made."""
+        """Capturability is derived from the graph; nothing is captured."""
 
     GraphLowering.compile_to_module = compile_to_module
     output_code.cudagraph_post_compile = no_graphs
     output_code.cudagraph_partition_post_compile = no_graphs
-    _watch_definitions(watch)
-    _replace_search(watch)
-    return watch
+    _record_definitions(record)
+    _replace_autotuning(record)
+    return record
 
 
 def mode_options(mode: str) -> dict[str, Any]:
-    """The options that a mode of torch.compile stands for."""
-    return {} if mode == "default" else dict(_MODE_OPTIONS.reach()(mode))
+    """The options that a mode of torch.compile sets."""
+    return {} if mode == "default" else dict(_MODE_OPTIONS.get()(mode))
 
 
 def load_kernel(function: str, source: str) -> Any:
-    """The autotuner around a generated kernel, with the configurations it would try."""
-    return getattr(_LOAD.reach()(source), function)
+    """The autotuner object of a generated kernel, with the configurations that it would try."""
+    return getattr(_LOAD.get()(source), function)
 
 
 def constants_of(tuner: Any) -> dict[str, Any]:
-    """Block sizes and other constants that are fixed for every configuration, as they are in user-written kernels."""
-    kept = tuner.triton_meta.get("constants", {})
-    return {str(k): v for k, v in kept.items() if isinstance(k, str) and isinstance(v, (bool, int, float, str))}
+    """Block sizes and other constants that are the same in every configuration, as in user-written kernels."""
+    constants = tuner.triton_meta.get("constants", {})
+    return {str(k): v for k, v in constants.items() if isinstance(k, str) and isinstance(v, (bool, int, float, str))}
 
 
 def grid_of(tuner: Any, config: Any, call: list[str]) -> tuple[int, ...]:
-    """How many workgroups a launch starts; empty where that depends on what is not known before the run."""
+    """The grid of a launch (workgroups per axis); empty if it depends on values that are known only at run time."""
     names = [name for name, kind in tuner.triton_meta["signature"].items() if kind != "constexpr"]
     values: dict[str, Any] = dict(config.kwargs)
     for name, text in zip(names, call, strict=False):
         with contextlib.suppress(ValueError, SyntaxError):
             values[name] = ast.literal_eval(text)
-    # Grids of user-written kernels are passed along after the arguments.
+    # User-written kernels get their grid after the arguments.
     for number, text in enumerate(call[len(names) :]):
         with contextlib.suppress(ValueError, SyntaxError):
             values[f"_grid_{number}"] = ast.literal_eval(text)
     try:
-        expression = _GRID.reach().from_meta(tuner.inductor_meta, config)
+        expression = _GRID.get().from_meta(tuner.inductor_meta, config)
         for line in expression.prefix:
             target, _, text = line.partition(" = ")
             values[target] = eval(text, {"max": max, "min": min}, values)  # noqa: S307 - Inductor's own arithmetic
@@ -148,16 +148,16 @@ def grid_of(tuner: Any, config: Any, call: list[str]) -> tuple[int, ...]:
 
 
 def compile_config(tuner: Any, config: Any) -> Any:
-    """Compile one configuration; returns Triton's compiled kernel."""
-    return _PRECOMPILE.reach()(tuner, config).kernel
+    """Compile one configuration; return Triton's compiled kernel."""
+    return _PRECOMPILE.get()(tuner, config).kernel
 
 
 def graph_breaks() -> Iterator[tuple[str, str]]:
-    """Reason and place of every graph break so far."""
-    for seen in _BREAKS.reach():
-        frames = [f for f in seen.user_stack if _TORCH not in f.filename]
-        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        yield str(seen.reason).strip().partition("\n")[0], place
+    """The reason and the user's `file:line` of every graph break so far."""
+    for found in _BREAKS.get():
+        frames = [f for f in found.user_stack if _TORCH not in f.filename]
+        location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        yield str(found.reason).strip().partition("\n")[0], location
 
 
 def _lowered(lowering: Any, number: int) -> tuple[LoweredGraph, list[Any]]:
@@ -170,8 +170,8 @@ def _lowered(lowering: Any, number: int) -> tuple[LoweredGraph, list[Any]]:
     graph.sources = dict(_kernels(tree))
     graph.calls = list(_launches(tree, graph.sources))
     graph.externs = list(_externs(lowering))
-    graph.unfit = list(_unfit(lowering))
-    graph.fp8 = list(_fp8(lowering))
+    graph.capture_blockers = list(_capture_blockers(lowering))
+    graph.fp8 = list(_fp8_formats(lowering))
     graph.partitions = max(1, len(lowering.partition_maps or []))
     outputs = [_output(value) for value in lowering.graph_outputs]
     graph.seconds = time.monotonic() - started
@@ -198,26 +198,26 @@ def _launches(tree: ast.Module, sources: Container[str]) -> Iterator[tuple[str, 
 
 
 def _externs(lowering: Any) -> Iterator[LoweredExtern]:
-    kind = _EXTERN.reach()
+    kind = _EXTERN_KERNEL.get()
     for operation in lowering.operations:
         if not isinstance(operation, kind) or any(c.__name__ in _NO_CALL for c in type(operation).__mro__):
             continue
         name = str(getattr(operation, "python_kernel_name", None) or getattr(operation, "op_overload", None) or "")
         name = name.removeprefix("torch.ops.").removeprefix("extern_kernels.")
-        # Among the origins are those of what is folded into it; the one that it was made for says its line.
+        # The origins include operations that were fused into this one; `origin_node` is the operation itself.
         made_for = getattr(operation, "origin_node", None)
         nodes = [made_for] if made_for is not None else operation.get_origins()
-        yield LoweredExtern(name=name or type(operation).__name__, places=_places(nodes))
+        yield LoweredExtern(name=name or type(operation).__name__, locations=_user_locations(nodes))
 
 
-def _unfit(lowering: Any) -> Iterator[tuple[str, str]]:
-    """Operations that torch itself would not capture, whatever the mode asks for."""
-    node = _UNSAFE_NODE.reach()(lowering.module)
+def _capture_blockers(lowering: Any) -> Iterator[tuple[str, str]]:
+    """Operations that torch excludes from graph capture in every mode: reason and location."""
+    node = _UNSAFE_NODE.get()(lowering.module)
     if node is not None:
-        yield f"{node.target} cannot be captured", next(iter(_places([node])), "")
+        yield f"{node.target} cannot be captured", next(iter(_user_locations([node])), "")
     for device, used_by in lowering.device_node_mapping.items():
         if device.type == "cpu":
-            yield f"{used_by.name} is on the CPU", next(iter(_places([used_by, *used_by.users])), "")
+            yield f"{used_by.name} is on the CPU", next(iter(_user_locations([used_by, *used_by.users])), "")
     reason = lowering.disable_cudagraphs_reason
     if reason and node is None:
         first = str(reason).strip().partition("\n")[0]
@@ -225,19 +225,19 @@ def _unfit(lowering: Any) -> Iterator[tuple[str, str]]:
         yield first, f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
 
 
-def _fp8(lowering: Any) -> Iterator[tuple[str, str]]:
-    seen = set()
+def _fp8_formats(lowering: Any) -> Iterator[tuple[str, str]]:
+    found = set()
     for node in lowering.module.graph.nodes:
         name = str(getattr(node.meta.get("val"), "dtype", "")).removeprefix("torch.")
-        if name.startswith("float8") and name not in seen:
-            places = _places([node, *node.users])
-            if places:
-                seen.add(name)
-                yield name, places[0]
+        if name.startswith("float8") and name not in found:
+            locations = _user_locations([node, *node.users])
+            if locations:
+                found.add(name)
+                yield name, locations[0]
 
 
 def _output(value: Any) -> Any:
-    """Shape, strides, type and device of an output; a plain number where it is no tensor."""
+    """Shape, strides, dtype and device of an output; a number for an output that is no tensor."""
     try:
         return (_sizes(value.get_size()), _sizes(value.get_stride()), value.get_dtype(), value.get_device())
     except (AttributeError, NotImplementedError):
@@ -251,7 +251,7 @@ def _sizes(sizes: Any) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else int(hint(size)) for size in sizes)
 
 
-def _answer(outputs: list[Any]) -> Callable[[list[Any]], Any]:
+def _make_call(outputs: list[Any]) -> Callable[[list[Any]], Any]:
     def call(args: list[Any]) -> Any:
         import torch
 
@@ -263,8 +263,8 @@ def _answer(outputs: list[Any]) -> Callable[[list[Any]], Any]:
     return call
 
 
-def _watch_definitions(watch: Watch) -> None:
-    """Remember which lines of the model each kernel stands for."""
+def _record_definitions(record: LoweringRecord) -> None:
+    """Record which lines of the model each kernel implements."""
     from torch._inductor.codegen.triton import TritonScheduling
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
@@ -274,7 +274,7 @@ def _watch_definitions(watch: Watch) -> None:
         name = define(scheduling, src_code, node_schedule, *args, **kwargs)
         inner = [getattr(item, "node", None) for item in node_schedule] if isinstance(node_schedule, list) else []
         origins = [origin for node in inner if node is not None for origin in node.get_origins()]
-        watch.places[name] = tuple(dict.fromkeys((*watch.places.get(name, ()), *_places(origins))))
+        record.locations[name] = tuple(dict.fromkeys((*record.locations.get(name, ()), *_user_locations(origins))))
         return name
 
     def define_user_kernel(wrapper: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -283,25 +283,25 @@ def _watch_definitions(watch: Watch) -> None:
         function = getattr(kernel, "fn", kernel)
         with contextlib.suppress(AttributeError):
             code = getattr(function, "fn", function).__code__
-            watch.user_kernels[str(name)] = f"{code.co_filename}:{code.co_firstlineno}"
+            record.user_kernels[str(name)] = f"{code.co_filename}:{code.co_firstlineno}"
         return made
 
     TritonScheduling.define_kernel = define_kernel
     PythonWrapperCodegen.define_user_defined_triton_kernel = define_user_kernel
 
 
-def _replace_search(watch: Watch) -> None:
-    """Autotuning would benchmark on the device: keep the list of what it would try, and let the library win."""
+def _replace_autotuning(record: LoweringRecord) -> None:
+    """Replace autotuning, which would benchmark on the device: record its choices and select the library call."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-    _AUTOTUNING.reach()
-    template = _TEMPLATE.reach()
+    _AUTOTUNING.get()
+    template = _TEMPLATE.get()
 
     def do_autotuning(_: Any, name: str, input_nodes: Any, *args: Any, **kwargs: Any) -> dict[Any, float]:
         choices = kwargs["choices"] if "choices" in kwargs else args[3]
         shapes = " × ".join(f"{str(n.get_dtype()).removeprefix('torch.')}{list(n.get_size())}" for n in input_nodes)
         tuners = [(c.name, _template_loader(c)) for c in choices if isinstance(c, template)]
-        watch.searches.append(LoweredSearch(op=name, shapes=shapes, names=[c.name for c in choices], tuners=tuners))
+        record.searches.append(LoweredSearch(op=name, shapes=shapes, names=[c.name for c in choices], tuners=tuners))
         return {c: 2.0 if isinstance(c, template) else 1.0 for c in choices}
 
     AlgorithmSelectorCache.do_autotuning = do_autotuning
@@ -310,14 +310,14 @@ def _replace_search(watch: Watch) -> None:
 def _template_loader(choice: Any) -> Callable[[], Any]:
     def load() -> Any:
         request = choice.bmreq
-        module = _LOAD_BY_KEY.reach()(request.module_cache_key, request.module_path)
+        module = _LOAD_BY_KEY.get()(request.module_cache_key, request.module_path)
         return getattr(module, request.kernel_name)
 
     return load
 
 
-def _places(nodes: Any) -> tuple[str, ...]:
-    """The user's own lines behind nodes of a graph, in the order of the file."""
+def _user_locations(nodes: Any) -> tuple[str, ...]:
+    """The user's lines that graph nodes come from, sorted by file and line."""
     found: set[tuple[str, int]] = set()
     for node in nodes:
         frames = _FRAME.findall(str(getattr(node, "stack_trace", None) or node.meta.get("stack_trace") or ""))

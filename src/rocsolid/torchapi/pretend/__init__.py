@@ -1,1 +1,1 @@
-"""Make this process believe that it has an accelerator that is not here."""
+"""Makes torch report a GPU that this machine does not have."""

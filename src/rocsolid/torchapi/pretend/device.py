@@ -1,8 +1,8 @@
-"""Makes this process believe that it has one accelerator of a given kind, for tracing and code generation only.
+"""Makes torch report one GPU of a given model, for tracing and code generation only.
 
-For child processes: nothing here is undone, and nothing here can run a kernel. It must come before torch is imported, because
-torch's compiler reads the vendor when it is imported. Every tensor on the pretended device is fake; the few that torch makes for
-their value, when it folds constants, live on the CPU.
+For child processes: the patches are not undone, and no kernel can run. It must be called before torch is imported, because torch's
+compiler reads the vendor once, at import. Every tensor on the pretended device is a fake tensor; the few whose value torch needs,
+for constant folding, are on the CPU.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ from typing import Any, Final
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretended_chip import Pretence
-from rocsolid.torchapi.pretend.fake_device_info import properties, versions
-from rocsolid.torchapi.private_api import door
+from rocsolid.model.pretended_chip import PretendedChip
+from rocsolid.torchapi.pretend.fake_device_info import build_versions, device_properties
+from rocsolid.torchapi.private_api import private
 
 _SOURCE: Final = Path(__file__).with_name("guard.cpp")
-_FAKE_MODE = door("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
-_SHAPES = door("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
-_VALUES = door("torch._subclasses.fake_tensor", "DataDependentOutputException", "2.1..")
-_SET_DRIVER = door("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "2.9..")
-_PAD = door("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
-_BENCHMARKER = door("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
-_CONVERT = door("torch.nn", "Module._apply", "2.0..")
-# A device that is here is not ours to wake: whatever would reach past the stand-ins finds none, and says so.
-_HIDDEN: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
-_keep: list[Any] = []  # registrations end when their objects do
+_FAKE_MODE = private("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
+_SHAPES = private("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
+_VALUES = private("torch._subclasses.fake_tensor", "DataDependentOutputException", "2.1..")
+_SET_DRIVER = private("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "2.9..")
+_PAD = private("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
+_BENCHMARKER = private("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
+_CONVERT = private("torch.nn", "Module._apply", "2.0..")
+# Hide real devices: code that gets past the stubs finds no device and reports that.
+_HIDE_DEVICES: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+_keep_alive: list[Any] = []  # torch drops a registration when its object is collected
 
 
-def build_guard(folder: Path) -> Path:
-    """The library of stand-ins below Python; built once per torch."""
+def build_stub_library(folder: Path) -> Path:
+    """Build the C++ library with stubs for torch's device functions, once per torch build; return its path."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        msg = "a dry run needs torch, and it is not installed"
+        msg = "a dry run needs torch, which is not installed"
         raise CannotRunError(msg)
     torch = Path(spec.origin).parent
     version = (torch / "version.py").read_bytes()
@@ -54,7 +54,7 @@ def build_guard(folder: Path) -> Path:
         return library
     compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
     if compiler is None:
-        msg = "a dry run needs a C++ compiler, and there is none: install g++"
+        msg = "a dry run needs a C++ compiler, and none was found on PATH. Install g++ or clang++"
         raise CannotRunError(msg)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = library.with_suffix(f".{os.getpid()}.part")
@@ -63,33 +63,35 @@ def build_guard(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr.strip()]
-        msg = f"{compiler} cannot build the stand-in for a device: {lines[0][:300]}"
+        msg = f"{compiler} failed to build the device stubs: {lines[0][:300]}"
         raise CannotRunError(msg)
     temporary.replace(library)
     return library
 
 
-def pretend(chip: Chip, release: str, guard: Path) -> Any:
-    """Import torch as a build for that chip; returns torch."""
+def pretend_device(chip: Chip, release: str, guard: Path) -> Any:
+    """Import torch so that it reports a build for that chip; return torch."""
     if "torch" in sys.modules:
-        msg = "torch was imported before the stand-ins; a dry run needs a process of its own"
+        msg = "torch is already imported; a dry run needs its own process"
         raise CannotRunError(msg)
-    os.environ.update(_HIDDEN)
-    with contextlib.suppress(OSError):  # a torch that finds its vendor's libraries by itself must come first
+    os.environ.update(_HIDE_DEVICES)
+    with contextlib.suppress(
+        OSError
+    ):  # fails for a torch that must load its vendor libraries first; it is loaded again below
         ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
     import torch
 
     library = ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
     library.rocsolid_take_over()
-    _keep.append(library)
-    for name, text in versions(Pretence(chip=chip, release=release)).items():
+    _keep_alive.append(library)
+    for name, text in build_versions(PretendedChip(chip=chip, release=release)).items():
         setattr(torch.version, name, text)
     _replace_device_module(torch, chip)
     _register_factories(torch)
-    pretend_driver(chip)
-    _SET_DRIVER.reach()
+    pretend_triton_driver(chip)
+    _SET_DRIVER.get()
     sys.modules["torch._inductor.runtime.triton_helpers"].set_driver_to_gpu = lambda: None  # type: ignore[attr-defined]
-    _FAKE_MODE.reach()
+    _FAKE_MODE.get()
     fake = sys.modules["torch._subclasses.fake_tensor"]
     fake.FakeTensorMode.avoid_device_init = property(lambda _: True)
     _replace_conversion(torch)
@@ -98,29 +100,29 @@ def pretend(chip: Chip, release: str, guard: Path) -> Any:
 
 
 def needs_values(error: BaseException) -> bool:
-    """Whether a trace ended because the program asked for a value, or for a size that depends on values."""
-    return isinstance(error, (_SHAPES.reach(), _VALUES.reach()))
+    """Whether a trace failed because the program needs a tensor's value, or a size that depends on values."""
+    return isinstance(error, (_SHAPES.get(), _VALUES.get()))
 
 
 def fake_mode() -> Any:
-    """A mode in which tensors have everything but values; constants of the user's own may stay real."""
+    """A FakeTensorMode that accepts real tensors among the inputs, such as constants of the user's code."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _replace_device_module(torch: Any, chip: Chip) -> None:
-    seen = properties(chip)
+    chip_properties = device_properties(chip)
 
     def random_state(*_: Any) -> Any:
         return torch.zeros(16, dtype=torch.uint8)
 
-    answers: dict[str, Callable[..., Any]] = {
+    replacements: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_properties": lambda *_: seen,
+        "get_device_properties": lambda *_: chip_properties,
         "get_device_capability": lambda *_: chip.capability,
         "get_device_name": lambda *_: chip.product,
         "is_bf16_supported": lambda *_, **__: True,
@@ -133,7 +135,7 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "_exchange_device": lambda *_: 0,
         "_maybe_exchange_device": lambda *_: 0,
     }
-    nothing = (
+    no_ops = (
         "init",
         "_lazy_init",
         "set_device",
@@ -142,29 +144,28 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "set_rng_state",
         "reset_peak_memory_stats",
     )
-    # A function of its own for each: dynamo keeps rules by function, and refuses two rules for one.
-    answers |= {name: (lambda *_, **__: None) for name in nothing}
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
-    torch.cuda.default_generators = (torch.Generator(),)  # for torch.manual_seed, which seeds every device
-    torch.cuda.random.get_rng_state, torch.cuda.random.set_rng_state = random_state, answers["set_rng_state"]
+    # One function object for each name: Dynamo keeps rules by function and rejects two rules for one.
+    replacements |= {name: (lambda *_, **__: None) for name in no_ops}
+    for name, replacement in replacements.items():
+        setattr(torch.cuda, name, replacement)
+    torch.cuda.default_generators = (torch.Generator(),)  # used by torch.manual_seed, which seeds every device
+    torch.cuda.random.get_rng_state, torch.cuda.random.set_rng_state = random_state, replacements["set_rng_state"]
     private = {
         "_cuda_getCurrentRawStream": lambda *_: 0,
         "_cuda_getDeviceCount": lambda: 1,
         "_cuda_getDevice": lambda: 0,
         "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
     }
-    for name, answer in private.items():
-        setattr(torch._C, name, answer)
+    for name, replacement in private.items():
+        setattr(torch._C, name, replacement)
 
 
 def _replace_conversion(torch: Any) -> None:
-    """`module.to(...)` swaps a fake parameter's insides, which fails while anything refers to it; put a new one in its place."""
-    convert = _CONVERT.reach()
+    """Let `module.to(...)` create new parameters: changing a fake parameter in place fails while it is referenced."""
+    convert = _CONVERT.get()
     fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
-    made: dict[
-        int, tuple[Any, Any]
-    ] = {}  # the old one too, so that its id stays its own; shared parameters stay shared
+    # By id, so that shared parameters stay shared; the old parameter is kept alive so that its id is not reused.
+    converted: dict[int, tuple[Any, Any]] = {}
 
     def apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002 - torch's signature
         parameters = list(module.named_parameters(recurse=False, remove_duplicate=False))
@@ -173,11 +174,11 @@ def _replace_conversion(torch: Any) -> None:
         for child in module.children() if recurse else ():
             child._apply(fn)
         for name, value in parameters:
-            if id(value) not in made:
+            if id(value) not in converted:
                 with torch.no_grad():
                     new = fn(value)
-                made[id(value)] = (value, torch.nn.Parameter(new, requires_grad=value.requires_grad))
-            setattr(module, name, made[id(value)][1])
+                converted[id(value)] = (value, torch.nn.Parameter(new, requires_grad=value.requires_grad))
+            setattr(module, name, converted[id(value)][1])
         for name, value in list(module.named_buffers(recurse=False, remove_duplicate=False)):
             setattr(module, name, fn(value))
         return module
@@ -186,7 +187,7 @@ def _replace_conversion(torch: Any) -> None:
 
 
 def _register_factories(torch: Any) -> None:
-    """Constant folding runs operations of one element on the device for their value; give it the CPU's."""
+    """Create real tensors on the CPU for constant folding, which runs operations on one element for their value."""
 
     def empty(size: Any, dtype: Any = None, **_: Any) -> Any:
         return torch.empty(size, dtype=dtype, device="cpu")
@@ -195,15 +196,15 @@ def _register_factories(torch: Any) -> None:
         return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 
     library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():  # a build for devices has its own, and says that they are replaced
+    with warnings.catch_warnings():  # a device build warns that its own implementations are replaced
         warnings.simplefilter("ignore")
         library.impl("empty.memory_format", empty, "CUDA")
         library.impl("empty_strided", empty_strided, "CUDA")
-    _keep.append(library)
+    _keep_alive.append(library)
 
 
-def pretend_driver(chip: Chip) -> None:
-    """Make Triton compile for that chip; all that kernels of a file need."""
+def pretend_triton_driver(chip: Chip) -> None:
+    """Make Triton compile for that chip; this alone is enough for kernels in a file."""
     import triton
     from triton.backends.compiler import GPUTarget
 
@@ -229,23 +230,23 @@ def _device() -> Any:
 
 
 def _configure() -> None:
-    """No caches of whole graphs, since a graph that is not lowered shows no kernels; nothing that runs or measures."""
+    """Disable caches of whole graphs (a cached graph is not lowered, so its kernels are not seen) and all timing of kernels."""
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
     inductor.compile_threads = 1
-    # rocsolid: allow[value-known-to-hurt] a graph from the cache is not lowered, and shows no kernels
+    # rocsolid: allow[value-known-to-hurt] a graph from the cache is not lowered, so its kernels are not seen
     inductor.fx_graph_cache = False
     inductor.fx_graph_remote_cache = False
     launcher = (
         "use_static_triton_launcher" if hasattr(inductor, "use_static_triton_launcher") else "use_static_cuda_launcher"
     )
-    setattr(inductor, launcher, False)  # called otherwise before 2.11
+    setattr(inductor, launcher, False)  # its name before torch 2.11 is different
     inductor.benchmark_epilogue_fusion = False
     functorch.enable_autograd_cache = False
-    # Where Inductor would measure two ways on the device, both take as long, and it keeps the program as it is.
-    _PAD.reach()
-    _BENCHMARKER.reach()
+    # Where Inductor would time two versions on the device, report equal times, so that it keeps the program unchanged.
+    _PAD.get()
+    _BENCHMARKER.get()
     sys.modules["torch._inductor.fx_passes.pad_mm"].should_pad = lambda *_, **__: False  # type: ignore[attr-defined]
     benchmarker = sys.modules["torch._inductor.runtime.benchmarking"].benchmarker
     for name in ("benchmark", "benchmark_gpu"):

@@ -1,8 +1,8 @@
-"""Lets torch say that it was built for a chip that is not here: its versions, and the properties of that chip.
+"""Makes torch report a build for a chip that is not present: its versions and the device properties.
 
-Two use it. A dry run, in a process of its own, goes on from there to a device that tensors can be traced on (`pretend`). A
-program that pretends for development stays on the CPU: `torch.cuda.is_available()` goes on answering no, and only who asks what
-torch was built for, or what the chip is like, hears of it. Nothing here happens unless a `StandIn` is put up.
+Two features use it. A dry run, in its own process, also makes torch trace tensors on that device (`pretend_device`). A program that
+only pretends, for development, stays on the CPU: `torch.cuda.is_available()` remains False, and only `torch.version` and the
+device properties change. Importing this module changes nothing; `FakeDeviceInfo.keep` does.
 """
 
 import sys
@@ -13,23 +13,23 @@ from typing import Any, Final
 from rocsolid.errors import UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretended_chip import Pretence
+from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.import_hooks import when_imported
-from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.patch import AttributePatch
 
-# Read the vendor while they are imported, and never again.
-_READS_ONCE: Final = ("torch._inductor.config", "torch._inductor.runtime.hints")
-_UNASKED_BYTES: Final = 48 << 10  # what a block on a chip of NVIDIA's has unless it asks for more
-_up: "list[StandIn]" = []
-
-
-def versions(pretence: Pretence) -> dict[str, str | None]:
-    """What `torch.version` says of the build."""
-    return {"hip": pretence.hip or None, "cuda": pretence.cuda or None, "rocm": pretence.rocm or None}
+# These modules read the vendor once, at import.
+_READ_VENDOR_AT_IMPORT: Final = ("torch._inductor.config", "torch._inductor.runtime.hints")
+_DEFAULT_SHARED_BYTES: Final = 48 << 10  # shared memory of a block on NVIDIA chips without opt-in
+_active: "list[FakeDeviceInfo]" = []
 
 
-def properties(chip: Chip) -> SimpleNamespace:
-    """What the runtime tells of the chip."""
+def build_versions(pretended: PretendedChip) -> dict[str, str | None]:
+    """The values of `torch.version` for a build for that chip."""
+    return {"hip": pretended.hip or None, "cuda": pretended.cuda or None, "rocm": pretended.rocm or None}
+
+
+def device_properties(chip: Chip) -> SimpleNamespace:
+    """The result of `torch.cuda.get_device_properties` for that chip."""
     return SimpleNamespace(
         name=chip.product,
         major=chip.capability[0],
@@ -44,7 +44,7 @@ def properties(chip: Chip) -> SimpleNamespace:
         clock_rate=2_100_000,
         memory_clock_rate=1_300_000,
         memory_bus_width=8192,
-        shared_memory_per_block=chip.lds_bytes if chip.platform is Platform.ROCM else _UNASKED_BYTES,
+        shared_memory_per_block=chip.lds_bytes if chip.platform is Platform.ROCM else _DEFAULT_SHARED_BYTES,
         shared_memory_per_block_optin=chip.lds_bytes,
         shared_memory_per_multiprocessor=chip.unit_lds_bytes,
         L2_cache_size=4 << 20,
@@ -54,50 +54,52 @@ def properties(chip: Chip) -> SimpleNamespace:
     )
 
 
-def standing_in() -> Pretence | None:
-    """What this process pretends to have, if anything."""
-    return _up[-1].pretence if _up else None
+def active_pretended_chip() -> PretendedChip | None:
+    """The chip that this process pretends to have, if any."""
+    return _active[-1].pretended if _active else None
 
 
-class StandIn:
-    """Put up with `keep()`, as soon as torch is there, and taken down with `undo()`."""
+class FakeDeviceInfo:
+    """Patches `torch.version` and the device properties, as soon as torch is imported: `keep()` starts it, `undo()` ends it."""
 
-    def __init__(self, pretence: Pretence) -> None:
-        self.pretence = pretence
-        self.late = tuple(name for name in _READS_ONCE if name in sys.modules)  # keep what they read before
+    def __init__(self, pretended: PretendedChip) -> None:
+        self.pretended = pretended
+        # These modules keep what they read from the real build.
+        self.imported_before = tuple(name for name in _READ_VENDOR_AT_IMPORT if name in sys.modules)
         self._undo: list[Callable[[], None]] = []
 
-    def keep(self) -> "StandIn":
-        """Until `undo`, or for the life of the process."""
-        if _up:
-            msg = f"this process pretends to have {_up[-1].pretence.label} already"
+    def keep(self) -> "FakeDeviceInfo":
+        """Pretend until `undo`, or for the life of the process."""
+        if _active:
+            msg = f"this process already pretends to have {_active[-1].pretended.label}; end that rs.pretend() first"
             raise UsageError(msg)
-        _up.append(self)
-        self._undo.append(lambda: _up.remove(self))
-        self._undo.append(when_imported("torch", self._claim))
+        _active.append(self)
+        self._undo.append(lambda: _active.remove(self))
+        self._undo.append(when_imported("torch", self._patch_torch))
         return self
 
     def undo(self) -> None:
-        """Everything as it was."""
+        """Restore torch."""
         undos, self._undo = self._undo, []
         for undo in reversed(undos):
             undo()
 
-    def _claim(self, torch: ModuleType) -> None:
-        chip = self.pretence.chip
-        seen = properties(chip)
-        answers: dict[str, Callable[..., Any]] = {
-            "get_device_properties": lambda *_, **__: seen,
+    def _patch_torch(self, torch: ModuleType) -> None:
+        chip = self.pretended.chip
+        properties = device_properties(chip)
+        functions: dict[str, Callable[..., Any]] = {
+            "get_device_properties": lambda *_, **__: properties,
             "get_device_capability": lambda *_, **__: chip.capability,
             "get_device_name": lambda *_, **__: chip.product,
         }
-        said = versions(self.pretence)
-        swaps = [
-            Swap(torch.version, name, _always(text)) for name, text in said.items() if hasattr(torch.version, name)
+        patches = [
+            AttributePatch(torch.version, name, _constant(text))
+            for name, text in build_versions(self.pretended).items()
+            if hasattr(torch.version, name)
         ]
-        swaps += [Swap(torch.cuda, name, _always(answer)) for name, answer in answers.items()]
-        self._undo += [swap.undo for swap in swaps]
+        patches += [AttributePatch(torch.cuda, name, _constant(function)) for name, function in functions.items()]
+        self._undo += [patch.undo for patch in patches]
 
 
-def _always(value: object) -> Callable[[object], object]:
+def _constant(value: object) -> Callable[[object], object]:
     return lambda _: value

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rocsolid.errors import InputError
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.trace.columns import TraceColumns
 from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.c_scanner import Scanner
@@ -45,7 +45,7 @@ class FilePart:
 
 def read_kineto(file: Path, part: FilePart | None = None, *, read_ahead: bool = True) -> TraceColumns:
     """Read a file, or one part of it. `read_ahead`: decompress in a thread."""
-    with garbage_left_alone():  # events contain no cycles, and a collection costs as much as decoding them
+    with gc_paused():  # events contain no cycles, and a collection costs as much as decoding them
         reader = _KinetoReader(file, part, read_ahead=read_ahead)
         reader.read()
     return reader.columns()

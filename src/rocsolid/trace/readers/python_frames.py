@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.trace.columns import Column, TraceColumns
 from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.event_decoder import PYTHON_FUNCTION
@@ -57,7 +57,7 @@ def has_frames(columns: TraceColumns) -> bool:
 
 def read_frames(file: Path) -> Iterator[Frames]:
     """Read the frames chunk by chunk. Broken events are skipped; the first pass has counted them."""
-    with garbage_left_alone():
+    with gc_paused():
         for text, layout in _chunks(file):
             frames = [frame for frame in _decode(text, layout) if frame.cat == PYTHON_FUNCTION]
             if frames:

@@ -1,6 +1,6 @@
-"""Runs at the start of every Python that `rocsolid run` is behind: waits for torch, then lets the user's own file run.
+"""Runs at the start of every Python process under `rocsolid run`: hooks the import of torch, then runs the user's sitecustomize.
 
-It must not fail, whatever interpreter it meets, and it imports nothing that is not loaded already.
+It must not fail in any interpreter, and it imports only modules that are loaded already.
 """
 
 import os
@@ -8,38 +8,38 @@ import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _HOME = os.environ.get("ROCSOLID_RUN_HOME", "")
-_WAITED_FOR = ("torch", "triton")
+_TRIGGERS = ("torch", "triton")
 
 
-class _Waiting:
-    """Prepares the process at the last moment before torch, or Triton, is imported."""
+class _ImportTrigger:
+    """Protects the process right before torch or Triton is imported."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """Prepare everything, then find what the others find: some of them have only just come."""
-        if name not in _WAITED_FOR or _Waiting not in sys.meta_path:
+        """Protect the process, then search with the current finders, some of which were just added."""
+        if name not in _TRIGGERS or _ImportTrigger not in sys.meta_path:
             return None
-        sys.meta_path.remove(_Waiting)
-        _prepare()
+        sys.meta_path.remove(_ImportTrigger)
+        _protect()
         specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 
 
-def _prepare():
+def _protect():
     sys.path.insert(0, _HOME)
     try:
         from rocsolid.api.launch import start
 
         start()
-    except Exception as error:  # noqa: BLE001 - the program runs, protected or not
-        sys.stderr.write("rocsolid: this process is not protected: %s: %s\n" % (type(error).__name__, error))
+    except Exception as error:  # noqa: BLE001 - the program must run in any case
+        sys.stderr.write("rocsolid: this process runs without protection: %s: %s\n" % (type(error).__name__, error))
     finally:
         if _HOME in sys.path:
             sys.path.remove(_HOME)
 
 
-def _run_the_users_own():
-    """Find the `sitecustomize` that would have been imported without us, and import it in our place."""
+def _run_user_sitecustomize():
+    """Import the `sitecustomize` that Python would have imported without this one."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
@@ -51,8 +51,8 @@ def _run_the_users_own():
         spec.loader.exec_module(module)
 
 
-def _tell_of_unprotected(event, args):
-    """Say when a Python is started that will not come by here."""
+def _warn_about_unprotected_child(event, args):
+    """Warn when a Python process is started that will not run this file."""
     if event != "subprocess.Popen":
         return
     command, env = args[1], args[3]
@@ -65,13 +65,13 @@ def _tell_of_unprotected(event, args):
             break
         flags += word[1:]
     missing = "PYTHONPATH" not in env if env is not None else False
-    blind = sorted(set(flags) & set("ISE"))
-    if blind or missing:
-        why = "started with -" + "".join(blind) if blind else "started without PYTHONPATH"
-        sys.stderr.write("rocsolid: a Python %s is not protected: %s\n" % (why, " ".join(words[:4])))
+    isolating = sorted(set(flags) & set("ISE"))
+    if isolating or missing:
+        why = "started with -" + "".join(isolating) if isolating else "started without PYTHONPATH"
+        sys.stderr.write("rocsolid: a Python process %s runs without protection: %s\n" % (why, " ".join(words[:4])))
 
 
 if _HOME and sys.version_info >= (3, 10):
-    sys.meta_path.insert(0, _Waiting)
-    sys.addaudithook(_tell_of_unprotected)
-_run_the_users_own()
+    sys.meta_path.insert(0, _ImportTrigger)
+    sys.addaudithook(_warn_about_unprotected_child)
+_run_user_sitecustomize()

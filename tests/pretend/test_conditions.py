@@ -1,7 +1,7 @@
-"""Whatever of the catalogue and the rules depends on the platform is met both ways, on machines that are pretended.
+"""Every condition of the catalogue and every platform-dependent rule is tested both ways, on pretended machines.
 
-Nothing is listed here by hand but the machines, and what a rule finds hurtful: conditions and rules are enumerated, and each is
-asked by the code that users meet. What is added to the catalogue and not met both ways makes a test fail by its name.
+Only the machines, and the input that triggers each rule, are listed by hand. Conditions and rules are enumerated, and each is tested
+through the code that users call. A new catalogue entry that is not tested both ways makes a test fail by its name.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from tests.pretend.surroundings import conditioned, deciding, machines, named_parts
+from tests.pretend.pretended_machines import conditioned, deciding, machines, named_parts
 from tests.rules.test_rules import CASES as RULE_CASES
 from tests.support import has_gpu
 
@@ -17,34 +17,33 @@ from rocsolid.catalog.profiles import resolve
 from rocsolid.model.environment import Environment, Host, Observed, Origin
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.pretended_chip import Pretence
+from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.rules.engine import rule
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without an accelerator"),
+    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without a GPU"),
 ]
-Pretend = Callable[[str], Pretence]
-Outcome = set[tuple[str, Severity]]
+Pretend = Callable[[str], PretendedChip]
 
 
 @pytest.fixture
-def look(pretend_chip: Pretend) -> Callable[[str], Environment]:
-    def looked(text: str) -> Environment:
+def probe(pretend_chip: Pretend) -> Callable[[str], Environment]:
+    def probe_pretended(text: str) -> Environment:
         if text:
             pretend_chip(text)
         env = surroundings()
         assert env.pretended == text
         return env
 
-    return looked
+    return probe_pretended
 
 
-def test_every_condition_of_the_catalogue_holds_somewhere_and_fails_somewhere(
-    look: Callable[[str], Environment],
+def test_every_condition_holds_on_one_machine_and_fails_on_another(
+    probe: Callable[[str], Environment],
 ) -> None:
-    everywhere = list(machines(look))
+    everywhere = list(machines(probe))
     unmet = []
     subjects = list(conditioned())
     for subject in subjects:
@@ -53,9 +52,9 @@ def test_every_condition_of_the_catalogue_holds_somewhere_and_fails_somewhere(
         unmet += [f"{subject.name}: never fails"] if all(held) else []
         decided = {part for env in everywhere for part in deciding(subject.when, env)}
         unmet += [f"{subject.name}: {part} never decides" for part in sorted(named_parts(subject.when) - decided)]
-        # What users meet may hold less often than its condition (another choice comes first), and never more often.
+        # An entry may apply less often than its condition holds (another choice comes first), but never more often.
         unmet += [
-            f"{subject.name}: met where its condition fails, on {env.pretended} with torch {env.torch_version}"
+            f"{subject.name}: applies although its condition fails, on {env.pretended} with torch {env.torch_version}"
             for env, met in zip(everywhere, held, strict=True)
             if met and not subject.when.holds(env)
         ][:1]
@@ -65,34 +64,34 @@ def test_every_condition_of_the_catalogue_holds_somewhere_and_fails_somewhere(
 
 
 class _Watched(Environment):
-    """Remembers whether anybody asked what depends on the platform."""
+    """Records whether a platform-dependent field was read."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("platform", "rocm_version", "devices"):
-            _asked.add(name)
+            _fields_read.add(name)
         return super().__getattribute__(name)
 
 
-_asked: set[str] = set()
+_fields_read: set[str] = set()
 
 
-def asks(code: str) -> bool:
-    """Whether a rule's check asks for platform, release of ROCm or chips in any of its own cases."""
+def reads_platform(code: str) -> bool:
+    """Whether a rule's check reads platform, ROCm release or devices in any of its own test cases."""
     check = rule(code).check
     assert check
-    _asked.clear()
+    _fields_read.clear()
     for env in (env for side in RULE_CASES[code] for env in side):
         plan = resolve("safe", env)
         list(check(_Watched(**{field.name: getattr(env, field.name) for field in fields(Environment)}), plan))
-    return bool(_asked)
+    return bool(_fields_read)
 
 
 def _moved(origin: Origin) -> dict[str, Any]:
     return {"settings": {"inductor.max_autotune": Observed(value=True, upstream=False, origin=origin, by="who")}}
 
 
-# By code: what is planted in the surroundings, where it is found as on ROCm, and where the same is found otherwise or not at all.
-PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
+# By rule code: changed fields of the environment, a chip where they are found, and one where the result is different.
+CASES_BY_CODE: dict[str, tuple[dict[str, Any], str, str]] = {
     "CFG001": (_moved(Origin.VARIABLE), "gfx942", "sm_90"),
     "CFG002": (_moved(Origin.FORCED), "gfx942", "sm_90"),
     "CFG003": (_moved(Origin.OVERRIDE), "gfx942", "sm_90"),
@@ -111,17 +110,19 @@ PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-def test_every_rule_that_asks_for_the_platform_is_planted_here() -> None:
-    assert [code for code in RULE_CASES if asks(code)] == list(PLANTED)
+def test_every_platform_dependent_rule_has_a_case() -> None:
+    assert [code for code in RULE_CASES if reads_platform(code)] == list(CASES_BY_CODE)
 
 
-@pytest.mark.parametrize("code", PLANTED)
-def test_a_rule_that_asks_for_the_platform_answers_both_ways(code: str, look: Callable[[str], Environment]) -> None:
-    planted, here, there = PLANTED[code]
-    seen = [set(_found(code, replace(look(_full(text)), **planted))) for text in (here, there)]
+@pytest.mark.parametrize("code", CASES_BY_CODE)
+def test_a_platform_dependent_rule_differs_between_two_platforms(
+    code: str, probe: Callable[[str], Environment]
+) -> None:
+    changes, here, there = CASES_BY_CODE[code]
+    found = [set(_found(code, replace(probe(_full(text)), **changes))) for text in (here, there)]
 
-    assert seen[0]
-    assert seen[0] != seen[1]
+    assert found[0]
+    assert found[0] != found[1]
 
 
 def _found(code: str, env: Environment) -> Iterator[tuple[str, Severity]]:
@@ -132,6 +133,6 @@ def _found(code: str, env: Environment) -> Iterator[tuple[str, Severity]]:
 
 
 def _full(text: str) -> str:
-    from rocsolid.catalog.chips import pretence
+    from rocsolid.catalog.chips import parse_pretended_chip
 
-    return str(pretence(text))
+    return str(parse_pretended_chip(text))

@@ -1,4 +1,4 @@
-"""Machines that are pretended, and what each condition of the catalogue comes to on them."""
+"""Pretended machines, and whether each condition of the catalogue holds on them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from rocsolid.model.release import EVERY_RELEASE
 from rocsolid.model.setting import EVERYWHERE, Condition, Hazard, Recommendation, Setting
 from rocsolid.rules.engine import rule
 
-# Nothing stands for a machine without an accelerator. Each condition must hold on one of these and fail on another, with one of
-# the releases of torch.
-PRETENCES = (
+# An empty string is a machine without a GPU. Each condition must hold on one of these machines and fail on another, with one of
+# the torch releases.
+PRETENDED = (
     "",
     "sm_90@13.0",
     "gfx90a@7.13.0",
@@ -35,49 +35,50 @@ PRETENCES = (
     "gfx1201@7.2.4",
 )
 TORCHES = ("2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.14.0", "2.16.0")
-# Chips that reports name and the catalogue has no figures of: a device of that name in place of a pretended one.
+# Chips that public reports name but the catalogue has no data for: a device of that name replaces a pretended one.
 OTHER_CHIPS = {"gfx1151@7.1.1": "gfx1100@7.1.1", "gfx1151@7.2.4": "gfx1201@7.2.4"}
-_TOLD = ("profile", "value", "why", "guard", "evidence")
+_COMPARED = ("profile", "value", "why", "guard", "evidence")
 _PARTS = ("platforms", "torch", "rocm", "archs")
 
 
 @dataclass(frozen=True)
 class Conditioned:
-    """Something of the catalogue that depends on the platform, the release of ROCm or the chip."""
+    """A catalogue entry that depends on the platform, the ROCm release or the chip."""
 
     name: str
     when: Condition
-    holds: Callable[[Environment], bool]  # by asking the code that users meet, not the condition
+    holds: Callable[[Environment], bool]  # through the code that users call, not through the condition itself
 
 
-def machines(look: Callable[[str], Environment]) -> Iterator[Environment]:
-    """Every pretence with every release of torch."""
-    seen = {text: look(text) for text in PRETENCES}
-    here = seen[""]
-    assert here.torch is not None
-    seen[""] = replace(here, platform=Platform.CPU, cuda_version="", devices=(), torch=replace(here.torch, cuda=""))
+def machines(probe: Callable[[str], Environment]) -> Iterator[Environment]:
+    """Every pretended machine with every torch release."""
+    envs = {text: probe(text) for text in PRETENDED}
+    without_gpu = envs[""]
+    assert without_gpu.torch is not None
+    torch = replace(without_gpu.torch, cuda="")
+    envs[""] = replace(without_gpu, platform=Platform.CPU, cuda_version="", devices=(), torch=torch)
     for text, like in OTHER_CHIPS.items():
         arch = text.partition("@")[0]
-        seen[text] = replace(seen[like], devices=tuple(replace(d, arch=arch) for d in seen[like].devices))
-    for env in seen.values():
+        envs[text] = replace(envs[like], devices=tuple(replace(d, arch=arch) for d in envs[like].devices))
+    for env in envs.values():
         assert env.torch is not None
         for release in TORCHES:
             yield replace(env, torch=replace(env.torch, version=release))
 
 
 def depends(when: Condition) -> bool:
-    """Whether it is not the same everywhere."""
+    """Whether the condition depends on platform, ROCm release or chip."""
     return bool(named_parts(when) - {"torch"})
 
 
 def named_parts(when: Condition) -> set[str]:
-    """What of a condition is bounded; one that names every platform bounds none."""
+    """The parts of a condition that are restricted; naming every platform restricts nothing."""
     bounded = {name for name in _PARTS if getattr(when, name) not in (frozenset(), EVERY_RELEASE, ())}
     return bounded - ({"platforms"} if when.platforms == frozenset(Platform) else set())
 
 
 def conditioned() -> Iterator[Conditioned]:
-    """All choices, hazards, settings and known problems that depend on where they are met."""
+    """All choices, hazards, settings and known problems that depend on the machine."""
     for setting in all_settings():
         for number, choice in enumerate(setting.recommendations):
             if depends(choice.when):
@@ -94,7 +95,7 @@ def conditioned() -> Iterator[Conditioned]:
 
 
 def deciding(when: Condition, env: Environment) -> set[str]:
-    """Which parts alone make a condition fail here; the release of ROCm is unknown where there is none."""
+    """The parts that alone make a condition fail here; without ROCm its release is unknown."""
     if when.holds(env):
         return set()
     others = {part: replace(when, **{part: getattr(EVERYWHERE, part)}) for part in named_parts(when)}
@@ -106,7 +107,7 @@ def deciding(when: Condition, env: Environment) -> set[str]:
 def _chosen(setting: Setting, choice: Recommendation) -> Callable[[Environment], bool]:
     def holds(env: Environment) -> bool:
         made = resolve(choice.profile, env).get(setting.id)
-        return made is not None and all(getattr(made, name) == getattr(choice, name) for name in _TOLD)
+        return made is not None and all(getattr(made, name) == getattr(choice, name) for name in _COMPARED)
 
     return holds
 

@@ -1,4 +1,4 @@
-"""A process that pretends to have a chip: what it says, where it says that it pretends, and that nothing is left behind."""
+"""Pretended chips: what torch and rocsolid report, that the pretence is announced, and that everything is restored."""
 
 import json
 import sys
@@ -11,10 +11,10 @@ from tests.support import clean_environ, has_gpu, run_cli, run_python
 
 import rocsolid as rs
 from rocsolid.api.images import keep
-from rocsolid.catalog.chips import CHIPS, pretence
+from rocsolid.catalog.chips import CHIPS, parse_pretended_chip
 from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.capture_report import Reason
-from rocsolid.model.pretended_chip import Pretence
+from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe import pretended
 from rocsolid.probe.pretended import refuse_beside_a_device
@@ -24,9 +24,9 @@ from rocsolid.runtime.launch.protect import set_variables
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without an accelerator"),
+    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without a GPU"),
 ]
-Pretend = Callable[[str], Pretence]
+Pretend = Callable[[str], PretendedChip]
 PROGRAM = """
 import json, subprocess, sys
 if len(sys.argv) == 1:
@@ -61,8 +61,8 @@ print(json.dumps({
 """
 
 
-def test_a_program_and_its_children_pretend_and_say_so(tmp_path: Path) -> None:
-    """Torch before its compiler, the guard, the probe and captures, in both processes; told once, and marked in the report."""
+def test_a_program_and_its_child_processes_pretend(tmp_path: Path) -> None:
+    """Torch, its compiler, the guard, the probe and captures, in both processes; announced once, and marked in the report."""
     program, report = tmp_path / "program.py", tmp_path / "run.jsonl"
     program.write_text(PROGRAM)
     ran = run_cli("run", "--pretend", "gfx942@7.2.1", "--report", str(report), str(program))
@@ -78,13 +78,15 @@ def test_a_program_and_its_children_pretend_and_say_so(tmp_path: Path) -> None:
     assert parent["env"] == ["rocm", "7.2.1", "gfx942@7.2.1", ["gfx942"]]
     assert parent["captured"]["double"] == [1]
     assert "a capture on HIP 7.2.4 refuses hipDeviceSynchronize" in parent["captured"]["waits"][1]
-    said = "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
-    assert ran.err.splitlines().count(said) == 1
+    announcement = (
+        "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
+    )
+    assert ran.err.splitlines().count(announcement) == 1
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert [(line["pretended"], line["platform"]) for line in lines] == [("gfx942@7.2.1", "rocm")] * 2
 
 
-def test_the_probe_of_a_pretended_machine_says_so_first() -> None:
+def test_the_probe_of_a_pretended_machine_starts_with_that_fact() -> None:
     ran = run_cli("run", "--pretend", "gfx950", "-m", "rocsolid", "probe", "--fail-on", "never")
 
     assert ran.code == 0, ran.err
@@ -94,31 +96,31 @@ def test_the_probe_of_a_pretended_machine_says_so_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("chip", "message"),
     [
         ("gfx94", "unknown target 'gfx94'; did you mean 'gfx942'"),
         ("gfx942@new", "after the @ comes a release such as 7.2.4, not 'new'"),
     ],
 )
-def test_what_nobody_can_pretend_is_refused_before_the_program_starts(asked: str, says: str) -> None:
-    ran = run_cli("run", "--pretend", asked, "-c", "print('started')")
+def test_an_unknown_chip_or_release_is_refused_before_the_program_starts(chip: str, message: str) -> None:
+    ran = run_cli("run", "--pretend", chip, "-c", "print('started')")
 
     assert (ran.code, ran.out) == (2, "")
-    assert says in ran.err
+    assert message in ran.err
 
 
-def test_without_being_asked_no_process_pretends() -> None:
-    """Not even one in which all of it was imported."""
+def test_no_process_pretends_by_default() -> None:
+    """Not even one that has imported everything."""
     script = (
         "import rocsolid.testing, rocsolid.torchapi.pretend.fake_device_info as s, rocsolid as rs, torch\n"
-        "print(s.standing_in(), torch.version.hip, rs.probe(live=False).pretended == '', rs.pretend is not None)"
+        "print(s.active_pretended_chip(), torch.version.hip, rs.probe(live=False).pretended == '', rs.pretend is not None)"
     )
     ran = run_python("-c", script, env=clean_environ())
 
     assert ran.out == "None None True True\n"
 
 
-def test_everything_is_as_before_after_a_test_that_pretended(pretend_chip: Pretend) -> None:
+def test_everything_is_restored_after_pretending(pretend_chip: Pretend) -> None:
     import torch
 
     names = ("get_device_properties", "get_device_capability", "get_device_name")
@@ -146,18 +148,18 @@ def test_every_chip_of_the_catalogue_can_be_pretended(pretend_chip: Pretend, chi
     assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.units
     assert [device.arch for device in env.devices] == [given.chip.arch]
     assert headline(env, Terminal()).startswith(f"PRETENDED ({given})")
-    assert pretence(str(given)) == given
+    assert parse_pretended_chip(str(given)) == given
 
 
-def test_the_guard_pins_on_a_pretended_amd_chip_alone(pretend_chip: Pretend) -> None:
+def test_the_guard_pins_only_on_a_pretended_amd_chip(pretend_chip: Pretend) -> None:
     for arch, pinned in (("gfx942", True), ("sm_90", False)):
         pretend_chip(arch)
         with rs.guard() as guard:
-            assert guard.up is pinned
+            assert guard.active is pinned
             assert (guard.plan is not None) is pinned
 
 
-def test_the_environment_is_cleaned_for_a_pretended_amd_chip_alone(pretend_chip: Pretend) -> None:
+def test_the_environment_is_cleaned_only_for_a_pretended_amd_chip(pretend_chip: Pretend) -> None:
     for arch, cleaned in (("gfx942", True), ("sm_90", False)):
         pretend_chip(arch)
         environ = {"AMD_SERIALIZE_KERNEL": "3", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
@@ -166,27 +168,27 @@ def test_the_environment_is_cleaned_for_a_pretended_amd_chip_alone(pretend_chip:
         assert ("AMD_SERIALIZE_KERNEL" not in environ) is cleaned
 
 
-def test_a_capture_plays_the_runtime_of_the_pretended_chip(pretend_chip: Pretend) -> None:
-    """HIP 6.4 lets an old event be asked in a capture, 7.2 and CUDA do not; an unnamed backend is the tape."""
+def test_a_capture_simulates_the_runtime_of_the_pretended_chip(pretend_chip: Pretend) -> None:
+    """HIP 6.4 allows querying an earlier event in a capture, HIP 7.2 and CUDA do not; backend="auto" is the record backend."""
     import torch
 
     refused = {}
     for text in ("gfx942@6.4.3", "gfx942@7.2.4", "sm_90"):
         pretend_chip(text)
-        asks = rs.capture(_asks_an_old_event())
-        asks(torch.ones(2))
-        refused[text] = {refusal.reason for refusal in asks.report().refusals}
-        assert asks.report().backend.startswith("record, plays ")
+        fast = rs.capture(_queries_an_earlier_event())
+        fast(torch.ones(2))
+        refused[text] = {refusal.reason for refusal in fast.report().refusals}
+        assert fast.report().backend.startswith("record, plays ")
 
     assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT}, "sm_90": {Reason.EVENT}}
 
 
-def _asks_an_old_event() -> Callable[..., object]:
+def _queries_an_earlier_event() -> Callable[..., object]:
     import torch
 
     events: list[torch.cuda.Event] = []
 
-    def ask(x: torch.Tensor) -> torch.Tensor:
+    def query(x: torch.Tensor) -> torch.Tensor:
         if not events:
             events.append(torch.cuda.Event())
             events[0].record()
@@ -194,17 +196,17 @@ def _asks_an_old_event() -> Callable[..., object]:
             events[0].query()
         return x * 2
 
-    return ask
+    return query
 
 
-def test_captures_are_tried_elsewhere_where_a_library_may_end_the_process(pretend_chip: Pretend) -> None:
+def test_the_first_capture_is_tried_in_a_child_process_only_on_amd(pretend_chip: Pretend) -> None:
     for text, tried in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
         assert (rs.capture(len, backend="device")._care.trial is not None) is tried
-        assert rs.capture(len)._care.trial is None  # a tape ends no process
+        assert rs.capture(len)._care.trial is None  # the record backend cannot crash the process
 
 
-def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
+def test_the_probe_uses_defaults_and_cache_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
     seen = {}
     for text in ("gfx942", "sm_90"):
         pretend_chip(text)
@@ -215,8 +217,10 @@ def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_
     assert seen["sm_90"] == (True, {"inductor", "triton"})
 
 
-def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless they are told to: sharing was seen to corrupt there."""
+def test_graphs_share_no_memory_pool_on_a_pretended_amd_chip(
+    pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless requested: sharing was seen to corrupt results there."""
     from rocsolid.runtime.capture import choosing, device
     from rocsolid.runtime.capture.options import Options
 
@@ -224,30 +228,32 @@ def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, m
     for text, shared in (("gfx942", False), ("sm_90", True)):
         pretend_chip(text)
         assert str(choosing._device_backend("cuda", Options())) == f"shared: {shared}, kept: False"
-        asked = Options(pool="shared", keep_graph=True)
-        assert str(choosing._device_backend("cuda", asked)) == "shared: True, kept: True"
+        requested = Options(pool="shared", keep_graph=True)
+        assert str(choosing._device_backend("cuda", requested)) == "shared: True, kept: True"
 
 
-def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel of our own is for CUDA's driver alone."""
+def test_the_driver_functions_have_the_names_of_the_platform(
+    pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy kernel exists only for CUDA."""
     from rocsolid.torchapi.graphs import driver_api
 
     both = types.SimpleNamespace(hipModuleLoadData="HIP's", cuModuleLoadData="CUDA's")
     monkeypatch.setattr(driver_api, "library", lambda: both)
-    for text, asked in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
+    for text, function in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
         pretend_chip(text)
-        assert driver_api.call_named("ModuleLoadData") == asked
+        assert driver_api.call_named("ModuleLoadData") == function
     pretend_chip("gfx942")
     assert driver_api.copy_kernel.__wrapped__(0, 8) is None
 
 
-def test_replays_are_compared_twice_where_they_were_seen_to_be_corrupt(pretend_chip: Pretend) -> None:
+def test_replays_are_compared_twice_on_releases_with_corrupt_replays(pretend_chip: Pretend) -> None:
     for text, rounds in (("gfx942@7.2.1", 2), ("gfx942@7.2.4", 0)):
         pretend_chip(text)
         assert rs.capture(len, verify="off")._options.verify.rounds == rounds
 
 
-def test_a_pretended_machine_does_not_enter_the_ledger(pretend_chip: Pretend, tmp_path: Path) -> None:
+def test_a_pretended_machine_is_not_added_to_the_ledger(pretend_chip: Pretend, tmp_path: Path) -> None:
     pretend_chip("gfx942")
     record = ProbeRecord(environment=rs.probe(live=False), findings=(), profile="safe")
 
@@ -256,7 +262,7 @@ def test_a_pretended_machine_does_not_enter_the_ledger(pretend_chip: Pretend, tm
     assert not (tmp_path / "ledger.json").exists()
 
 
-def test_a_machine_with_a_device_does_not_pretend(tmp_path: Path) -> None:
+def test_a_machine_with_a_gpu_refuses_to_pretend(tmp_path: Path) -> None:
     refuse_beside_a_device(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
@@ -265,8 +271,10 @@ def test_a_machine_with_a_device_does_not_pretend(tmp_path: Path) -> None:
         refuse_beside_a_device(tmp_path)
 
 
-def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On ROCm the first capture is tried in a child, which cannot load what the user's own script defines; that is no failure."""
+def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On ROCm the first capture is tried in a child process, which cannot load functions of the main script: skipped, no failure."""
     import torch
 
     from rocsolid.model.environment import Answer, Ending
@@ -279,18 +287,18 @@ def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypat
     file = tmp_path / "call.pt"
     torch.save({"model": script.double, "args": (), "kwargs": {}, "grad": True}, file)
     vars(script).pop("double")
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_:
         main(str(file))
-    said = Answer(name="in a child", ending=Ending.FAILED, detail=str(left.value))
-    answer = try_in_child(lambda _command, _limit: said, 1, len, (), {}, {})
+    failed = Answer(name="in a child process", ending=Ending.FAILED, detail=str(exit_.value))
+    result = try_in_child(lambda _command, _limit: failed, 1, len, (), {}, {})
 
-    assert answer.ending is Ending.SKIPPED
-    assert answer.detail.startswith("the function cannot be sent to a child: ")
+    assert result.ending is Ending.SKIPPED
+    assert result.detail.startswith("the function cannot be sent to a child process: ")
 
 
-def test_a_variable_left_in_a_shell_is_refused_beside_a_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pretended.VARIABLE, "gfx942")
-    assert pretended.pretended() == pretence("gfx942")
+    assert pretended.pretended() == parse_pretended_chip("gfx942")
 
     monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):

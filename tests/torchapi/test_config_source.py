@@ -1,4 +1,4 @@
-"""Reading torch's config from its source."""
+"""Reading torch's config modules from their source."""
 
 import os
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_defaults_are_those_of_an_empty_environment() -> None:
     }
 
 
-def test_variables_act_as_they_do_in_torch() -> None:
+def test_variables_have_the_same_effect_as_in_torch() -> None:
     seen = entries(X_PLAIN="1", X_NUMBER="7", X_FUNCTION="f", X_MOVING="1", X_ALSO="0", X_TRISTATE="0", X_INNER="b")
 
     assert (seen["plain"], seen["number"], seen["by_function"]) == (True, 7, "f")
@@ -73,18 +73,18 @@ def test_a_rocm_build_has_its_own_defaults() -> None:
     assert entries(hip="7.2")["for_hip"] == 32
 
 
-def test_it_is_known_which_variable_each_entry_asks_for() -> None:
+def test_the_variables_of_each_entry_are_found() -> None:
     found = ConfigSource.parse(MODULE).entries({"X_ALSO": "0"}, Build())
 
-    assert found["by_function"].asked == ("X_FUNCTION",)
-    assert found["inner.value"].asked == ("X_INNER",)
-    assert found["moving"].asked == ("X_MOVING",)
-    assert found["forced"].forcing == ("X_FORCED", "X_ALSO")
+    assert found["by_function"].variables == ("X_FUNCTION",)
+    assert found["inner.value"].variables == ("X_INNER",)
+    assert found["moving"].variables == ("X_MOVING",)
+    assert found["forced"].forcing_variables == ("X_FORCED", "X_ALSO")
     assert found["forced"].forced
     assert found["other"].alias == "torch._dynamo.config.recompile_limit"
 
 
-def test_a_file_that_is_no_python_is_left_out(tmp_path: Path) -> None:
+def test_a_file_that_is_not_python_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "_inductor").mkdir()
     (tmp_path / "_inductor/config.py").write_text("def (")
 
@@ -122,13 +122,13 @@ print(json.dumps([torch.__version__, found], default=repr))
         },
     ],
 )
-def test_nothing_read_differs_from_the_live_modules(variables: dict[str, str]) -> None:
-    """Every entry of the installed torch, with and without variables, against torch's own answer."""
+def test_every_value_matches_the_live_modules(variables: dict[str, str]) -> None:
+    """Every entry of the installed torch, with and without variables, compared with the imported module."""
     folder = torch_folder()
     assert folder is not None
-    surroundings = clean_environ(**variables)
-    version, live = run_python("-c", LIVE, env=surroundings).json()
-    (read,) = read_configs(folder, [surroundings], Build(version=version))
+    environ = clean_environ(**variables)
+    version, live = run_python("-c", LIVE, env=environ).json()
+    (read,) = read_configs(folder, [environ], Build(version=version))
     from rocsolid.torchapi.config.upstream import plain
 
     here = {name: plain(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
@@ -136,11 +136,11 @@ def test_nothing_read_differs_from_the_live_modules(variables: dict[str, str]) -
 
     assert wrong == {}
     assert here.keys() <= live.keys()
-    assert len(live.keys() - here.keys()) <= 5  # what only an import can tell
+    assert len(live.keys() - here.keys()) <= 5  # values that only an import can tell
     assert len(here) > 500
 
 
-def test_reading_leaves_this_process_alone() -> None:
+def test_reading_does_not_change_this_process() -> None:
     before = dict(os.environ)
     ConfigSource.parse("import os\nos.environ['X_LEAK'] = '1'\n").entries({}, Build())
 

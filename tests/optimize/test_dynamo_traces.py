@@ -1,4 +1,4 @@
-"""What Dynamo traced is used by the next process, for the same model alone, and only while it means the same."""
+"""Saved Dynamo traces are used by the next process, only for the same model, and only while its objects are unchanged."""
 
 import dataclasses
 import functools
@@ -17,15 +17,17 @@ import torch
 
 import rocsolid as rs
 from rocsolid.measure import user_cache
-from rocsolid.optimize.dynamo_traces import GRAPH, WHOLE, Traces
-from rocsolid.optimize.unique_code_wrapper import Shell
+from rocsolid.model.form import Form
+from rocsolid.optimize.dynamo_traces import DynamoTraces
+from rocsolid.optimize.unique_code_wrapper import UniqueCodeWrapper
 from rocsolid.torchapi.dynamo import precompile
-from rocsolid.torchapi.dynamo.precompile import can_keep_traces, meaning, meanings
+from rocsolid.torchapi.dynamo.precompile import can_save_traces, describe_guarded, describe_object
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not can_keep_traces(), reason="this torch keeps no traces of Dynamo"),
+    pytest.mark.skipif(not can_save_traces(), reason="this torch cannot save Dynamo traces"),
 ]
+GRAPH, WHOLE = Form.COMPILED_GRAPH.label, Form.COMPILED.label
 MODEL = """
 import torch
 
@@ -51,11 +53,11 @@ import rocsolid as rs
 from rocsolid.optimize import optimized as module
 from rocsolid.optimize.example_inputs import Example
 
-def choose(entrants, raced):
-    winner = next(e for e in entrants if e.name == sys.argv[4] and e.function is not None)
-    return winner, "it is told to"
+def choose(forms, times):
+    winner = next(raced for raced in forms if raced.form == sys.argv[4] and raced.function is not None)
+    return winner, "the test chose it"
 
-module.judge = choose
+module.choose_winner = choose
 torch.manual_seed(0)
 acts = {"relu": torch.relu, "tanh": torch.tanh}
 model, x = mine.Model(acts[sys.argv[3]]).eval(), torch.randn(4, 8)
@@ -65,16 +67,16 @@ with torch.no_grad():
         capture=partial(rs.capture, backend="record"),
     )
     right = torch.allclose(fast(x)["x"], model(x)["x"], atol=1e-5)
-    y = torch.randn(6, 8)  # must be compiled anew, with nothing kept
+    y = torch.randn(6, 8)  # must be compiled again, without saving
     right = right and torch.allclose(fast(y)["x"], model(y)["x"], atol=1e-5)
     refused = [r.detail for r in fast.captured.report().refusals] if fast.captured else []
-    other = mine.Model(torch.sigmoid).eval()  # of the same class, compiled by somebody else in this process
+    other = mine.Model(torch.sigmoid).eval()  # of the same class, compiled by other code in this process
     alone = torch.allclose(torch.compile(other, backend="eager")(x)["x"], other(x)["x"], atol=1e-5)
 from torch._dynamo.utils import counters
 print(json.dumps({
-    "chosen": fast.report().chosen, "right": right, "alone": alone, "refused": refused,
+    "chosen": fast.report().chosen.label, "right": right, "alone": alone, "refused": refused,
     "found": counters["dynamo_cache"]["dynamo_cache_hit"], "missed": counters["dynamo_cache"]["dynamo_cache_miss"],
-    "compiled": sorted(c.name for c in fast.report().candidates),
+    "compiled": sorted(r.form.label for r in fast.report().forms),
 }))
 """
 
@@ -84,52 +86,52 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("traces")
     (folder / "mine.py").write_text(MODEL)
 
-    def run(kept: str, act: str, winner: str = GRAPH) -> Any:
+    def run(saved: str, act: str, winner: str = GRAPH) -> Any:
         env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-        ran = run_python("-c", PROGRAM, str(folder), str(folder / kept), act, winner, env=env)
+        ran = run_python("-c", PROGRAM, str(folder), str(folder / saved), act, winner, env=env)
         assert ran.code == 0, ran.err
-        # A torch built for CUDA says on a machine without a device that it finds none.
-        said = [line for line in ran.err.splitlines() if "No CUDA runtime is found" not in line]
-        assert not said, "torch's lines about guards and edited code are not for the user"
-        told = json.loads(ran.out.splitlines()[-1])
-        assert told["right"]
-        assert not told["refused"]
-        assert told["alone"], "another model of the class has nothing to do with it"
-        return told
+        # A CUDA build of torch logs that there is no device.
+        logged = [line for line in ran.err.splitlines() if "No CUDA runtime is found" not in line]
+        assert not logged, "torch's messages about guards and edited code are hidden"
+        result = json.loads(ran.out.splitlines()[-1])
+        assert result["right"]
+        assert not result["refused"]
+        assert result["alone"], "another model of the class is not affected"
+        return result
 
     return folder, run
 
 
-def test_the_next_process_does_not_trace_what_is_the_same(in_process: Any) -> None:
+def test_the_next_process_does_not_trace_an_unchanged_model(in_process: Any) -> None:
     folder, run = in_process
-    first = run("kept", "relu")
+    first = run("saved", "relu")
     assert (first["chosen"], first["found"]) == (GRAPH, 0)
-    (file,) = (folder / "kept").glob("*.traces")
+    (file,) = (folder / "saved").glob("*.traces")
     assert file.stat().st_mode & 0o777 == 0o600
-    second = run("kept", "relu")
+    second = run("saved", "relu")
     assert (second["chosen"], second["found"], second["missed"]) == (GRAPH, 1, 0)
 
     before = file.read_bytes()
-    exchanged = run("kept", "tanh")
-    assert exchanged["found"] == 0, "torch drops the guard on it, and the model prints the same with it"
-    assert file.read_bytes() != before, "what was traced now is kept"
+    exchanged = run("saved", "tanh")
+    assert exchanged["found"] == 0, "torch drops the guard on it, and the model looks the same with it"
+    assert file.read_bytes() != before, "the new trace is saved"
 
     text = (folder / "mine.py").read_text()
     (folder / "mine.py").write_text(text.replace("x * 2 if twice else x", "x * 3 if twice else x"))
     before = file.read_bytes()
-    assert run("kept", "tanh")["chosen"] == GRAPH, "edited code is traced anew, and answers rightly"
+    assert run("saved", "tanh")["chosen"] == GRAPH, "edited code is traced again, with correct results"
     assert file.read_bytes() != before
     (folder / "mine.py").write_text(text)
 
 
-def test_a_form_that_is_called_as_compiled_has_all_its_guards(in_process: Any) -> None:
+def test_a_form_without_a_graph_keeps_all_its_guards(in_process: Any) -> None:
     folder, run = in_process
-    told = run("plain", "relu", WHOLE)
-    assert told["chosen"] == WHOLE
-    assert told["compiled"] == ["compiled", "eager"], "set up once more, without traces"
+    result = run("plain", "relu", WHOLE)
+    assert result["chosen"] == WHOLE
+    assert result["compiled"] == ["compiled", "eager"], "prepared again, without traces"
     assert not list((folder / "plain").glob("*.traces"))
     again = run("plain", "relu", WHOLE)
-    assert (again["chosen"], again["found"], again["missed"]) == (WHOLE, 0, 0), "nor does the next process use any"
+    assert (again["chosen"], again["found"], again["missed"]) == (WHOLE, 0, 0), "the next process uses no traces either"
 
 
 def plain(x: float) -> float:
@@ -143,35 +145,35 @@ def made(n: int) -> Any:
     return inner
 
 
-def test_things_mean_the_same_by_what_they_are() -> None:
+def test_objects_are_described_independently_of_their_address() -> None:
     again: dict[str, Any] = {}
     exec("def plain(x):\n    return x + 1", again)  # noqa: S102
     twin = again["plain"]
     twin.__module__ = plain.__module__
-    assert meaning(plain) == meaning(plain)
-    assert meaning(plain) == meaning(twin)
+    assert describe_object(plain) == describe_object(plain)
+    assert describe_object(plain) == describe_object(twin)
     several = (
         plain, made(1), made(2), torch.relu, torch.tanh, torch.nn.Linear, math, functools.partial(plain, 1),
         functools.partial(plain, 2), plain.__code__, made(1).__code__, "text", 3, 3.0, None, True, torch.nn.Linear(1, 1).forward,
     )  # fmt: skip
-    assert len({meaning(value) for value in several}) == len(several)
+    assert len({describe_object(value) for value in several}) == len(several)
     with pytest.raises(TypeError):
-        meaning(object())
+        describe_object(object())
 
 
-def test_names_are_looked_up_as_dynamo_writes_them() -> None:
-    model = Shell(torch.nn.Linear(2, 2))
+def test_guard_names_are_evaluated_as_dynamo_writes_them() -> None:
+    model = UniqueCodeWrapper(torch.nn.Linear(2, 2))
     names = ["L['self'].model.forward", "G['__import_torch_dot_nn'].Linear", "G['__builtins_dict___3']['len']"]
-    found = meanings(model, names)
+    found = describe_guarded(model, names)
     assert found is not None
     assert found[names[1]].endswith("torch.nn.modules.linear.Linear")
     assert found[names[2]].endswith("builtins.len")
-    assert meanings(model, [*names, "L['x'].nothing"]) is None
-    assert meanings(model, ["G['not_there']"]) is None
+    assert describe_guarded(model, [*names, "L['x'].nothing"]) is None
+    assert describe_guarded(model, ["G['not_there']"]) is None
 
 
 class Breaks(torch.nn.Module):  # type: ignore[misc]
-    """Two graphs, compiled under code that all models of the class share."""
+    """Two graphs, compiled from code that all models of the class share."""
 
     def __init__(self, act: Any) -> None:
         super().__init__()
@@ -183,32 +185,32 @@ class Breaks(torch.nn.Module):  # type: ignore[misc]
         return self.act(x) + 1
 
 
-def test_what_others_may_use_has_all_its_guards(tmp_path: Path) -> None:
-    shells = [Shell(Breaks(act)) for act in (torch.relu, torch.tanh)]
+def test_shared_code_keeps_all_its_guards(tmp_path: Path) -> None:
+    wrappers = [UniqueCodeWrapper(Breaks(act)) for act in (torch.relu, torch.tanh)]
     x = torch.linspace(-2, 2, 8)
-    for number, shell in enumerate(shells):
+    for number, wrapper in enumerate(wrappers):
         (tmp_path / str(number)).mkdir()
-        with precompile.keeping_traces(shell.forward.__func__, tmp_path / str(number), {}) as dropped:
-            assert torch.equal(torch.compile(shell, backend="eager")(x), shell.model(x))
+        with precompile.saving_traces(wrapper.forward.__func__, tmp_path / str(number), {}) as dropped:
+            assert torch.equal(torch.compile(wrapper, backend="eager")(x), wrapper.model(x))
         assert not [name for name in dropped if name.endswith(".act")]
     precompile.take_traces()
 
 
-def test_names_that_came_with_a_trace_are_stepped_over() -> None:
-    name = precompile._NAMED.reach()
+def test_names_of_a_loaded_trace_are_not_reused() -> None:
+    name = precompile._UNIQUE_ID.get()
     now = int(name("x").rpartition("_")[2])
-    precompile._count_on_from(
+    precompile._skip_used_names(
         ["__builtins", f"__builtins_dict___{now + 7}", "_7000", "x_9000", "__fn_1_ab_123456789012"]
     )
     assert name("x") == f"x_{now + 8}"
-    precompile._count_on_from([])
+    precompile._skip_used_names([])
     assert name("x") == f"x_{now + 9}"
 
 
-def test_a_shell_changes_nothing_about_the_model() -> None:
+def test_the_wrapper_does_not_change_the_model() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).train()
     model[1].eval()
-    one, other = Shell(model), Shell(model)
+    one, other = UniqueCodeWrapper(model), UniqueCodeWrapper(model)
     assert (model.training, model[1].training) == (True, False)
     assert one.forward.__code__ is not other.forward.__code__
     x = torch.ones(1, 2)
@@ -216,36 +218,36 @@ def test_a_shell_changes_nothing_about_the_model() -> None:
     assert str(rs.capture(one, backend="record").__signature__) == "(input)"
 
 
-def test_what_cannot_be_used_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unusable_trace_files_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file, model = tmp_path / "key.bin", torch.nn.Linear(2, 2)
     tmp_path.chmod(0o700)
     for payload in (b"", b"[]", b'{"traces": {"a": 3}, "guards": {}}', b'{"guards": {}}'):
         user_cache.write(file.with_suffix(".traces"), payload)
-        traces = Traces(model, file)
+        traces = DynamoTraces(model, file)
         traces.load()
-        assert traces._kept == {}
+        assert traces._saved == {}
         assert "are not used" in caplog.messages[-1]
-    assert Traces(torch.sin, file).model is torch.sin
+    assert DynamoTraces(torch.sin, file).model is torch.sin
     scripted = torch.jit.trace(model, torch.ones(1, 2))
-    assert Traces(scripted, file).model is scripted
-    traces.give_up()
+    assert DynamoTraces(scripted, file).model is scripted
+    traces.disable()
     assert traces.model is model
-    outer = Shell(model)  # a model that has a part by that name
-    assert Traces(outer, None).model is outer
-    with traces.around(WHOLE) as changed:
+    outer = UniqueCodeWrapper(model)  # a model with a submodule of that name
+    assert DynamoTraces(outer, None).model is outer
+    with traces.around(Form.COMPILED) as changed:
         assert changed is False
 
 
-def test_whoever_uses_it_already_is_not_disturbed() -> None:
+def test_traces_are_not_saved_if_the_user_enabled_caching_precompile() -> None:
     with torch._dynamo.config.patch(caching_precompile=True):
-        assert not can_keep_traces()
+        assert not can_save_traces()
 
 
-def test_a_module_that_dynamo_names_by_its_address_is_named_by_its_import(tmp_path: Path) -> None:
+def test_a_module_named_by_its_address_is_renamed_to_its_import(tmp_path: Path) -> None:
     address = f"_{id(torch.nn)}_c0"
     plain.__globals__[address] = torch.nn
     try:
-        with precompile.keeping_traces(plain, tmp_path, {}) as dropped:
+        with precompile.saving_traces(plain, tmp_path, {}) as dropped:
             for name in (f"G['{address}'].Linear", "G['_7_c0'].x", "L['self']"):
                 logging.getLogger("torch._dynamo.guards").warning(
                     "%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", name
@@ -263,20 +265,22 @@ def test_a_guard_on_a_default_can_be_loaded_again(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(DefaultsSource, "__reduce__", as_in_2_11)
     source = DefaultsSource(LocalSource("f"), 0)
-    with precompile.keeping_traces(plain, tmp_path, {}):
+    with precompile.saving_traces(plain, tmp_path, {}):
         pickled = pickle.dumps(source)
     assert pickle.loads(pickled) == source  # noqa: S301 - our own
     with pytest.raises(TypeError):
         pickle.loads(pickle.dumps(source))  # noqa: S301 - our own
 
 
-def test_what_torch_says_of_guards_is_heard_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_guards_are_collected_and_their_warnings_hidden(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     logger = logging.getLogger("torch._dynamo.guards")
-    with precompile.keeping_traces(plain, tmp_path, {}) as dropped:
+    with precompile.saving_traces(plain, tmp_path, {}) as dropped:
         logger.warning("%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", "L['self'].act")
         assert torch._dynamo.config.caching_precompile
-        assert precompile._CACHE.reach().path_prefix() == str(tmp_path)
+        assert precompile._CACHE.get().path_prefix() == str(tmp_path)
     assert dropped == ["L['self'].act"]
     assert not torch._dynamo.config.caching_precompile
-    assert precompile._CACHE.reach().path_prefix() != str(tmp_path)
+    assert precompile._CACHE.get().path_prefix() != str(tmp_path)
     assert not [m for m in caplog.messages if "dropped" in m]

@@ -1,4 +1,4 @@
-"""Pins: what holds, what gives way, and that nothing is left behind."""
+"""The guard and `rs.apply`: pinned values hold, suggested values give way, and everything is restored."""
 
 import logging
 import threading
@@ -47,7 +47,7 @@ def rocm() -> Environment:
     return make_env(Platform.ROCM)
 
 
-def test_a_pin_holds_against_assignment_patch_and_other_threads(config: Any) -> None:
+def test_a_pinned_value_holds_against_assignment_patch_and_other_threads(config: Any) -> None:
     with Guard(resolve("safe", rocm())) as guard:
         config.max_autotune = True
         with config.patch(max_autotune=True):
@@ -62,14 +62,14 @@ def test_a_pin_holds_against_assignment_patch_and_other_threads(config: Any) -> 
         thread.start()
         thread.join()
         assert seen == [False]
-    assert {(i.how, i.asked, i.got) for i in guard.interventions} == {
+    assert {(i.how, i.requested, i.used) for i in guard.interventions} == {
         ("assignment", True, False),
-        ("options", True, False),
+        ("config.patch", True, False),
     }
-    assert all("test_pins.py:" in i.place for i in guard.interventions)
+    assert all("test_guard.py:" in i.location for i in guard.interventions)
 
 
-def test_a_suggestion_gives_way_and_leaves_no_trace(config: Any) -> None:
+def test_a_suggested_value_gives_way_to_a_patch_and_is_restored(config: Any) -> None:
     name = "compile_worker_wait_timeout"
     with Guard(resolve("safe", rocm())):
         assert config.compile_worker_wait_timeout == 900
@@ -83,17 +83,17 @@ def test_two_guards_nest_and_overlap(config: Any) -> None:
     first, second = Guard(resolve("safe", rocm())), Guard(resolve("fast", rocm()))
     first.keep()
     second.keep()
-    first.undo()  # not the order they came in
+    first.undo()  # not in reverse order
     config.max_autotune = True
     assert config.max_autotune is False
     assert second.interventions
     assert not first.interventions
     second.undo()
     second.undo()
-    assert not first.up
+    assert not first.active
 
 
-def test_guards_in_two_threads_each_restore(config: Any) -> None:
+def test_guards_in_two_threads_both_restore(config: Any) -> None:
     barrier = threading.Barrier(2)
     seen: list[bool] = []
 
@@ -117,20 +117,20 @@ def test_guards_in_two_threads_each_restore(config: Any) -> None:
     assert config.max_autotune is False
 
 
-def test_a_block_that_raises_restores(config: Any) -> None:
+def test_a_block_that_raises_is_restored(config: Any) -> None:
     with pytest.raises(ValueError, match="x"), Guard(resolve("safe", rocm())):
         raise ValueError("x")  # noqa: EM101 - a test
     assert not [w for w in config._config.values() if w.env_value_force is False and w.default is True]
 
 
-def test_a_guard_without_a_plan_touches_nothing(config: Any) -> None:
+def test_a_guard_without_a_plan_changes_nothing(config: Any) -> None:
     before = layers(config)
     with Guard(None) as guard:
-        assert not guard.up
+        assert not guard.active
         assert layers(config) == before
 
 
-def test_a_refusal_is_a_finding_and_said_once(config: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_a_finding_and_is_logged_once(config: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rocsolid"), Guard(resolve("safe", rocm())) as guard:
         for _ in range(3):
             config.max_autotune = True
@@ -141,8 +141,8 @@ def test_a_refusal_is_a_finding_and_said_once(config: Any, caplog: pytest.LogCap
     assert len(caplog.records) == 1
 
 
-def test_caches_of_config_are_forgotten_in_every_thread(config: Any) -> None:
-    """A cache key must be made of what is in force, not of what was before the guard."""
+def test_config_caches_are_cleared_in_every_thread(config: Any) -> None:
+    """A cache key must contain the enforced values, not those from before the guard."""
     before = config.get_config_copy()["max_autotune_gemm_backends"]
     keys = config.save_config_portable()
     with Guard(resolve("safe", rocm())):
@@ -152,17 +152,17 @@ def test_caches_of_config_are_forgotten_in_every_thread(config: Any) -> None:
 
 
 @pytest.mark.usefixtures("config")
-def test_the_cudagraphs_backend_is_refused_where_it_asks_nobody() -> None:
+def test_the_cudagraphs_backend_is_refused_although_it_reads_no_config() -> None:
     import torch._inductor.cudagraph_trees as trees
 
-    plain = trees.cudagraphify_impl
+    original = trees.cudagraphify_impl
     with Guard(resolve("safe", rocm())) as guard:
         assert trees.cudagraphify_impl("the model", [], ()) == "the model"
-        assert [i.how for i in guard.interventions] == ["backend"]
-    assert trees.cudagraphify_impl is plain
+        assert [i.how for i in guard.interventions] == ["backend='cudagraphs'"]
+    assert trees.cudagraphify_impl is original
 
 
-def test_apply_sets_shows_and_undoes(config: Any) -> None:
+def test_apply_sets_values_shows_effects_and_restores(config: Any) -> None:
     plan = resolve("safe", make_env(Platform.CPU))
     before = read_override(config._config["combo_kernels"])
     config.combo_kernels = True
@@ -176,19 +176,19 @@ def test_apply_sets_shows_and_undoes(config: Any) -> None:
             thread.start()
             thread.join()
             assert seen == [900]  # in every thread
-            config.combo_kernels = True  # what the block itself assigns wins
+            config.combo_kernels = True  # an assignment inside the block wins
             assert config.combo_kernels is True
         assert config.combo_kernels is True
         assert config.compile_worker_wait_timeout == 0
         assert applied.effects["inductor.max_autotune"] is Effect.ALREADY
         assert applied.effects["inductor.combo_kernels"] is Effect.SET
         assert applied.effects["process.TRITON_INTERPRET"] is Effect.PROCESS
-        assert "already so" in str(applied)
+        assert "already set" in str(applied)
     finally:
         write_override(config._config["combo_kernels"], before)
 
 
-def test_keep_holds_until_undone(config: Any) -> None:
+def test_keep_holds_until_undo(config: Any) -> None:
     applied = Applied(plan=resolve("safe", rocm())).keep()
     assert config.compile_worker_wait_timeout == 900
     applied.undo()

@@ -1,4 +1,4 @@
-"""Torch's compiler is started in less time, and is the same afterwards."""
+"""Preloading the compiler saves time and changes nothing else."""
 
 import importlib
 import json
@@ -14,14 +14,14 @@ from tests.support import run_python
 
 pytest.importorskip("torch")
 from rocsolid.torchapi.inductor import compiler_startup
-from rocsolid.torchapi.inductor.compiler_startup import no_pool_ahead, put_off, start_compiler
+from rocsolid.torchapi.inductor.compiler_startup import lazily_imported, preload_compiler, without_pool_warmup
 
 pytestmark = pytest.mark.torch
-IN_A_NEW_PROCESS = """
+PROGRAM = """
 import json, sys, torch
-from rocsolid.torchapi.inductor.compiler_startup import start_compiler
+from rocsolid.torchapi.inductor.compiler_startup import preload_compiler
 
-start_compiler()
+preload_compiler()
 started = "torch._inductor.compile_fx" in sys.modules
 before = any(name.partition(".")[0] == "networkx" for name in sys.modules)
 from torch._functorch._activation_checkpointing.graph_info_provider import GraphInfoProvider
@@ -32,34 +32,34 @@ print(json.dumps([started, before, edges, type(networkx.DiGraph()).__name__]))
 """
 
 
-def test_whoever_asks_later_finds_the_hash() -> None:
+def test_the_triton_hash_is_cached_for_later_calls() -> None:
     pytest.importorskip("triton")
-    key = compiler_startup._TRITON_KEY.reach()
+    key = compiler_startup._TRITON_KEY.get()
     key.cache_clear()
-    thread = start_compiler()
+    thread = preload_compiler()
     assert thread is not None
-    assert thread.daemon, "a program that ends does not wait for it"
+    assert thread.daemon, "the program must not wait for it at exit"
     thread.join()
     assert key.cache_info().currsize == 1
-    asked = time.thread_time()
+    started = time.thread_time()
     assert key()
-    assert time.thread_time() - asked < 0.01
+    assert time.thread_time() - started < 0.01
 
 
-def test_no_triton_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_triton_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         msg = "triton package is not available"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(compiler_startup, "_TRITON_KEY", SimpleNamespace(reach=lambda: missing))
-    thread = start_compiler()
+    monkeypatch.setattr(compiler_startup, "_TRITON_KEY", SimpleNamespace(get=lambda: missing))
+    thread = preload_compiler()
     assert thread is not None
     thread.join()
 
 
-def test_networkx_comes_when_torch_uses_it_and_not_before() -> None:
+def test_networkx_is_imported_only_when_torch_uses_it() -> None:
     pytest.importorskip("networkx")
-    started, before, edges, kind = json.loads(run_python("-c", IN_A_NEW_PROCESS).out)
+    started, before, edges, kind = json.loads(run_python("-c", PROGRAM).out)
 
     assert started
     assert not before
@@ -67,18 +67,18 @@ def test_networkx_comes_when_torch_uses_it_and_not_before() -> None:
     assert kind == "DiGraph"
 
 
-def test_another_thread_gets_the_real_module_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_thread_gets_the_real_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wanted_by_two.py").write_text("there = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     found = []
 
-    def ask() -> None:
+    def use() -> None:
         found.append(importlib.import_module("wanted_by_two").there)
 
-    with put_off("wanted_by_two"):
+    with lazily_imported("wanted_by_two"):
         ours: Any = importlib.import_module("wanted_by_two")
         annotation = ours.there
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=use)
         thread.start()
         thread.join()
     assert annotation is Any
@@ -87,16 +87,16 @@ def test_another_thread_gets_the_real_module_meanwhile(tmp_path: Path, monkeypat
     del sys.modules["wanted_by_two"]
 
 
-def test_what_is_not_installed_is_not_put_off() -> None:
-    with put_off("there_is_no_such_module"), pytest.raises(ModuleNotFoundError):
+def test_a_missing_module_raises_at_once() -> None:
+    with lazily_imported("there_is_no_such_module"), pytest.raises(ModuleNotFoundError):
         __import__("there_is_no_such_module")
 
 
-def test_a_pool_is_not_started_ahead_of_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_pool_is_not_started_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     asynchronous = pytest.importorskip("torch._inductor.async_compile")
     started: list[int] = []
     monkeypatch.setattr(asynchronous, "maybe_warm_pool", lambda: started.append(threading.get_ident()))
-    with no_pool_ahead():
+    with without_pool_warmup():
         asynchronous.maybe_warm_pool()
     assert not started
     asynchronous.maybe_warm_pool()

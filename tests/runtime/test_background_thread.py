@@ -1,0 +1,78 @@
+"""Background threads end before the interpreter does, however the program ends."""
+
+import textwrap
+
+import pytest
+from tests.support import Ran, run_python
+
+
+def program_with_thread(work: str, then: str = "") -> Ran:
+    """Run a program that ends while a background thread does this work."""
+    program = textwrap.dedent("""
+        import threading, time
+        from rocsolid.runtime.background_thread import run_in_background
+        started = threading.Event()
+        def work():
+            {work}
+        run_in_background(work, "test")
+        started.wait()
+        {then}
+    """)
+    return run_python("-c", program.format(work=textwrap.indent(textwrap.dedent(work), " " * 4).strip(), then=then))
+
+
+TORCH = """
+import torch
+small = torch.randn(256, 256)
+started.set()
+while True:
+    small = torch.tanh(small @ small)
+"""
+SWALLOWED = """
+started.set()
+for _ in range(2):
+    try:
+        time.sleep(0.05)
+        while True:
+            time.sleep(0.01)
+    except BaseException:
+        pass
+print("left")
+"""
+IN_FINALIZER = """
+class Last:
+    def __del__(self):
+        if not started.is_set():
+            started.set()
+            while True:
+                time.sleep(0.01)
+Last()
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("then", "code"), [("", 0), ("raise SystemExit(3)", 3)])
+def test_a_program_exits_cleanly_while_a_thread_calls_torch(then: str, code: int) -> None:
+    pytest.importorskip("torch")
+    ran = program_with_thread(TORCH, then)
+    assert (ran.code, ran.err) == (code, "")
+
+
+def test_a_thread_that_swallows_the_exception_gets_it_again() -> None:
+    ran = program_with_thread(SWALLOWED)
+    assert (ran.code, ran.out, ran.err) == (0, "left\n", "")
+
+
+def test_nothing_is_printed_if_the_exception_is_raised_in_a_finalizer() -> None:
+    ran = program_with_thread(IN_FINALIZER)
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_stuck_thread_is_abandoned_after_the_grace_period() -> None:
+    """A thread in native code that does not return cannot be ended; the program exits after a while."""
+    ran = program_with_thread(
+        "started.set(); time.sleep(600)", "import rocsolid.runtime.background_thread as b; b._GRACE_S = 0.5"
+    )
+    assert (ran.code, ran.err) == (0, "")
