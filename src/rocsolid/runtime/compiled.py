@@ -10,7 +10,7 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from rocsolid.catalog.recompiles import RECOMPILES
+from rocsolid.catalog.recompiles import RECOMPILE_CAUSES
 from rocsolid.errors import RecompileError
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
@@ -98,7 +98,7 @@ def _fix(guards: Sequence[FailedGuard]) -> str:
     """The catalogue's fix for the first failed guard."""
     if not guards:
         return "pad the input, or mark the changing dimension as dynamic"
-    return next(cause.fix for cause in RECOMPILES if cause.fits("", guards[0].guard))
+    return next(cause.fix for cause in RECOMPILE_CAUSES if cause.fits("", guards[0].guard))
 
 
 class _CompileListener:
