@@ -47,7 +47,16 @@ def file(*devices: DeviceTrace, **fields: Any) -> TraceFile:
 
 
 def idle(cause: IdleCause, ms: float) -> TraceFile:
-    gap = Gap(start_ns=0, length_ns=1, cause=cause, before="a", after="b", launch_call="c", operator="o", host_activity="hipMemcpy")
+    gap = Gap(
+        start_ns=0,
+        length_ns=1,
+        cause=cause,
+        before="a",
+        after="b",
+        launch_call="c",
+        operator="o",
+        host_activity="hipMemcpy",
+    )
     times = (IdleTime(cause=cause, gap_count=3, time_ns=int(ms * MS)),)
     return file(device(idle=times, gaps=(gap,)))
 

@@ -29,7 +29,7 @@ REAL_TRACES = [
 ]
 
 
-def spoil(text: bytes, change: Callable[[bytes], bytes]) -> bytes:
+def damage_one_kernel(text: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """Damage one kernel in the middle of a trace."""
     starts = [m.start() for m in re.finditer(rb'"cat": "kernel"', text)]
     at = starts[len(starts) // 2]
@@ -73,7 +73,7 @@ def read(folder: Path, content: bytes, file: str = "t.json") -> TraceFile:
 @pytest.mark.parametrize("damage", IN_ONE_EVENT)
 def test_one_broken_event_is_skipped_and_all_others_are_read(tmp_path: Path, trace_name: str, damage: str) -> None:
     text = gzip.decompress(real(trace_name).read_bytes())
-    trace = read(tmp_path, spoil(text, IN_ONE_EVENT[damage]))
+    trace = read(tmp_path, damage_one_kernel(text, IN_ONE_EVENT[damage]))
     (truth,) = TRUTH[trace_name]["devices"].values()
 
     assert trace.skipped_events == 1
