@@ -189,12 +189,12 @@ def try_in_child_process(
     deadline_s: float,
 ) -> str:
     """Compile or capture a call in a child process; return "" if that worked or could not be tried, else the reason."""
-    answer = try_in_child(_run_in_child, deadline_s, *call, what)
-    if answer.ending is Ending.SKIPPED:
-        _log.warning("%s; %s in this process without that test", answer.detail, doing)
-    if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
+    result = try_in_child(_run_in_child, deadline_s, *call, what)
+    if result.ending is Ending.SKIPPED:
+        _log.warning("%s; %s in this process without that test", result.detail, doing)
+    if result.ending in (Ending.ANSWERED, Ending.SKIPPED):
         return ""
-    return f"{doing} in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+    return f"{doing} in a child process {result.ending.value} after {result.seconds:.0f} s ({result.detail})"
 
 
 def _trial(deadline_s: float) -> Any:

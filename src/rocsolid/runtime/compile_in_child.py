@@ -52,11 +52,11 @@ def try_in_child(
     """
     try:
         with saved_call(model, args, kwargs, what) as file:
-            answer = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
+            result = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         return Answer(name="in a child process", ending=Ending.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
-    not_loaded = answer.ending is Ending.FAILED and answer.detail.startswith(_CANNOT_SEND)
-    return replace(answer, ending=Ending.SKIPPED) if not_loaded else answer
+    not_loaded = result.ending is Ending.FAILED and result.detail.startswith(_CANNOT_SEND)
+    return replace(result, ending=Ending.SKIPPED) if not_loaded else result
 
 
 def main(file: str) -> None:

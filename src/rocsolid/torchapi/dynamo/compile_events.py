@@ -92,7 +92,7 @@ class _Thread:
 class ActiveCompile:
     """A compile that is running now."""
 
-    unit: int
+    unit: int  # the number that all events of one compile share
     thread_id: int
     since_s: float
     backward: bool

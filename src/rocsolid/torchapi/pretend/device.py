@@ -75,9 +75,8 @@ def pretend_device(chip: Chip, release: str, guard: Path) -> Any:
         msg = "torch is already imported; a dry run needs its own process"
         raise CannotRunError(msg)
     os.environ.update(_HIDE_DEVICES)
-    with contextlib.suppress(
-        OSError
-    ):  # fails for a torch that must load its vendor libraries first; it is loaded again below
+    # This fails for a torch that must load its vendor libraries first; the library is loaded again below.
+    with contextlib.suppress(OSError):
         ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
     import torch
 

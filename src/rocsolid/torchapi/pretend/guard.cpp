@@ -1,6 +1,6 @@
-// A CPU build of torch has no device guard, no hooks and no attention choice for the device type "cuda", and autograd
-// ends the process where one is missing. A build with CUDA or ROCm has them, and they would wake its device or miss it.
-// These do nothing, for one device on which nothing is ever run.
+// A CPU build of torch has no device guard, hooks or attention selection for the device type "cuda", and autograd ends the
+// process if one of them is missing. A CUDA or ROCm build has them, but they would initialise a real device or fail without one.
+// These stubs do nothing, for one device on which nothing is ever run.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -55,12 +55,12 @@ struct NoHooks : CUDAHooksInterface {
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
 };
-// A build for devices registers its own under the same name; of two the one of higher priority is taken.
+// A CUDA or ROCm build registers its own under the same name; the one with the higher priority is used.
 C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, NoHooks)
 
 namespace native {
 
-// What a ROCm build answers in the common cases: flash attention in half precision without a mask, the memory-efficient kernel
+// The selection of a ROCm build in common cases: flash attention in half precision without a mask, the memory-efficient kernel
 // otherwise, plain operations in double precision.
 int64_t attention_choice(const Tensor& query, const Tensor&, const Tensor&, const std::optional<Tensor>& mask, double,
                          bool, std::optional<double>, bool) {
@@ -73,7 +73,7 @@ int64_t attention_choice(const Tensor& query, const Tensor&, const Tensor&, cons
 }  // namespace native
 }  // namespace at
 
-// Called once torch is imported, when a build for devices has put its own guard and choice in place.
+// Called after torch is imported, when a CUDA or ROCm build has registered its own guard and selection.
 extern "C" void rocsolid_take_over() {
   c10::impl::device_guard_impl_registry[static_cast<size_t>(DeviceType::CUDA)].store(new NoGuard());
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&at::native::attention_choice);

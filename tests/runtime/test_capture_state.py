@@ -1,4 +1,4 @@
-"""Compiles stay out of captures; random-number state can be read in them where torch cannot."""
+"""Compiling inside a capture is refused; the RNG state can be read in a capture where torch itself cannot."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def device() -> Iterator[str]:
     torch._dynamo.reset()
 
 
-def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
+def test_a_compile_inside_a_capture_is_refused_with_a_fix(device: str) -> None:
     import torch
 
     fn = torch.compile(lambda x: x * 2 + 1, backend="eager")
@@ -31,18 +31,18 @@ def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
     ):
         fn(x)
     assert error.value.__cause__ is not None
-    assert fn(x).tolist() == [3.0, 3.0]  # outside it compiles
+    assert fn(x).tolist() == [3.0, 3.0]  # outside a capture it compiles
     with capture_state.compiles_refused():
-        assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside
+        assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside a capture
 
 
-def test_other_errors_pass_unchanged(device: str) -> None:
+def test_other_errors_are_unchanged(device: str) -> None:
     del device
     with pytest.raises(RuntimeError, match="mine"), capture_state.compiles_refused():
         raise RuntimeError("mine")  # noqa: EM101 - a test
 
 
-def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
+def test_every_capture_block_refuses_compiles_while_the_hook_is_active() -> None:
     from torch.cuda import graphs
 
     plain = graphs.graph.__enter__, graphs.graph.__exit__
@@ -52,8 +52,8 @@ def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
     assert (graphs.graph.__enter__, graphs.graph.__exit__) == plain
 
 
-def test_saved_state_answers_reads_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A torch up to 2.9, as far as it matters here: reading the state in a capture raises."""
+def test_the_saved_rng_state_is_returned_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in torch up to 2.9: reading the RNG state in a capture raises."""
     import torch
 
     state = {"raises": False}
@@ -91,8 +91,8 @@ def test_from_2_10_on_nothing_is_changed() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")  # torch's own, about settings we do not touch
-def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_works() -> None:
+@pytest.mark.filterwarnings("default")  # torch's own warnings about other settings
+def test_a_compile_inside_a_real_capture_is_refused_and_the_next_capture_works() -> None:
     import torch
     from tests.support import make_env
 
@@ -106,9 +106,7 @@ def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_w
         graph = torch.cuda.CUDAGraph()
         with pytest.raises(CompileInCaptureError), torch.cuda.graph(graph):
             fn(x)
-        assert (
-            torch.cuda.current_stream() == torch.cuda.default_stream()
-        )  # where torch itself leaves the capture stream
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()  # the capture stream was left
         fn(x)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -119,10 +117,10 @@ def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_w
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")  # torch's own, about settings we do not touch
+@pytest.mark.filterwarnings("default")  # torch's own warnings about other settings
 @pytest.mark.parametrize("how", ["mode", "backend"])
 def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
-    """On a real device: count the captures Inductor begins."""
+    """On a real GPU: count the captures that Inductor starts."""
     import torch
     from tests.support import make_env
 
@@ -131,11 +129,11 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
     from rocsolid.runtime.guard import Guard
 
     torch._dynamo.reset()
-    begun: list[int] = []
+    started: list[int] = []
     plain = torch.cuda.CUDAGraph.capture_begin
 
     def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begun.append(1)
+        started.append(1)
         return plain(self, *args, **kwargs)
 
     torch.cuda.CUDAGraph.capture_begin = counting
@@ -150,12 +148,12 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
                     fn(x)
 
         run()
-        assert begun  # without the guard it captures
-        begun.clear()
+        assert started  # without the guard it captures
+        started.clear()
         torch._dynamo.reset()
         with Guard(resolve("safe", make_env(Platform.ROCM))) as guard:
             run()
-        assert not begun
+        assert not started
         assert guard.interventions
     finally:
         torch.cuda.CUDAGraph.capture_begin = plain
