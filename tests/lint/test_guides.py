@@ -19,25 +19,25 @@ ENDINGS = {"python": "py", "bash": "sh"}
 
 # Guide, line, rule: what the study says about each line of code (facts/torch.md, section 9).
 EXPECTED = {
-    ("S0", 15, "default-mode-taken-for-off"),  # mode="default" as the gate does not neutralise the environment
-    ("S1", 27, "default-mode-taken-for-off"),
-    ("S0", 39, "cudagraphs-off-taken-for-guard"),  # modes switch them on again
-    ("S1", 45, "cudagraphs-off-taken-for-guard"),
-    ("S3", 24, "cudagraphs-off-taken-for-guard"),
-    ("S4", 43, "cudagraphs-off-taken-for-guard"),
-    ("S0", 40, "graph-trees-taken-for-graphs"),  # picks the older path, or is inert
-    ("S1", 46, "graph-trees-taken-for-graphs"),
-    ("S4", 44, "graph-trees-taken-for-graphs"),
+    ("S0", 15, "default-mode-disables-nothing"),  # mode="default" as the gate does not neutralise the environment
+    ("S1", 27, "default-mode-disables-nothing"),
+    ("S0", 39, "cudagraphs-off-overridden-by-mode"),  # modes switch them on again
+    ("S1", 45, "cudagraphs-off-overridden-by-mode"),
+    ("S3", 24, "cudagraphs-off-overridden-by-mode"),
+    ("S4", 43, "cudagraphs-off-overridden-by-mode"),
+    ("S0", 40, "cudagraph-trees-disabled"),  # picks the older path, or is inert
+    ("S1", 46, "cudagraph-trees-disabled"),
+    ("S4", 44, "cudagraph-trees-disabled"),
     ("S1", 40, "setting-assigned-its-default"),  # the "container default" is False upstream in all versions
     ("S4", 39, "setting-assigned-its-default"),
-    ("S1", 69, "compile-replaced"),  # misses max-autotune, breaks options=
-    ("S0", 150, "rng-patch-without-effect"),  # inert since 2.9, harmful before
-    ("S2", 136, "rng-patch-without-effect"),  # never existed there
+    ("S1", 69, "torch-compile-monkey-patched"),  # misses max-autotune, breaks options=
+    ("S0", 150, "ineffective-rng-patch"),  # inert since 2.9, harmful before
+    ("S2", 136, "ineffective-rng-patch"),  # never existed there
     ("S2", 52, "warmup-in-another-grad-mode"),  # no_grad warm-up in 39, grad capture
-    ("S2", 62, "inputs-zipped-into-static"),  # fewer inputs: stale data silently
-    ("S2", 68, "graph-output-cloned-whole"),  # fails for tuples and dicts
+    ("S2", 62, "static-inputs-zip-without-strict"),  # fewer inputs: stale data silently
+    ("S2", 68, "graph-output-clone-assumes-tensor"),  # fails for tuples and dicts
     ("S2", 161, "pool-shared-by-graphs"),  # the ordering rule is missing
-    ("S2", 178, "shape-dependent-slice-into-replay"),
+    ("S2", 178, "variable-length-slice-in-replay"),
     ("S2", 191, "capture-without-warmup"),
     ("S2", 208, "host-sync-in-captured-region"),
     ("S0", 105, "graph-output-kept-across-replays"),
@@ -51,30 +51,30 @@ EXPECTED = {
     ("S3", 46, "recompile-limit-raised"),  # allows more recompiles; no eviction
     ("S0", 50, "recompile-limit-raised"),
     ("S4", 50, "recompile-limit-raised"),
-    ("S0", 30, "autotune-half-off"),  # every block omits max_autotune_pointwise and max_autotune_gemm
-    ("S1", 40, "autotune-half-off"),
-    ("S3", 21, "autotune-half-off"),
-    ("S4", 39, "autotune-half-off"),
-    ("S3", 20, "setting-taken-for-another"),  # backends are not read while the search is off: the pair is redundant
-    ("S0", 29, "setting-taken-for-another"),
-    ("S3", 27, "setting-taken-for-another"),  # with ATEN there is no template to fuse into
-    ("S3", 35, "setting-taken-for-another"),  # benchmark_kernel emits a harness
-    ("S3", 36, "setting-taken-for-another"),  # multi_kernel is about reductions only
-    ("S3", 111, "setting-taken-for-another"),  # debug_log prints no Triton code
-    ("S3", 29, "setting-in-dispute"),  # aggressive_fusion: True here, False in S0:36
-    ("S0", 36, "setting-in-dispute"),
-    ("S3", 34, "setting-in-dispute"),  # coordinate descent: True here, False in S0:31 and S1:42
-    ("S0", 31, "setting-in-dispute"),
-    ("S1", 42, "setting-in-dispute"),
-    ("S3", 123, "variable-nobody-reads"),  # none of the six names exists
-    ("S3", 124, "variable-nobody-reads"),
-    ("S3", 125, "variable-nobody-reads"),
-    ("S3", 126, "variable-nobody-reads"),
-    ("S3", 127, "variable-nobody-reads"),
-    ("S3", 128, "variable-nobody-reads"),
-    ("S0", 165, "variable-nobody-reads"),  # HIP_CACHE_ENABLED
-    ("S0", 169, "value-known-to-hurt"),  # expandable segments
-    ("S4", 119, "value-known-to-hurt"),  # the variable that images leave on
+    ("S0", 30, "autotune-partly-disabled"),  # every block omits max_autotune_pointwise and max_autotune_gemm
+    ("S1", 40, "autotune-partly-disabled"),
+    ("S3", 21, "autotune-partly-disabled"),
+    ("S4", 39, "autotune-partly-disabled"),
+    ("S3", 20, "misunderstood-setting"),  # backends are not read while the search is off: the pair is redundant
+    ("S0", 29, "misunderstood-setting"),
+    ("S3", 27, "misunderstood-setting"),  # with ATEN there is no template to fuse into
+    ("S3", 35, "misunderstood-setting"),  # benchmark_kernel emits a harness
+    ("S3", 36, "misunderstood-setting"),  # multi_kernel is about reductions only
+    ("S3", 111, "misunderstood-setting"),  # debug_log prints no Triton code
+    ("S3", 29, "disputed-setting"),  # aggressive_fusion: True here, False in S0:36
+    ("S0", 36, "disputed-setting"),
+    ("S3", 34, "disputed-setting"),  # coordinate descent: True here, False in S0:31 and S1:42
+    ("S0", 31, "disputed-setting"),
+    ("S1", 42, "disputed-setting"),
+    ("S3", 123, "unread-variable"),  # none of the six names exists
+    ("S3", 124, "unread-variable"),
+    ("S3", 125, "unread-variable"),
+    ("S3", 126, "unread-variable"),
+    ("S3", 127, "unread-variable"),
+    ("S3", 128, "unread-variable"),
+    ("S0", 165, "unread-variable"),  # HIP_CACHE_ENABLED
+    ("S0", 169, "harmful-value"),  # expandable segments
+    ("S4", 119, "harmful-value"),  # the variable that images leave on
 }
 
 

@@ -273,7 +273,7 @@ def test_a_check_that_crashes_becomes_a_finding_with_its_trace() -> None:
 
 
 def test_rules_are_found_by_code_and_by_name() -> None:
-    assert find_rule("cfg001") == find_rule("setting-moved-by-variable")
+    assert find_rule("cfg001") == find_rule("setting-changed-by-variable")
     with pytest.raises(UnknownNameError) as error:
         rule("CFG0O1")
     assert str(error.value) == "unknown rule 'CFG0O1'; did you mean 'CFG010' or 'CFG001' or 'CFG009'?"

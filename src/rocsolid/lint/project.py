@@ -17,7 +17,7 @@ from rocsolid.model.lint import LintRecord, PassedOver
 from rocsolid.model.source import Confidence, Region, Sighting
 from rocsolid.rules import check_crashed
 from rocsolid.rules.engine import RuleFile, source_rules
-from rocsolid.rules.source.allowing import allow_of_nothing, allow_without_reason
+from rocsolid.rules.source.allow import unused_allow, allow_without_reason
 
 
 def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | None) -> LintRecord:
@@ -149,7 +149,7 @@ def _allowed(seen: Seen, file: Facts) -> bool:
 def _about_comments(file: Facts, shown: str, used: set[int], options: Options) -> Iterator[Finding]:
     for number, comment in enumerate(file.allows):
         names = ", ".join(comment.names)
-        rule = allow_without_reason.RULE if not comment.reason else allow_of_nothing.RULE
+        rule = allow_without_reason.RULE if not comment.reason else unused_allow.RULE
         if number in used or not options.wants(rule.code, rule.name, shown):
             continue
         where: dict[str, Any] = {

@@ -1,0 +1,83 @@
+"""New inputs are paired with a graph's static ones by a `zip` that stops at the shorter.
+
+## What it does
+Reports `for static, new in zip(...): static.copy_(new)` without `strict=True`.
+
+## Why it matters
+With fewer new inputs than static ones, the rest keep the values of the last call. The graph replays with stale data and
+nothing says so.
+
+## Example
+    for static, new in zip(static_inputs, inputs):
+        static.copy_(new)
+    graph.replay()
+
+## Use instead
+    for static, new in zip(static_inputs, inputs, strict=True):
+        static.copy_(new)
+    graph.replay()
+
+## When to allow it
+When the lengths were compared before.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import measured
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Autofix, Rule, Severity
+from rocsolid.model.source import Edit, Sighting, Source
+from rocsolid.rules.source.captures import replays
+from rocsolid.rules.source.syntax import keyword, saw, text_of
+
+RULE = Rule(
+    code="SRC212",
+    name="static-inputs-zip-without-strict",
+    severity=Severity.WARNING,
+    message="{subject} pairs new inputs with static ones and stops at the shorter",
+    why="With fewer new inputs the graph replays with what the others held before.",
+    fix="Say zip(..., strict=True), and check shapes too: copy_ broadcasts.",
+    check="rocsolid lint",
+    since="0.1",
+    autofix=Autofix.SAFE,
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#static-copy-hazards",
+            "zip over too few inputs left the last buffer as it was.",
+        ),
+        upstream("Python 3.10 zip", "Without strict=True it stops at the shortest."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Loops over a `zip` whose body copies one into the other, in files that replay a graph."""
+    if "zip(" not in source.text or not any(replays(source)):
+        return
+    for site in source.calls_to("zip"):
+        if keyword(site.call, "strict") is not None or len(site.call.args) < 2:  # noqa: PLR2004 - a pair
+            continue
+        loop = next((s.node for s in source.loops if isinstance(s.node, ast.For) and s.node.iter is site.call), None)
+        if isinstance(loop, ast.For) and _copies(loop) and not _compared(site.scope.node):
+            yield saw(site, text_of(site.node), edit=Edit(kind="keyword", text="strict=True"))
+
+
+def _copies(loop: ast.For) -> bool:
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
+            used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            if len(used & names) > 1:
+                return True
+    return False
+
+
+def _compared(function: ast.AST) -> bool:
+    """Whether lengths are compared in the same function."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare):
+            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+            if sum(isinstance(c.func, ast.Name) and c.func.id == "len" for c in calls) > 1:
+                return True
+    return False

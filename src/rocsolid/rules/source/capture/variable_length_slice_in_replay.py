@@ -1,0 +1,79 @@
+"""A slice whose length depends on the data goes into a replay.
+
+## What it does
+Reports `replay(x[:n])` and `static.copy_(x[:n])` before a replay where `n` is no constant.
+
+## Why it matters
+A graph is for one shape. `copy_` of a shorter tensor raises, or, where it broadcasts, fills the buffer with repeated
+values and says nothing.
+
+## Example
+    import torch
+
+    for length in lengths:
+        out = graph_wrapper.replay(tokens[:length])
+
+## Use instead
+    import torch
+
+    for length in lengths:
+        padded = torch.nn.functional.pad(tokens, (0, longest - tokens.shape[0]))
+        out = graph_wrapper.replay(padded)
+
+## When to allow it
+When the length is the same every time.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import measured
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import blocks, literal, saw, text_of
+
+RULE = Rule(
+    code="SRC209",
+    name="variable-length-slice-in-replay",
+    severity=Severity.WARNING,
+    message="{subject} goes into a replay, and its length changes with {by}",
+    why="A graph holds one shape; copying a shorter tensor raises, or broadcasts without a word.",
+    fix="Pad to the captured shape, or capture one graph for each length that occurs: rs.capture(buckets=...).",
+    check="rocsolid explain SRC209",
+    since="0.1",
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#static-copy-hazards",
+            "copy_ of (1, 3) into (4, 3) spread the row, of (2, 3) raised.",
+        ),
+        upstream("torch 2.13 Tensor.copy_", "The source is broadcast to the shape of the target."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Slices with a bound that varies in a loop, as an argument of `replay`."""
+    if "replay" not in source.text:
+        return
+    for site in source.methods("replay"):
+        loops = [b.node for b in blocks(site) if b.kind == "for"]
+        moving = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}  # type: ignore[attr-defined]
+        for value in site.call.args:
+            if isinstance(value, ast.Subscript) and (by := _varies(value.slice, moving)):
+                yield saw(site, text_of(value), by=by)
+                break
+
+
+def _varies(index: ast.expr, moving: set[str]) -> str:
+    """The name in a slice's bounds that the loop changes."""
+    slices = index.elts if isinstance(index, ast.Tuple) else [index]
+    for part in slices:
+        bounds = [part.lower, part.upper] if isinstance(part, ast.Slice) else []
+        for bound in bounds:
+            if bound is None or literal(bound) is not None:
+                continue
+            found = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in moving), "")
+            if found:
+                return found
+    return ""

@@ -1,0 +1,61 @@
+"""The search for kernels is switched off in one of its three places.
+
+## What it does
+Reports `max_autotune = False` in a file that leaves `max_autotune_pointwise` and `max_autotune_gemm` alone.
+
+## Why it matters
+Each of the three starts a search of its own. The sglang images for ROCm set the variables of two, so that a block that
+switches off `max_autotune` only still searches.
+
+## Example
+    import torch._inductor.config as inductor_config
+
+    inductor_config.max_autotune = False
+
+## Use instead
+    import torch._inductor.config as inductor_config
+
+    inductor_config.max_autotune = False
+    inductor_config.max_autotune_pointwise = False
+    inductor_config.max_autotune_gemm = False
+
+## When to allow it
+When the environment is known to set none of the variables.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import moves
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC119",
+    name="autotune-partly-disabled",
+    severity=Severity.INFO,
+    message="inductor.max_autotune is switched off, and {subject} {are} left as the environment has them",
+    why="Each of the three settings starts a search of its own.",
+    fix='Switch all three off, or use rs.compile(model, profile="safe").',
+    check="rocsolid probe",
+    since="0.1",
+    evidence=(
+        upstream(
+            "torch 2.13 _inductor/utils.py use_triton_template", "max_autotune or max_autotune_gemm starts the search."
+        ),
+        upstream("sglang docker/Dockerfile.rocm", "Sets TORCHINDUCTOR_MAX_AUTOTUNE and _POINTWISE to 1."),
+    ),
+)
+_OTHERS = ("max_autotune_pointwise", "max_autotune_gemm")
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """The first such assignment of a file, unless the others are moved too."""
+    if "max_autotune" not in source.text:
+        return
+    all_moves = [m for m in moves(source) if m.owner == "inductor" and m.how == "assigned"]
+    missing = [name for name in _OTHERS if not any(m.name == name for m in all_moves)]
+    first = next((m for m in all_moves if m.name == "max_autotune" and m.constant is False), None)
+    if first and missing:
+        yield saw(first.at, " and ".join(missing), are="is" if len(missing) == 1 else "are")

@@ -1,0 +1,58 @@
+"""A setting is moved about which guides contradict each other.
+
+## What it does
+Reports moves of settings that one public guide switches on and another off, with what measurements say.
+
+## Why it matters
+A value copied from one guide is the opposite of what the next one advises. Neither knows your model.
+
+## Example
+    import torch._inductor.config as inductor_config
+
+    inductor_config.aggressive_fusion = True
+
+## Use instead
+    import rocsolid as rs
+
+    study = rs.tune("workload.py:build")
+
+## When to allow it
+When you have measured it on your model.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import find
+from rocsolid.model.evidence import claim
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import moves
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC128",
+    name="disputed-setting",
+    severity=Severity.INFO,
+    message="{subject} is {how}",
+    why="{dispute}",
+    fix="Measure it on your own model (`rocsolid tune`), or leave it as upstream has it.",
+    check="rocsolid explain {subject}",
+    since="0.1",
+    evidence=(claim("guides S0, S1 and S3", "They advise opposite values."),),
+)
+
+_OWN_RULES = frozenset({"dynamo.recompile_limit", "dynamo.accumulated_recompile_limit"})
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Every move of a setting that the catalogue calls disputed."""
+    for move in moves(source):
+        setting = find(move.id)
+        if (
+            setting
+            and setting.dispute
+            and setting.id not in _OWN_RULES
+            and move.constant is not None
+            and not source.module.startswith("torch.")
+        ):
+            yield saw(move.at, setting.id, how=move.how, dispute=setting.dispute)

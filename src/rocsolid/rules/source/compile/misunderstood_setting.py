@@ -1,0 +1,68 @@
+"""A setting is moved that does something else than it is praised for.
+
+## What it does
+Reports moves of settings that guides describe wrongly, with what they really do.
+
+## Why it matters
+`benchmark_kernel` benchmarks nothing while compiling, `trace.debug_log` prints no generated code,
+`max_autotune_gemm_backends` is not read while autotuning is off, and `epilogue_fusion` has nothing to fuse into where matmuls go
+to the BLAS library. Who sets them expects a gain that cannot come.
+
+## Example
+    import torch._inductor.config as inductor_config
+
+    inductor_config.benchmark_kernel = True
+
+## Use instead
+    import torch
+
+    model = torch.compile(model, mode="max-autotune-no-cudagraphs")
+
+## When to allow it
+When what it really does is what you want.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import find
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import Move, moves
+from rocsolid.rules.source.syntax import saw
+
+RULE = Rule(
+    code="SRC127",
+    name="misunderstood-setting",
+    severity=Severity.INFO,
+    message="{subject} is {how}",
+    why="{notes}",
+    fix="Remove it, unless that is what you want; `rocsolid explain {subject}` tells more.",
+    check="rocsolid explain {subject}",
+    since="0.1",
+    evidence=(upstream("torch 2.13 _inductor", "Read where each setting is read."),),
+)
+_PRAISED = {
+    "inductor.benchmark_kernel": True,
+    "inductor.trace.debug_log": True,
+    "inductor.triton.multi_kernel": 1,
+}
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Settings switched on that do something else, and settings that another in the same file makes idle."""
+    found = [m for m in moves(source) if m.owner == "inductor" and not source.module.startswith("torch.")]
+    for move in found:
+        setting = find(move.id)
+        if setting and (_PRAISED.get(move.id, ...) == move.constant or _idle(move, found)):
+            yield saw(move.at, move.id, how=move.how, notes=setting.notes or setting.summary)
+
+
+def _idle(move: Move, found: list[Move]) -> bool:
+    """Whether the file itself sees to it that nothing reads the setting."""
+    values = {m.name: m.constant for m in found}
+    if move.name == "max_autotune_gemm_backends":
+        return values.get("max_autotune") is False and values.get("max_autotune_gemm") is not True
+    return (
+        move.name == "epilogue_fusion" and move.constant is True and values.get("max_autotune_gemm_backends") == "ATEN"
+    )

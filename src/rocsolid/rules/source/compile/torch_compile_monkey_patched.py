@@ -1,0 +1,75 @@
+"""`torch.compile` itself is replaced by assignment.
+
+## What it does
+Reports `torch.compile = ...` and `setattr(torch, "compile", ...)`.
+
+## Why it matters
+The replacement misses what does not go through that name: `nn.Module.compile` keeps the old one where it was imported
+before, `torch._dynamo.optimize` and `torch._inductor.compile` never see it, and a wrapper that forces `mode=` breaks every
+call that passes `options=`. Nobody puts the old one back.
+
+## Example
+    import torch
+
+    original = torch.compile
+
+    def safe(model=None, **options):
+        options["mode"] = "default"
+        return original(model, **options)
+
+    torch.compile = safe
+
+## Use instead
+    import rocsolid as rs
+
+    rs.guard(profile="safe").keep()
+
+## When to allow it
+In a test that restores it.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import measured
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.settings import COMPILES
+from rocsolid.rules.source.syntax import argument, literal, mentions, saw
+
+RULE = Rule(
+    code="SRC110",
+    name="torch-compile-monkey-patched",
+    severity=Severity.WARNING,
+    message="{subject} is replaced by assignment",
+    why="Other ways into the compiler do not pass there, and calls with options= may break.",
+    fix='Use rs.guard(profile="safe"), which covers every way in and can be undone.',
+    check="rocsolid explain SRC110",
+    since="0.1",
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#monkey-patch-compile",
+            "Such a wrapper broke options=, and max-autotune still captured.",
+        ),
+        upstream("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),
+        upstream(
+            "torch 2.13 _inductor/__init__.py", "compile, standalone_compile and others do not call torch.compile."
+        ),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Assignments to the name, by `=` or by `setattr`."""
+    for write in source.writes:
+        if write.name in COMPILES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
+            yield saw(write, write.name)
+    for site in source.calls_to("setattr"):
+        if source.resolve(argument(site.call, 0)) == "torch" and literal(argument(site.call, 1)) == "compile":
+            yield saw(site, "torch.compile")
+
+
+def _restores(value: ast.expr | None) -> bool:
+    """Whether it puts the original back, by the name that was kept."""
+    return value is not None and mentions(value, ("orig", "old", "saved", "real", "previous"))

@@ -1,0 +1,80 @@
+"""A kernel's block is no multiple of the wavefront.
+
+## What it does
+Reports launches and configurations whose blocks, multiplied, hold fewer elements than a wavefront, or no whole number of
+wavefronts: 64 lanes on CDNA, 32 on RDNA.
+
+## Why it matters
+AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them idle in every instruction.
+
+## Example
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+
+    add[(n // 32,)](x, y, out, n, BLOCK=32)
+
+## Use instead
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+
+    add[(n // 256,)](x, y, out, n, BLOCK=256)
+
+## When to allow it
+When the kernel runs on RDNA or on NVIDIA only, or its data are that small.
+"""
+
+import ast
+from collections.abc import Iterator
+from math import prod
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import argument, needs_nvidia, saw, vendor_guarded
+from rocsolid.rules.source.triton import in_kernels, kernels, launches
+
+RULE = Rule(
+    code="SRC301",
+    name="block-not-multiple-of-wavefront",
+    severity=Severity.INFO,
+    message="the block holds {subject} elements ({blocks}), which is no multiple of 64",
+    why="A wavefront of AMD's data-centre chips has 64 lanes; some are idle in every instruction.",
+    fix="Make the block a multiple of 64, 256 or more for elementwise kernels.",
+    check="rocsolid explain SRC301",
+    since="0.1",
+    evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9, 32 on gfx10 to gfx12."),),
+)
+_LANES = 64
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Launches of kernels of which every block is written out."""
+    if needs_nvidia(source):
+        return
+    declared = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
+    for launch in launches(source):
+        wanted = declared.get(launch.kernel)
+        blocks = launch.blocks
+        if not blocks or wanted is None or set(wanted) != set(blocks) or vendor_guarded(launch.site):
+            continue
+        if _aranges(source, launch.kernel) != set(blocks):
+            continue  # other constants make up the block too
+        elements = prod(blocks.values())
+        if elements % _LANES and elements > 1:
+            yield saw(launch.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
+
+
+def _aranges(source: Source, kernel: str) -> set[str]:
+    """The names that a kernel's ranges run to."""
+    ends = (argument(s.call, 1, "end") for s in in_kernels(source, "arange") if s.scope.name == kernel)
+    return {ast.unparse(end) for end in ends if end is not None}

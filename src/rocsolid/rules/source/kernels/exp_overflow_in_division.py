@@ -1,0 +1,109 @@
+"""A tanh or sigmoid is written with `exp` above and below the line.
+
+## What it does
+Reports a division in a kernel with an unbounded `exp` in its numerator and in its denominator.
+
+## Why it matters
+For large inputs both become infinite, and infinity divided by infinity is not a number. One such element spoils the layer.
+
+## Example
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def tanh(x, out):
+        v = tl.load(x)
+        e = tl.exp(2 * v)
+        tl.store(out, (e - 1) / (e + 1))
+
+## Use instead
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def tanh(x, out):
+        v = tl.load(x)
+        tl.store(out, 1 - 2 / (tl.exp(2 * v) + 1))
+
+## When to allow it
+When the input is known to be small.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Scope, Sighting, Source
+from rocsolid.rules.source.syntax import anywhere, saw, text_of
+from rocsolid.rules.source.triton import TL, kernels
+
+RULE = Rule(
+    code="SRC304",
+    name="exp-overflow-in-division",
+    severity=Severity.WARNING,
+    message="{subject} divides by an exp what has an exp itself",
+    why="For large inputs that is infinity divided by infinity, which is not a number.",
+    fix="Write tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
+    check="rocsolid explain SRC304",
+    since="0.1",
+    evidence=(upstream("IEEE 754", "Infinity divided by infinity is not a number."),),
+)
+EXPS = frozenset({f"{TL}exp", f"{TL}math.exp", f"{TL}exp2", "triton.language.extra.libdevice.exp"})
+_BOUNDS = ("clamp", "minimum", "maximum", "abs", "max", "min", "where")
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Divisions in kernels, with names that were made by `exp` followed one step."""
+    if "exp" not in source.text:
+        return
+    for kernel in kernels(source):
+        made = _made_by_exp(source, kernel)
+        for node in ast.walk(kernel.node):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                above, below = _exps(node.left, made, source), _exps(node.right, made, source)
+                if above & below and not _sums(node.right, source):
+                    yield saw(anywhere(source, node), text_of(node))
+
+
+def _made_by_exp(source: Source, kernel: Scope) -> dict[str, str]:
+    """Names bound to `exp` of something unbounded, and of what."""
+    found: dict[str, str] = {}
+    for write in source.writes:
+        if write.scope is kernel and isinstance(write.value, ast.Call) and source.resolve(write.value.func) in EXPS:
+            if write.value.args and not bounded(write.value.args[0], source, kernel):
+                found[write.name] = ast.unparse(write.value.args[0])
+            else:
+                found.pop(write.name, None)
+    return found
+
+
+def _exps(node: ast.AST, made: dict[str, str], source: Source) -> set[str]:
+    """What is raised to a power of e in an expression."""
+    found = {made[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in made}
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and source.resolve(call.func) in EXPS and call.args:
+            text = ast.unparse(call.args[0])
+            if not any(word in text for word in _BOUNDS) and not text.startswith("-"):
+                found.add(text)
+    return found
+
+
+def bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
+    """Whether the argument is kept small: by a clamp, by a subtraction, or by one of these in the line that made it."""
+    if isinstance(argument, ast.UnaryOp) or _limits(argument):
+        return True
+    names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
+    made = [w.value for w in source.writes if w.scope is kernel and w.name in names and w.value is not None]
+    return any(_limits(value) for value in made)
+
+
+def _limits(node: ast.expr) -> bool:
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node)):
+        return True
+    return any(word in ast.unparse(node) for word in _BOUNDS)
+
+
+def _sums(node: ast.AST, source: Source) -> bool:
+    """A softmax divides by a sum; that is another rule's matter."""
+    return any(isinstance(c, ast.Call) and source.resolve(c.func) == f"{TL}sum" for c in ast.walk(node))

@@ -1,0 +1,61 @@
+"""An fp8 type is chosen by vendor, and generations of one vendor differ.
+
+## What it does
+Reports a choice of `float8_e4m3fnuz` for ROCm and `float8_e4m3fn` elsewhere that does not ask for the chip.
+
+## Why it matters
+gfx942 (MI300) computes in `e4m3fnuz`, gfx950 (MI350) and RDNA4 in `e4m3fn`, as NVIDIA does. The same bits are different
+numbers in the two: with the wrong one values are off by a factor of two.
+
+## Example
+    import torch
+
+    fp8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
+
+## Use instead
+    import torch
+
+    gfx942 = torch.version.hip and "gfx94" in torch.cuda.get_device_properties(0).gcnArchName
+    fp8 = torch.float8_e4m3fnuz if gfx942 else torch.float8_e4m3fn
+
+## When to allow it
+When the code runs on MI300 only.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import anywhere, asks_for_rocm, mentions, saw, text_of
+
+RULE = Rule(
+    code="SRC310",
+    name="fp8-type-chosen-by-vendor",
+    severity=Severity.CRITICAL,
+    message="the fp8 type is chosen by {subject}, which does not tell chips apart",
+    why="gfx942 takes e4m3fnuz, gfx950 takes e4m3fn; with the wrong one numbers are off by a factor of two.",
+    fix="Ask for the chip: gcnArchName of torch.cuda.get_device_properties.",
+    check="rocsolid explain fp8-type-differs-by-generation",
+    since="0.1",
+    evidence=(issue("triton-lang/triton#7186", "Triton emulates e4m3fn on gfx942 and calls it a common pitfall."),),
+)
+_CHIPS = ("gfx", "arch", "mi3", "fnuz", "capability", "cdna")
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Choices with the two types on their sides and only the vendor in the test."""
+    if "fnuz" not in source.text:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.IfExp):
+            sides = (ast.unparse(node.body), ast.unparse(node.orelse))
+        elif isinstance(node, ast.If) and len(node.body) == len(node.orelse) == 1:
+            sides = (ast.unparse(node.body[0]), ast.unparse(node.orelse[0]))
+        else:
+            continue
+        fnuz = ["fnuz" in side for side in sides]
+        plain = ["e4m3" in side or "e5m2" in side for side in sides]
+        if fnuz[0] != fnuz[1] and all(plain) and asks_for_rocm(node.test) and not mentions(node.test, _CHIPS):
+            yield saw(anywhere(source, node), text_of(node.test))

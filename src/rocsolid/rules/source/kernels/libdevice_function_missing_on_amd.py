@@ -1,0 +1,65 @@
+"""A kernel calls a function of libdevice that AMD's has not.
+
+## What it does
+Compares calls of `libdevice` in kernels with the functions that Triton offers for HIP.
+
+## Why it matters
+The kernel does not compile on AMD. Triton's library for HIP has about a third of the functions.
+
+## Example
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+
+    @triton.jit
+    def cube_root(x, out):
+        tl.store(out, libdevice.cbrt(tl.load(x)))
+
+## Use instead
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+
+    @triton.jit
+    def cube_root(x, out):
+        v = tl.load(x)
+        tl.store(out, libdevice.pow(tl.abs(v), 1.0 / 3.0) * tl.where(v < 0, -1.0, 1.0))
+
+## When to allow it
+When the kernel is chosen on NVIDIA only.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.libdevice import MISSING_ON_HIP
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
+from rocsolid.rules.source.triton import kernels
+
+RULE = Rule(
+    code="SRC309",
+    name="libdevice-function-missing-on-amd",
+    severity=Severity.WARNING,
+    message="{subject} is in the libdevice of NVIDIA and not in that of AMD",
+    why="The kernel does not compile on AMD.",
+    fix="Write it with what both have, or choose the kernel by vendor.",
+    check="rocsolid explain SRC309",
+    since="0.1",
+    evidence=(upstream("triton 3.7.1 language/extra/hip/libdevice.py", "The name is not among its functions."),),
+)
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Calls of missing names in kernels, and of NVIDIA's module by its own path."""
+    if needs_nvidia(source):
+        return
+    if "libdevice" not in source.text:
+        return
+    names = {scope.name for scope in kernels(source)}
+    for function in sorted(MISSING_ON_HIP):
+        for site in source.calls.get(function, ()):
+            owner = site.name.rpartition(".")[0]
+            if owner.endswith("libdevice") and site.scope.name in names and not vendor_guarded(site):
+                yield saw(site, f"libdevice.{function}")

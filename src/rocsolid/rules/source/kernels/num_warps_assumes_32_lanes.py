@@ -1,0 +1,64 @@
+"""A number of warps was chosen for warps of 32 lanes.
+
+## What it does
+Reports `num_warps` of 32 and more at launches and in configurations, and products of `num_warps` with 32.
+
+## Why it matters
+On AMD's data-centre chips a warp has 64 lanes and a block at most 1024 threads, so that 16 warps are the most. What was
+tuned as 32 warps does not launch, and a count of threads as `num_warps * 32` is half of what there are.
+
+## Example
+    import triton
+
+    kernel[(64,)](x, BLOCK=4096, num_warps=32)
+
+## Use instead
+    import triton
+
+    kernel[(64,)](x, BLOCK=4096, num_warps=16)
+
+## When to allow it
+When the configuration is tried on NVIDIA only.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Sighting, Source
+from rocsolid.rules.source.syntax import anywhere, literal, needs_nvidia, saw, text_of, vendor_guarded
+from rocsolid.rules.source.triton import launches
+
+RULE = Rule(
+    code="SRC307",
+    name="num-warps-assumes-32-lanes",
+    severity=Severity.WARNING,
+    message="{subject} counts on warps of 32 lanes",
+    why="A warp has 64 lanes on AMD's data-centre chips, and a block has at most 1024 threads, which is 16 warps.",
+    fix="Tune num_warps for each vendor, and ask Triton for the warp size instead of writing 32.",
+    check="rocsolid explain SRC307",
+    since="0.1",
+    evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
+)
+_TOO_MANY, _LANES = 32, 32
+
+
+def check(source: Source) -> Iterator[Sighting]:
+    """Too many warps, and products that count lanes."""
+    if needs_nvidia(source):
+        return
+    if "num_warps" not in source.text:
+        return
+    for launch in launches(source):
+        if launch.values.get("num_warps", 0) >= _TOO_MANY and not vendor_guarded(launch.site):
+            yield saw(launch.site, f"num_warps={launch.values['num_warps']}")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = (node.left, node.right)
+            if any(literal(s) == _LANES for s in sides) and any("num_warps" in _name(s) for s in sides):
+                yield saw(anywhere(source, node), text_of(node))
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
