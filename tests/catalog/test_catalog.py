@@ -236,10 +236,10 @@ def test_a_problem_that_needs_a_variable_or_a_package_waits_for_it() -> None:
 
 
 def test_an_ordinary_rocm_machine_is_not_flooded() -> None:
-    from rocsolid.rules.engine import judge
+    from rocsolid.rules.engine import check_environment
 
     env = make_env(rocm="7.1.1", torch="2.13.0", arch="gfx942")
-    loud = [f for f in judge(env, resolve("safe", env)) if f.severity > Severity.INFO]
+    loud = [f for f in check_environment(env, resolve("safe", env)) if f.severity > Severity.INFO]
 
     assert len(loud) <= 8, [f.key for f in loud]
 

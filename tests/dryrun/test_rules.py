@@ -14,7 +14,7 @@ from rocsolid.model.dryrun import (
     Unfit,
 )
 from rocsolid.model.finding import Severity
-from rocsolid.rules.dryrun.judging import judge_run, run_checks
+from rocsolid.rules.dryrun_rules import check_dry_run, run_checks
 from rocsolid.rules.engine import find_rule
 
 
@@ -127,7 +127,7 @@ def test_the_cure_for_a_wrong_fp8_type_names_the_right_one() -> None:
 
 
 def test_findings_of_a_run_come_worst_first_and_have_pages() -> None:
-    findings = judge_run(kernel("boom", foreign=("inline assembly x",)))
+    findings = check_dry_run(kernel("boom", foreign=("inline assembly x",)))
 
     assert [f.code for f in findings] == ["DRY007", "DRY001"]
     assert findings[1].cause == findings[0].key

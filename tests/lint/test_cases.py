@@ -26,7 +26,7 @@ def found_in(*paths: Path, confidence: str = "anywhere") -> list[Finding]:
 
 
 def line_of(finding: Finding) -> str:
-    place = finding.place.rpartition(":")[2]
+    place = finding.location.rpartition(":")[2]
     return f"{place}: {finding.severity.name} {finding.code} [{finding.facts['confidence']}] {finding.message}"
 
 
@@ -69,7 +69,7 @@ def test_a_good_file_is_silent_for_every_other_rule(file: RuleFile) -> None:
     assert [line_of(f) for f in found if (file.rule.name, f.code) not in OTHERS_BUSINESS] == []
 
 
-@pytest.mark.parametrize("file", [f for f in RULES if f.inspect], ids=lambda file: file.rule.name)
+@pytest.mark.parametrize("file", [f for f in RULES if f.check_source], ids=lambda file: file.rule.name)
 def test_the_examples_of_a_page_are_true(file: RuleFile, tmp_path: Path) -> None:
     """What the page calls an example trips the rule; what it says to use instead does not."""
     blocks = {title: _code(text) for title, text in PAGE_BLOCK.findall(file.page)}
@@ -88,7 +88,7 @@ def test_every_case_belongs_to_a_rule_and_every_rule_has_one() -> None:
     names = {file.rule.name for file in RULES}
 
     assert {folder.name for folder in CASES.iterdir()} == names
-    assert len([f for f in RULES if f.inspect]) >= 30
+    assert len([f for f in RULES if f.check_source]) >= 30
 
 
 def test_rules_have_their_files_named_after_them() -> None:

@@ -97,7 +97,7 @@ def test_the_guides_code_yields_what_the_study_lists(tmp_path: Path) -> None:
     for number, guide in enumerate(guides()):
         folder = tmp_path / f"S{number}"
         folder.mkdir()
-        found |= {(f"S{number}", int(f.place.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
+        found |= {(f"S{number}", int(f.location.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
 
     assert sorted(EXPECTED - found) == []
 
@@ -106,7 +106,7 @@ def test_the_guides_code_yields_what_the_study_lists(tmp_path: Path) -> None:
 def test_what_a_guide_calls_good_is_left_alone(tmp_path: Path) -> None:
     """The third guide shows bad and good side by side; only the bad halves trip the rules about captures."""
     found = found_in(guides()[2], tmp_path, "reachable")
-    lines = sorted({int(f.place.rpartition(":")[2]) for f in found if f.code in ("SRC201", "SRC205", "SRC209")})
+    lines = sorted({int(f.location.rpartition(":")[2]) for f in found if f.code in ("SRC201", "SRC205", "SRC209")})
 
     assert lines == [178, 191, 208]
 

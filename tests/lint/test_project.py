@@ -201,13 +201,13 @@ def test_a_rule_that_crashes_is_a_finding_and_hides_nothing() -> None:
         msg = "boom"
         raise RuntimeError(msg)
 
-    broken = RuleFile(rule=rule("SRC101").rule, page="", inspect=crash)  # type: ignore[arg-type]
+    broken = RuleFile(rule=rule("SRC101").rule, page="", check_source=crash)  # type: ignore[arg-type]
     facts = check_text(
         f"import torch\n{DEAD}\n".encode(), file="m.py", module="m", package=False, rules=[broken, rule("SRC107")]
     )
 
     assert [s.code for s in facts.seen] == ["INT001", "SRC107"]
-    assert "RuntimeError: boom" in facts.seen[0].sighting.facts["error"]
+    assert "RuntimeError: boom" in facts.seen[0].match.facts["error"]
 
 
 def test_a_variable_the_project_reads_itself_is_no_mistake(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rocsolid.report.machine_readable import github, probe_json, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
 from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
 from rocsolid.report.terminal import Terminal, page_text, terminal_of
-from rocsolid.rules.engine import all_rules, judge
+from rocsolid.rules.engine import all_rules, check_environment
 
 VARIABLE = "TORCHINDUCTOR_MAX_AUTOTUNE"
 
@@ -35,7 +35,7 @@ def hurting() -> Environment:
 
 def a_record(env: Environment | None = None) -> ProbeRecord:
     seen = env or hurting()
-    return ProbeRecord(environment=seen, findings=tuple(judge(seen, resolve("safe", seen))), profile="safe")
+    return ProbeRecord(environment=seen, findings=tuple(check_environment(seen, resolve("safe", seen))), profile="safe")
 
 
 def test_text_shows_the_worst_first_with_its_cure() -> None:
@@ -105,7 +105,7 @@ def test_sarif_has_what_code_scanning_asks_for() -> None:
 
 
 def test_sarif_and_annotations_know_a_place() -> None:
-    finding = replace(a_record().findings[0], place="src/a,b.py:12")
+    finding = replace(a_record().findings[0], location="src/a,b.py:12")
     (run,) = json.loads(sarif([finding]))["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]
 

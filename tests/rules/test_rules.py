@@ -25,7 +25,7 @@ from rocsolid.model.environment import (
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
-from rocsolid.rules.engine import RuleFile, all_rules, find_rule, judge, rule
+from rocsolid.rules.engine import RuleFile, all_rules, check_environment, find_rule, rule
 
 HEADINGS = ["What it does", "Why it matters", "Example", "Use instead", "When to allow it"]
 QUIET = make_env(rocm="7.1.1")
@@ -265,7 +265,7 @@ def test_a_check_that_crashes_becomes_a_finding_with_its_trace() -> None:
         raise RuntimeError(msg)
 
     broken = RuleFile(rule=rule("CFG001").rule, page="", check=crash)
-    (found,) = judge(QUIET, resolve("safe", QUIET), [broken])
+    (found,) = check_environment(QUIET, resolve("safe", QUIET), [broken])
 
     assert (found.code, found.subject) == ("INT001", "CFG001")
     assert "RuntimeError: boom" in found.message
@@ -282,7 +282,7 @@ def test_rules_are_found_by_code_and_by_name() -> None:
 def test_the_misspelled_name_of_the_guide_is_answered_with_the_right_one() -> None:
     (found,) = trips(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
 
-    assert found.why == "It has no effect. The name that is read: TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
+    assert found.why == "It has no effect. The correct name is TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
     assert found.fix_commands.unset == ("INDUCTOR_COORD_DESCENT",)
 
 

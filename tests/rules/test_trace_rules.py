@@ -23,9 +23,9 @@ from rocsolid.model.trace import (
     Region,
     TraceFile,
 )
-from rocsolid.rules import tracing
+from rocsolid.rules import trace_rules
 from rocsolid.rules.engine import all_rules
-from rocsolid.rules.tracing import judge_traces
+from rocsolid.rules.trace_rules import check_traces
 
 MS = 1_000_000
 
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
 
 
 def found(trace: TraceFile, code: str) -> list[Finding]:
-    return [f for f in judge_traces([trace]) if f.code == code]
+    return [f for f in check_traces([trace]) if f.code == code]
 
 
 def test_every_rule_about_traces_has_its_cases() -> None:
@@ -121,7 +121,7 @@ def test_every_rule_about_traces_has_its_cases() -> None:
 def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
     for trace in CASES[code][0]:
         (finding,) = found(trace, code)
-        assert finding.place == "t.json"
+        assert finding.location == "t.json"
         for text in (finding.message, finding.why, finding.fix, finding.check):
             assert text
             assert "{" not in text
@@ -157,10 +157,10 @@ def test_the_straggler_is_named() -> None:
             )
         )
 
-    (finding,) = judge_traces([], ranks(80, 81, 92))
-    assert (finding.code, finding.subject, finding.place) == ("TRC012", "rank 2", "r2.json")
-    assert judge_traces([], ranks(80, 81, 82)) == []
-    assert judge_traces([], ranks(80, 99)) == []
+    (finding,) = check_traces([], ranks(80, 81, 92))
+    assert (finding.code, finding.subject, finding.location) == ("TRC012", "rank 2", "r2.json")
+    assert check_traces([], ranks(80, 81, 82)) == []
+    assert check_traces([], ranks(80, 99)) == []
 
 
 def test_a_check_that_crashes_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +169,6 @@ def test_a_check_that_crashes_becomes_a_finding(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError(msg)
 
     rule = all_rules()[-1].rule
-    monkeypatch.setattr(tracing, "_checks", lambda _name: ((rule, crash),))
+    monkeypatch.setattr(trace_rules, "_checks", lambda _name: ((rule, crash),))
 
-    assert {f.code for f in judge_traces([file(device())])} == {"INT001"}
+    assert {f.code for f in check_traces([file(device())])} == {"INT001"}

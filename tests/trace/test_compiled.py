@@ -122,7 +122,7 @@ def test_a_real_run_with_its_log(run: Path) -> None:
     assert sorted(told) == [("forward", f"{script}:4"), ("forward (from line 6 on)", f"{script}:6")]
     assert {found["place"] for found in file["compiles"]["breaks"]} == {f"{script}:6"}
     assert file["compiles"]["other_breaks"] == 1
-    codes = [(f["code"], f["place"]) for f in ran.json()["findings"]]
+    codes = [(f["code"], f["location"]) for f in ran.json()["findings"]]
     assert ("BRK001", f"{script}:6") in codes
     assert [code for code, _ in codes].count("BRK002") == 2  # both halves were compiled again for the longer input
 
@@ -171,7 +171,7 @@ def test_each_rank_is_joined_to_its_own_log(run: Path, tmp_path: Path) -> None:
     assert any(name.startswith("forward") for name in told[0])
     assert not any(name.startswith("backward_of_rank_1") for name in told[0])
     assert any(name.startswith("backward_of_rank_1") for name in told[1])
-    places = [(f["code"], f["place"]) for f in ran.json()["findings"] if f["code"] == "BRK001"]
+    places = [(f["code"], f["location"]) for f in ran.json()["findings"] if f["code"] == "BRK001"]
     assert len(places) == len(set(places)) == 1
 
 

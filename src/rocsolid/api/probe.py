@@ -12,7 +12,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.probe.active_checks import run_checks
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.probe.snapshot import Look, take
-from rocsolid.rules.engine import judge
+from rocsolid.rules.engine import check_environment
 from rocsolid.torchapi.config.live import loaded
 
 
@@ -64,7 +64,7 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
 
     """
     seen = probe() if env is None else env
-    return judge(seen, resolve(profile, seen))
+    return check_environment(seen, resolve(profile, seen))
 
 
 def resolve(profile: str, env: Environment | None = None) -> Plan:

@@ -10,7 +10,7 @@ from rocsolid.model.compile_log import CompileLog
 from rocsolid.model.finding import Finding, worst_first
 from rocsolid.model.trace import TRACE_SCHEMA, TraceDifference, TraceFile, TraceRecord
 from rocsolid.model.trace_view import Flame, Timeline
-from rocsolid.rules.tracing import judge_traces
+from rocsolid.rules.trace_rules import check_traces
 
 if TYPE_CHECKING:
     from rocsolid.trace.columns import Columns
@@ -94,7 +94,7 @@ def read_traces(
     from rocsolid.trace.counters import joined
 
     found = joined(answered)
-    findings = [*judge_traces(found), *(_compile_findings(found, log) if log else ())]
+    findings = [*check_traces(found), *(_compile_findings(found, log) if log else ())]
     return Read(record=TraceRecord(files=found, findings=tuple(worst_first(findings))), timelines=pictures)
 
 
@@ -134,7 +134,7 @@ def _extras(columns: "Columns", answers: TraceFile, *, perfetto: Path | None, pa
     if perfetto:
         from rocsolid.trace.perfetto import write_perfetto
 
-        write_perfetto(perfetto, columns, answers, tuple(judge_traces([answers])))
+        write_perfetto(perfetto, columns, answers, tuple(check_traces([answers])))
     if parquet:
         from rocsolid.trace.parquet import write_parquet
 
@@ -161,7 +161,7 @@ def trace_ranks(
     found, refused = answer_all(all_files, engine)
     found, compile_findings = _with_logs(found, torch_trace) if torch_trace else (found, [])
     ranks = side_by_side(found)
-    findings = worst_first([*judge_traces(found, ranks), *compile_findings])
+    findings = worst_first([*check_traces(found, ranks), *compile_findings])
     return TraceRecord(files=found, findings=tuple(findings), ranks=ranks), refused
 
 
@@ -177,7 +177,7 @@ def _with_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFil
             logs[file.rank] = _compile_log(folder, file.rank)
         told.append(with_compiles(file, logs[file.rank], str(folder)))
         for finding in _compile_findings(told[-1:], logs[file.rank]):
-            findings.setdefault((finding.key, finding.place, finding.message), finding)
+            findings.setdefault((finding.key, finding.location, finding.message), finding)
     return tuple(told), list(findings.values())
 
 

@@ -31,7 +31,7 @@ def audit_op(name: str, /, *args: Any) -> OpAudit:
 
     Example:
         >>> import rocsolid as rs
-        >>> rs.audit_op("aten::relu").fit
+        >>> rs.audit_op("aten::relu").ok
         True
         >>> [finding.code for finding in rs.audit_op("aten::nonzero").findings]
         ['OPR003']

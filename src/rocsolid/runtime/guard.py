@@ -129,7 +129,7 @@ def refusal(intervention: Intervention) -> Finding:
     """An intervention as a finding."""
     return RULE.found(
         intervention.setting,
-        place=intervention.place,
+        location=intervention.place,
         asked=repr(intervention.asked),
         got=repr(intervention.got),
         how=intervention.how,

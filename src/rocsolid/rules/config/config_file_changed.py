@@ -1,22 +1,22 @@
-"""A config file of torch's is not the one of its release.
+"""A torch config file differs from the file of the official release.
 
 ## What it does
-Compares each config file with the digest of the official release, then with the digest its wheel recorded. Where the
-wheel's record is empty, as in some repacked images, the file's source is evaluated and its defaults are compared with the
-release's, one by one.
+Compares each config file with the hash of the official release, then with the hash recorded in its wheel. If the wheel
+has no record, as in some repackaged images, it evaluates the file and compares its defaults with those of the release
+one by one.
 
 ## Why it matters
-A changed file looks like a default from inside: `config._is_default()` says yes. A difference is not an accusation: builds
-of vendors and forks have their own sources.
+From inside the program, a changed default looks unchanged: `config._is_default()` returns True. A difference is not
+always a mistake: vendor builds and forks have their own sources.
 
 ## Example
-    torch/_inductor/config.py is not as its wheel recorded it
+torch/_inductor/config.py does not match the hash in its wheel
 
 ## Use instead
-Reinstall the build you trust, or set the values you want with a profile.
+Reinstall a build you trust, or set the values you need with a profile.
 
 ## When to allow it
-With a build of your own, or a vendor's.
+With your own build, or a vendor's.
 """
 
 from collections.abc import Iterator
@@ -30,21 +30,21 @@ RULE = Rule(
     name="config-file-changed",
     severity=Severity.WARNING,
     message="torch/{subject} {verdict}; {count} of its defaults differ from {release}",
-    why="Defaults in a changed file look untouched from inside the program.",
-    fix="reinstall the build you trust, or apply a profile, which sets the values it cares about",
+    why="Changed defaults look like the release's defaults from inside the program.",
+    fix="Reinstall a build you trust, or apply a profile, which sets the values it needs.",
     check="rocsolid probe",
     since="0.1",
 )
 
 _VERDICTS = {
-    Integrity.CHANGED: "was edited after it was installed (its wheel recorded another digest)",
-    Integrity.DIFFERENT: "is not the file of the official release, and its wheel has no usable record",
-    Integrity.RECORDED: "is as its wheel recorded it, but is not the file of the official release",
+    Integrity.CHANGED: "was edited after installation (its wheel records another hash)",
+    Integrity.DIFFERENT: "differs from the official release, and its wheel records no hash for it",
+    Integrity.RECORDED: "differs from the official release, but matches its own wheel",
 }
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every file that is not the release's; a build of its own kind, with equal defaults, is only worth a note."""
+    """Every file that differs from the release; INFO if the build recorded it like that and its defaults are equal."""
     if env.torch is None:
         return
     for file in env.torch.files:
@@ -61,6 +61,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             severity=Severity.WARNING if edited or changed else Severity.INFO,
             verdict=_VERDICTS[file.integrity],
             count=len(changed),
-            release=f"the release {env.torch.table}" if env.torch.table else "any release we hold",
+            release=f"torch {env.torch.table}" if env.torch.table else "every known release",
             settings=changed,
         )

@@ -1,22 +1,22 @@
-"""Code that runs at interpreter start assigned a compiler setting.
+"""Code that runs when Python starts assigned a compiler setting.
 
 ## What it does
-Starts a fresh interpreter, watches every assignment to torch's config modules while `.pth` files, `sitecustomize` and
-`usercustomize` run, and names the file and line. Seen on the live route only (`rocsolid probe --live`).
+Starts a new interpreter, records every assignment to torch's config modules while `.pth` files, `sitecustomize` and
+`usercustomize` run, and reports file and line. Only `rocsolid probe --live` can see this.
 
 ## Why it matters
-Such code runs before any program, for everybody on the machine or in the image, and neither `env` nor `pip list` shows
-it. From torch 2.12 on what it assigns holds in the main thread and not in worker threads, so that a server behaves
-differently from a script.
+This code runs before every program, for everyone on the machine or in the image. Neither `env` nor `pip list` shows it.
+From torch 2.12 on, its assignments apply in the main thread but not in worker threads, so a server behaves differently
+from a script.
 
 ## Example
-    # sitecustomize.py of an image
-    import torch._inductor.config as c
-    c.max_autotune = True
+# sitecustomize.py in a container image
+import torch._inductor.config as c
+c.max_autotune = True
 
 ## Use instead
-Remove the assignment, or start Python with `-S` to see the machine without it. `rocsolid run` sets its own values
-afterwards.
+Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets its own values after the
+start-up code.
 
 ## When to allow it
 When the file is yours.
@@ -27,15 +27,15 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.changed_settings import found, moved_by
+from rocsolid.rules.changed_settings import setting_finding, settings_changed_by
 
 RULE = Rule(
     code="CFG004",
     name="setting-changed-at-startup",
     severity=Severity.WARNING,
-    message="{by} makes {subject} {value} when Python starts; this release ships {upstream}",
+    message="{by} sets `{subject}` to {value} when Python starts (this release's default is {upstream})",
     why="{hazard}",
-    fix="take the assignment out of that file   (or undo it in the thread that compiles: {python})",
+    fix="Remove the assignment from that file, or undo it in the thread that compiles: {python}",
     check="rocsolid probe --live",
     since="0.1",
 )
@@ -43,5 +43,5 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
     """Every setting that start-up code assigned."""
-    for name in moved_by(Origin.STARTUP, env):
-        yield found(RULE, name, env, plan)
+    for name in settings_changed_by(Origin.STARTUP, env):
+        yield setting_finding(RULE, name, env, plan)

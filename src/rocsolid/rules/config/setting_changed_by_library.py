@@ -1,22 +1,22 @@
-"""Importing a package assigned a compiler setting.
+"""Importing a package changed a compiler setting.
 
 ## What it does
-On the live route, watches every assignment to torch's config modules while the packages named with `--import` are
-imported, and names the file and line.
+`rocsolid probe --live --import PACKAGE` records every assignment to torch's config modules during the import, and
+reports file and line.
 
 ## Why it matters
-Serving libraries set what suits them, for the whole process: one changes the number of compile threads, another switches
-on coordinate descent and raises the recompile limit to 1024. A model compiled beside them is compiled under their
+Serving libraries change settings for the whole process: one changes the number of compile threads, another enables
+coordinate descent and raises the recompile limit to 1024. Your own model, compiled in the same process, gets their
 settings.
 
 ## Example
     $ rocsolid probe --live --import vllm
 
 ## Use instead
-Pass settings with the function (`rs.compile`), which no import can move.
+Pass settings with the function (`rs.compile`). Imports cannot change those.
 
 ## When to allow it
-When the package is the one you serve with.
+When you serve your model with that package.
 """
 
 from collections.abc import Iterator
@@ -24,15 +24,15 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.changed_settings import found, moved_by
+from rocsolid.rules.changed_settings import setting_finding, settings_changed_by
 
 RULE = Rule(
     code="CFG005",
     name="setting-changed-by-library",
     severity=Severity.WARNING,
-    message="{by} makes {subject} {value}; this release ships {upstream}",
+    message="{by} sets `{subject}` to {value} (this release's default is {upstream})",
     why="{hazard}",
-    fix="undo it after the import, in the thread that compiles: {python}",
+    fix="After the import, in the thread that compiles: {python}",
     check="rocsolid probe --live --import PACKAGE",
     since="0.1",
 )
@@ -40,5 +40,5 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
     """Every setting that an import assigned."""
-    for name in moved_by(Origin.LIBRARY, env):
-        yield found(RULE, name, env, plan)
+    for name in settings_changed_by(Origin.LIBRARY, env):
+        yield setting_finding(RULE, name, env, plan)

@@ -1,19 +1,19 @@
-"""A setting has its upstream default, and the profile would choose another value.
+"""A setting has its default value, and the profile would set another value.
 
 ## What it does
-Lists the values that applying the profile would change on this machine.
+Lists the values that the profile would change on this machine.
 
 ## Why it matters
-Nothing is wrong. The list says what `rocsolid run` or `rs.apply` would do here, before they do it.
+Nothing is wrong. The list shows in advance what `rocsolid run` or `rs.apply` would change here.
 
 ## Example
-    inductor.compile_worker_wait_timeout is 0, the profile safe takes 900
+inductor.compile_worker_wait_timeout is 0; profile safe sets 900
 
 ## Use instead
     rs.compile(model, profile="safe")
 
 ## When to allow it
-Always; this is a note.
+Always. It is for information only.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import same
-from rocsolid.rules.changed_settings import python_line
+from rocsolid.rules.changed_settings import python_assignment
 
 RULE = Rule(
     code="CFG010",
     name="setting-differs-from-profile",
     severity=Severity.INFO,
-    message="{subject} is {value}, as this release ships it; the profile {profile} takes {wanted}",
+    message="`{subject}` has its default {value}; profile {profile} sets {wanted}",
     why="{reason}",
     fix="{python}   (or let rs.compile, rs.apply or rocsolid run set it)",
     check="rocsolid settings --live {subject}",
@@ -37,7 +37,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
-    """Every value that the plan would change and nobody has moved."""
+    """Every setting with its default value that the plan would change."""
     for decision in plan:
         observed = env.settings.get(decision.id)
         if observed is None or observed.moved or same(observed.value, decision.value):
@@ -45,10 +45,10 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
         yield RULE.found(
             decision.id,
             evidence=decision.evidence,
-            fix_commands=FixCommands(python=(python_line(decision.id, decision.value),)),
+            fix_commands=FixCommands(python=(python_assignment(decision.id, decision.value),)),
             value=repr(observed.value),
             wanted=repr(decision.value),
             profile=plan.profile,
             reason=decision.why,
-            python=python_line(decision.id, decision.value),
+            python=python_assignment(decision.id, decision.value),
         )

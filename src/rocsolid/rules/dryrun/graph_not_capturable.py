@@ -47,7 +47,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         for number, unfit in enumerate(graph.unfit):
             yield RULE.found(
                 f"{run.target} {graph.name}" + (f" {number + 1}" if number else ""),
-                place=unfit.place,
+                location=unfit.place,
                 graph=f"{graph.name} ({graph.kind})",
                 reason=unfit.reason,
                 target=run.target,

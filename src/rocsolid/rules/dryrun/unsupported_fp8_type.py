@@ -51,7 +51,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         twin = next((k for k in known if k.startswith(twin)), "")
         yield RULE.found(
             f"{run.target} {name}",
-            place=place,
+            location=place,
             format=name,
             target=run.target,
             known=" and ".join(known) or "none",

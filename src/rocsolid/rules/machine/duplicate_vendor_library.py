@@ -1,21 +1,21 @@
-"""Two copies of a vendor library are in reach of one process.
+"""One process can load two copies of a vendor library.
 
 ## What it does
-Looks for copies of libamd_smi where a process would load them from: ROCm's folder, torch's, and the pip packages that bring
-one.
+Looks for copies of libamd_smi where a process would load it from: the ROCm folder, the torch folder, and pip packages
+that contain it.
 
 ## Why it matters
-Two copies of libamd_smi in one process initialise the driver interface twice, and `torch.cuda.device_count()` answers 0 on a
-machine with eight devices.
+Two copies of libamd_smi in one process initialise the driver interface twice. `torch.cuda.device_count()` then returns
+0 on a machine with eight GPUs.
 
 ## Example
     /opt/rocm/lib/libamd_smi.so.26 and site-packages/amdsmi/libamd_smi.so
 
 ## Use instead
-Remove the pip package `amdsmi`, or make it the version that belongs to the installed ROCm.
+Remove the pip package `amdsmi`, or install the version that belongs to the installed ROCm.
 
 ## When to allow it
-When `torch.cuda.device_count()` is right.
+When `torch.cuda.device_count()` returns the right number.
 """
 
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ RULE = Rule(
     code="SYS006",
     name="duplicate-vendor-library",
     severity=Severity.WARNING,
-    message="there are {count} copies of {subject}: {copies}",
-    why="Two of them in one process can make torch see no device at all.",
-    fix="keep the copy that belongs to the ROCm torch uses, and remove the other (often: pip uninstall amdsmi)",
+    message="Found {count} copies of {subject}: {copies}",
+    why="If one process loads two of them, torch may see no GPU at all.",
+    fix="Keep the copy that belongs to torch's ROCm and remove the other, for example: pip uninstall amdsmi",
     check="python -c 'import torch; print(torch.cuda.device_count())'",
     since="0.1",
     evidence=(
@@ -43,7 +43,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """More than one copy of the library that does not stand it."""
+    """More than one copy of libamd_smi on ROCm."""
     copies = env.libraries.get("libamd_smi", ())
     if env.platform is Platform.ROCM and len(copies) > 1:
         yield RULE.found("libamd_smi", count=len(copies), copies=", ".join(copies))

@@ -1,12 +1,12 @@
-"""A limit of the process or the container is too low for this kind of work.
+"""A resource limit of the process or container is too low.
 
 ## What it does
-Looks at the size of `/dev/shm`, the stack and the number of open files, against what loaders, collectives and the HIP
-runtime are known to need.
+Compares the size of `/dev/shm`, the stack size and the number of open files with what data loaders, collectives and the
+HIP runtime need.
 
 ## Why it matters
-Docker gives 64 MB of shared memory unless told otherwise: data loaders and collectives die with a bus error. HIP walks large
-graphs by recursion, so that a small stack ends the process when a graph is instantiated.
+Docker gives a container 64 MB of shared memory by default: data loaders and collectives then die with a bus error. HIP
+walks large graphs recursively, so with a small stack the process crashes when such a graph is instantiated.
 
 ## Example
     $ docker run ... rocm/pytorch         # without --shm-size or --ipc=host
@@ -15,7 +15,7 @@ graphs by recursion, so that a small stack ends the process when a graph is inst
     docker run --ipc=host --ulimit stack=67108864 ...
 
 ## When to allow it
-In a process that loads no data in parallel and captures small graphs.
+In a process that loads no data in parallel and captures only small graphs.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ RULE = Rule(
     code="SYS010",
     name="resource-limits-too-low",
     severity=Severity.INFO,
-    message="{subject}: {value}",
+    message="Resource limit too low: {subject} is {value}",
     why="{reason}",
     fix="{fix}",
     check="{check}",
@@ -48,10 +48,10 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
     host = env.host
     if host.shared_memory_bytes is not None and host.shared_memory_bytes < _SHM_BYTES and env.devices:
         yield RULE.found(
-            "/dev/shm",  # noqa: S108 - looked at, not written to
+            "/dev/shm",  # noqa: S108 - only read
             value=f"{host.shared_memory_bytes / 1024**2:.0f} MB free",
-            reason="Data loaders and collectives share memory there and die with a bus error when it is full.",
-            fix="start the container with --ipc=host or --shm-size=16g",
+            reason="Data loaders and collectives use this shared memory and die with a bus error when it is full.",
+            fix="Start the container with --ipc=host or --shm-size=16g",
             check="df -h /dev/shm",
         )
     stack = host.limits.get("stack bytes")
@@ -59,7 +59,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         yield RULE.found(
             "stack",
             value=f"{stack / 1024**2:.0f} MB",
-            reason="HIP walks a graph by recursion; a large graph ends the process when it is instantiated.",
+            reason="HIP walks a graph recursively. The process crashes when a large graph is instantiated.",
             fix="ulimit -s 65536",
             check="ulimit -s",
         )

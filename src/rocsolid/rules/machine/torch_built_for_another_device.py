@@ -1,20 +1,20 @@
-"""Torch was built for another device than the one in this machine.
+"""The installed torch was built for a different kind of device than this machine has.
 
 ## What it does
-Compares what torch was built for with the accelerators the kernel shows.
+Compares the platform that torch was built for with the GPUs in this machine.
 
 ## Why it matters
-A package that depends on torch can make pip replace a ROCm build by the CUDA build from the package index. Everything then
-runs on the CPU, or not at all, and the message speaks of a missing NVIDIA driver.
+Installing a package that depends on torch can make pip replace a ROCm build with the CUDA build from PyPI. Everything
+then runs on the CPU, or fails with an error about a missing NVIDIA driver.
 
 ## Example
-    $ pip install some-package            # brings torch 2.13.0+cu130 over 2.13.0+rocm7.2
+$ pip install some-package            # replaces torch 2.13.0+rocm7.2 with 2.13.0+cu130
 
 ## Use instead
-Reinstall the build for your device from its own index, and give pip a constraint that names it.
+Reinstall the build for your GPU from its own package index, and pin that version in a pip constraints file.
 
 ## When to allow it
-When the accelerator is not meant for this program.
+When this program is not supposed to use the GPU.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ RULE = Rule(
     code="SYS001",
     name="torch-built-for-another-device",
     severity=Severity.WARNING,
-    message="torch {version} is a {built} build, and this machine has {devices}",
-    why="The device is not used. A resolver that was asked for torch may have replaced the right build.",
-    fix="reinstall torch for {wanted} from its own index, and constrain pip to that version",
+    message="torch {version} is a {built} build, but this machine has {devices}",
+    why="Torch does not use the GPU. Installing another package may have replaced the right build.",
+    fix="Reinstall torch for {wanted} from its own package index, and pin that version in a pip constraints file.",
     check="python -c 'import torch; print(torch.version.hip, torch.version.cuda, torch.cuda.is_available())'",
     since="0.1",
     evidence=(
@@ -42,7 +42,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """A build that cannot use any of the devices present."""
+    """A build that cannot use any of the GPUs present."""
     present = {device.platform for device in env.devices}
     if env.torch is None or not present or env.platform in present:
         return

@@ -1,11 +1,12 @@
-"""Two distributions bring a package called triton, or not the one torch asks for.
+"""Two packages install Triton, or the installed Triton is not the version torch requires.
 
 ## What it does
-Looks for `triton`, `pytorch-triton`, `pytorch-triton-rocm` and their like, and compares with what torch's own metadata pins.
+Looks for `triton`, `pytorch-triton`, `pytorch-triton-rocm` and similar packages, and compares them with the version
+that torch's metadata requires.
 
 ## Why it matters
-All of them install into the same folder: the last one wins, file by file, and the result is neither. A Triton of another
-release than torch was built with fails in ways that look like bugs of torch.
+All of these packages install into the same folder and overwrite each other's files, so the result is a mixture. A
+Triton release that torch was not built with fails in ways that look like torch bugs.
 
 ## Example
     $ pip list | grep triton
@@ -13,11 +14,11 @@ release than torch was built with fails in ways that look like bugs of torch.
     triton               3.7.1
 
 ## Use instead
-    pip uninstall triton pytorch-triton-rocm
-    pip install --no-deps <the one torch asks for>
+pip uninstall triton pytorch-triton-rocm
+pip install --no-deps <the version torch requires>
 
 ## When to allow it
-When you build Triton yourself and know that it fits.
+When you build Triton yourself and know that it is compatible.
 """
 
 from collections.abc import Iterator
@@ -31,9 +32,9 @@ RULE = Rule(
     code="SYS008",
     name="two-triton-packages",
     severity=Severity.WARNING,
-    message="{subject}: {installed}{asked}",
+    message="{problem}: {installed}{required}",
     why="{reason}",
-    fix="uninstall all of them, then install the one torch asks for with --no-deps",
+    fix="Uninstall all of them, then install the version that torch requires: pip install --no-deps ...",
     check="pip list | grep -i triton",
     since="0.1",
     evidence=(source("pip, one folder per package name", "Both distributions own the folder site-packages/triton."),),
@@ -41,21 +42,23 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Two copies, or one that is not what torch pins."""
+    """Two Triton packages, or one that is not the version torch requires."""
     wanted = env.torch.wants if env.torch else ()
-    asked = f"; torch asks for {' or '.join(wanted)}" if wanted else ""
+    required = f"; torch requires {' or '.join(wanted)}" if wanted else ""
     if len(env.triton_copies) > 1:
         yield RULE.found(
-            "two Tritons",
+            "triton",
+            problem="Several Triton packages are installed",
             installed=" and ".join(env.triton_copies),
-            asked=asked,
-            reason="They share one folder, so that each overwrites files of the other.",
+            required=required,
+            reason="They install into the same folder and overwrite each other's files.",
         )
     elif wanted and env.triton_copies and env.triton_copies[0].replace(" ", "==") not in wanted:
         yield RULE.found(
-            "another Triton",
+            "triton",
             severity=Severity.INFO,
+            problem="Torch requires another version of Triton",
             installed=env.triton_copies[0],
-            asked=asked,
-            reason="Torch was released with another version; what breaks looks like a bug of torch.",
+            required=required,
+            reason="Torch was released with another version. Failures look like torch bugs.",
         )

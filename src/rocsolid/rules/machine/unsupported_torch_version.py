@@ -1,19 +1,20 @@
-"""Torch is older or newer than the releases that rocsolid knows.
+"""The installed torch is older or newer than the releases rocsolid supports.
 
 ## What it does
 Compares the installed version with the supported range.
 
 ## Why it matters
-Reading works; what rocsolid does to a running program leans on names that other releases may not have.
+Commands that only read (probe, lint, reports) work. Functions that change a running program use private torch names
+that other releases may not have.
 
 ## Example
     torch 2.6.0
 
 ## Use instead
-A release in the supported range, or the reading commands only.
+A supported release of torch, or only the commands that read.
 
 ## When to allow it
-When you use the probe, the lint and the reports only.
+When you use only the probe, the linter and the reports.
 """
 
 from collections.abc import Iterator
@@ -27,15 +28,15 @@ RULE = Rule(
     code="SYS003",
     name="unsupported-torch-version",
     severity=Severity.INFO,
-    message="torch {version} lies outside the supported releases ({supported})",
-    why="Values are read as usual, but defaults of that release are not known to us and advice may not fit.",
-    fix="use torch {supported}, or take the findings about settings with care",
+    message="torch {version} is outside the supported releases ({supported})",
+    why="rocsolid does not know the defaults of this release, so advice about settings may not apply.",
+    fix="Use torch {supported}, or treat findings about settings with caution.",
     check="rocsolid probe",
     since="0.1",
 )
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """A version outside the range."""
+    """A torch version outside the supported range."""
     if env.torch and not SUPPORTED_TORCH.holds(env.torch.version):
         yield RULE.found("torch", version=env.torch.version, supported=str(SUPPORTED_TORCH))

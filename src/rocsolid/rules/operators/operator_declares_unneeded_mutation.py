@@ -1,12 +1,12 @@
-"""An operator declares that it writes to arguments that it only reads.
+"""An operator's schema marks arguments as written that the operator only reads.
 
 ## What it does
-Looks at the arguments that an operator's schema marks as written: whether all of its tensors are, and, where it was run with real
-arguments, whether they changed.
+Checks the arguments that the schema marks as written: whether that is all of its tensors and, if the operator was run
+with real arguments, whether they changed.
 
 ## Why it matters
-The compiler copies what is written to and used again, keeps the operator in its place, and Inductor leaves graphs with written
-inputs out of its device graphs. A schema made with "unknown" mutation marks everything.
+The compiler copies written tensors that are used again and does not move the operator. Inductor does not capture graphs
+with written inputs. A schema created with "unknown" mutation marks every tensor.
 
 ## Example
     vendor::mha_fwd(Tensor(a0!) q, Tensor(a1!) k, Tensor(a2!) v) -> Tensor
@@ -15,7 +15,7 @@ inputs out of its device graphs. A schema made with "unknown" mutation marks eve
     attention = rs.vendor_op("mine::attention", vendor.mha_fwd, fake=..., reference=...)
 
 ## When to allow it
-When the operator does write to all of them.
+When the operator really writes to all of them.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -24,9 +24,9 @@ RULE = Rule(
     code="OPR002",
     name="operator-declares-unneeded-mutation",
     severity=Severity.WARNING,
-    message="{subject} declares that it writes to {arguments}{how}",
-    why="What is written to is copied, cannot be moved or fused, and can keep Inductor from capturing the graph.",
-    fix="register it again under a name of yours, with what it truly writes to: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
+    message="Operator `{subject}` declares that it writes to {arguments}{how}",
+    why="Written tensors are copied, the operator cannot be moved or fused, and Inductor may not capture the graph.",
+    fix="Register it under your own name with its real mutations: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

@@ -1,21 +1,21 @@
-"""A program asked for a compiler setting that the guard refuses on this platform.
+"""The guard rejected a compiler setting that is unsafe on this platform.
 
 ## What it does
-Tells, for every value that `rs.guard`, `rs.compile` or `rocsolid run` did not let through, which line asked for it, what it
-asked for, and what it got.
+Lists every value that `rs.guard`, `rs.compile` or `rocsolid run` rejected: the line that set it, the requested value,
+and the value used instead.
 
 ## Why it matters
-A protection that changes a program without a word is one more thing nobody can find. The program runs on, with the value that
-is safe here.
+A silent change would be hard to find. The program continues with the value that is safe here.
 
 ## Example
-    torch.compile(model, mode="reduce-overhead")       # on ROCm: Inductor's own capture is refused
+torch.compile(model, mode="reduce-overhead")       # on ROCm: the guard rejects Inductor's own graph capture
 
 ## Use instead
-    model = torch.compile(model)                       # then capture the whole call in one torch.cuda.graph
+model = torch.compile(model)                       # then capture the whole call with rs.capture(model)
 
 ## When to allow it
-When you have checked the value on your machine: leave the guard out, or override it for a test with `ROCSOLID_<SETTING>`.
+When you have checked the value on your machine: do not use the guard, or override it for a test with
+`ROCSOLID_<SETTING>`.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -24,7 +24,7 @@ RULE = Rule(
     code="GRD001",
     name="value-refused-by-guard",
     severity=Severity.WARNING,
-    message="{place} asked for {subject} = {asked} by {how}, and got {got}",
+    message="`{subject} = {asked}` was rejected; {got} is used (set by {how}, at {location})",
     why="{reason}",
     fix="{fix}",
     check="read guard.interventions, or the summary of rocsolid run",

@@ -41,7 +41,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         if idle.cause is Cause.LOADER and idle.time_ns >= _SHARE * device.span_ns:
             yield RULE.found(
                 f"device {device.device}",
-                place=file.file,
+                location=file.file,
                 waited_ms=idle.time_ns / 1e6,
                 share=idle.time_ns / device.span_ns,
                 gaps=idle.gap_count,

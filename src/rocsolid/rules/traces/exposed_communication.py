@@ -41,7 +41,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     if talk.count and talk.exposed_ns >= _SHARE * device.span_ns:
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
+            location=file.file,
             exposed_ms=talk.exposed_ns / 1e6,
             share=talk.exposed_ns / max(device.span_ns, 1),
             time_ms=talk.time_ns / 1e6,

@@ -44,7 +44,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     if device.span_ns and device.busy_ns >= _BUSY * device.span_ns and share >= _MATH:
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
+            location=file.file,
             busy=device.busy_ns / device.span_ns,
             heavy=share,
             words=", ".join(row.category.value for row in heavy),

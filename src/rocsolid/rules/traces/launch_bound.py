@@ -78,7 +78,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     yield RULE.found(
         f"device {device.device}",
         severity=Severity.INFO if capturing else None,
-        place=file.file,
+        location=file.file,
         waited_ms=waited / 1e6,
         span_ms=device.span_ns / 1e6,
         share=share,

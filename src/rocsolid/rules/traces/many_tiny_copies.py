@@ -45,7 +45,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
             continue
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
+            location=file.file,
             count=row.count,
             direction=row.direction,
             mean_kb=row.bytes / sized / 1e3,

@@ -41,7 +41,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         if row.memory == "pageable" and row.bytes >= _LEAST:
             yield RULE.found(
                 f"device {device.device}",
-                place=file.file,
+                location=file.file,
                 count=row.count,
                 direction=row.direction,
                 megabytes=row.bytes / 1e6,

@@ -45,7 +45,7 @@ def check_ranks(ranks: Ranks) -> Iterator[Finding]:
     if slowest.compute_ns >= _RATIO * median and median:
         yield RULE.found(
             f"rank {slowest.rank}",
-            place=slowest.file,
+            location=slowest.file,
             slowest_ms=slowest.compute_ns / 1e6,
             median_ms=median / 1e6,
             count=len(times),

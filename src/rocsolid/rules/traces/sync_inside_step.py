@@ -46,7 +46,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     longest = next((gap for gap in device.gaps if gap.cause in (Cause.SYNC, Cause.COPY)), None)
     yield RULE.found(
         f"device {device.device}",
-        place=file.file,
+        location=file.file,
         waited_ms=waited / 1e6,
         share=waited / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),

@@ -40,10 +40,10 @@ def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding
     if device is None:
         said = [*file.damage, *([f"{file.skipped_events:,} events are broken"] if file.skipped_events else [])]
         if said:
-            yield RULE.found(file.file, place=file.file, what="; ".join(said), skipped=file.skipped_events)
+            yield RULE.found(file.file, location=file.file, what="; ".join(said), skipped=file.skipped_events)
         return
     events = device.kernel_count + device.copy_count + device.set_count
     unlinked = device.launches.unlinked_count
     if file.producer == "kineto" and unlinked >= _UNLINKED * events:
         what = f"{unlinked:,} of {events:,} kernels and copies of device {device.device} have no launch in the trace"
-        yield RULE.found(file.file, severity=Severity.INFO, place=file.file, what=what, skipped=0)
+        yield RULE.found(file.file, severity=Severity.INFO, location=file.file, what=what, skipped=0)

@@ -45,7 +45,7 @@ def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding
     if longest.total_ns >= _RATIO * median:
         yield RULE.found(
             file.file,
-            place=file.file,
+            location=file.file,
             name=longest.name,
             longest_ms=longest.total_ns / 1e6,
             median_ms=median / 1e6,

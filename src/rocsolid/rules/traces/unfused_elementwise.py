@@ -42,7 +42,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     if device.busy_ns and time >= _SHARE * device.busy_ns:
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
+            location=file.file,
             time_ms=time / 1e6,
             share=time / device.busy_ns,
             count=sum(row.count for row in mine),

@@ -1,20 +1,20 @@
-"""An environment variable has a value that hurts here.
+"""An environment variable has a value that causes hangs, crashes, wrong results or slowdowns here.
 
 ## What it does
-Holds every variable that a library reads at start against the catalogue of values known to hang, crash, slow down or
-falsify, for this platform, this release and these chips.
+Compares every variable that a library reads at start with the catalogue of harmful values, for this platform, these
+versions and these GPUs.
 
 ## Why it matters
-These variables have no Python setting beside them: once the process runs, nothing can take them back.
+These variables have no equivalent Python setting: once the process runs, they cannot be undone.
 
 ## Example
-    HIP_LAUNCH_BLOCKING=1       # left over from debugging: every launch waits for the device
+HIP_LAUNCH_BLOCKING=1       # left over from debugging: every kernel launch waits for the GPU
 
 ## Use instead
     unset HIP_LAUNCH_BLOCKING
 
 ## When to allow it
-While you debug what the variable was made for.
+While you debug with that variable.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ RULE = Rule(
     code="ENV001",
     name="harmful-variable",
     severity=Severity.WARNING,
-    message="{subject}={value}",
+    message="Environment variable {subject}={value} is harmful on this machine",
     why="{hazard}",
     fix="{fix}",
     check="env | grep {subject}",
@@ -39,7 +39,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
-    """Every variable whose value is a declared hazard on this machine."""
+    """Every variable with a value that the catalogue declares harmful on this machine."""
     for name, value in env.variables.items():
         setting = registry.find(name)
         if setting is None or setting.owner is not Owner.PROCESS:
@@ -49,13 +49,13 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
             continue
         decision = plan.get(setting.id)
         wanted = decision.value if decision else None
-        keeps = isinstance(wanted, str) and wanted != value
+        replaces = isinstance(wanted, str) and wanted != value
         yield RULE.found(
             name,
             severity=hazard.severity,
             evidence=hazard.evidence,
-            fix_commands=FixCommands(export={name: str(wanted)}) if keeps else FixCommands(unset=(name,)),
+            fix_commands=FixCommands(export={name: str(wanted)}) if replaces else FixCommands(unset=(name,)),
             value=value,
             hazard=hazard.why,
-            fix=f"export {name}={wanted}" if keeps else f"unset {name}",
+            fix=f"export {name}={wanted}" if replaces else f"unset {name}",
         )

@@ -1,10 +1,10 @@
-"""An environment variable has a newer name.
+"""An environment variable was renamed; the old name is set.
 
 ## What it does
-Names the current spelling of variables that were renamed.
+Names the current spelling of renamed variables.
 
 ## Why it matters
-The old name works for now, or has silently stopped working; the catalogue says which.
+The old name still works for now, or has silently stopped working. The catalogue records which.
 
 ## Example
     DISABLE_ADDMM_HIP_LT=1
@@ -13,7 +13,7 @@ The old name works for now, or has silently stopped working; the catalogue says 
     DISABLE_ADDMM_CUDA_LT=1
 
 ## When to allow it
-When the same environment serves an older release.
+When an older release uses the same environment.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ RULE = Rule(
     code="ENV005",
     name="variable-renamed",
     severity=Severity.INFO,
-    message="{subject} is set; its current name is {now}",
+    message="Environment variable {subject} is set; its current name is {now}",
     why="{notes}",
-    fix="unset {subject}; export {now}={value}",
+    fix="unset {subject} && export {now}={value}",
     check="rocsolid settings {now}",
     since="0.1",
     autofix=Autofix.ASK,
@@ -48,5 +48,5 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 fix_commands=FixCommands(unset=(name,), export={setting.name: value}),
                 now=setting.name,
                 value=value,
-                notes=setting.notes or "The older spelling may stop working with any release.",
+                notes=setting.notes or "A future release may stop reading the old name.",
             )

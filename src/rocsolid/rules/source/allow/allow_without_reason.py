@@ -24,7 +24,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="the comment allows {subject} and gives no reason, so it allows nothing",
     why="What was silenced without a reason cannot be judged later.",
-    fix="Write the reason after the bracket, or remove the comment.",
+    fix="Assignment the reason after the bracket, or remove the comment.",
     check="rocsolid lint",
     since="0.1",
 )

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.captures import GRAPHS
-from rocsolid.rules.source.syntax import argument, blocks, mentions, nested_calls, saw
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.captures import GRAPH_CONTEXTS
+from rocsolid.rules.source.syntax import argument, calls_in, enclosing_blocks, match_at, mentions
 
 RULE = Rule(
     code="SRC207",
@@ -53,7 +53,7 @@ RULE = Rule(
 _STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Captures by hand without a side stream, and captures with the default one."""
     if "capture_begin" not in source.text and "_stream" not in source.text:
         return
@@ -64,19 +64,19 @@ def check(source: Source) -> Iterator[Sighting]:
             and not _on_a_stream(site)
             and not _sets_stream(source, site)
         ):
-            yield saw(
+            yield match_at(
                 site,
                 site.name,
                 stream="whatever stream is in force, which is the default one unless a caller changed it",
             )
-    for site in source.calls_to(*GRAPHS):
+    for site in source.calls_to(*GRAPH_CONTEXTS):
         stream = argument(site.call, 2, "stream")
-        if stream is not None and any(source.resolve(c.func) == _STREAMS[0] for c in nested_calls(stream)):
-            yield saw(site, site.name, stream="the default stream")
+        if stream is not None and any(source.resolve(c.func) == _STREAMS[0] for c in calls_in(stream)):
+            yield match_at(site, site.name, stream="the default stream")
 
 
 def _on_a_stream(site: Site) -> bool:
-    for block in blocks(site):
+    for block in enclosing_blocks(site):
         for item in getattr(block.node, "items", ()):
             if mentions(item.context_expr, ("stream",)):
                 return True
@@ -85,6 +85,6 @@ def _on_a_stream(site: Site) -> bool:
 
 def _sets_stream(source: Source, site: Site) -> bool:
     """Whether the function, or the class around it, handles streams itself."""
-    owner = site.scope.owner or site.scope
+    owner = site.scope.enclosing_class or site.scope
     names = ("set_stream", "stream_ctx", "__enter__")
     return any(s.scope.name.startswith(owner.name) for name in names for s in source.calls.get(name, ()))

@@ -37,9 +37,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import captures
-from rocsolid.rules.source.syntax import saw
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC214",
@@ -57,7 +57,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Clones of names that a capture bound to the result of a call."""
     if "replay" not in source.text or "clone" not in source.text:
         return
@@ -72,4 +72,4 @@ def check(source: Source) -> Iterator[Sighting]:
         func = site.call.func
         name = ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
         if name in outputs:
-            yield saw(site, name, doubtful=True)
+            yield match_at(site, name, uncertain=True)

@@ -40,9 +40,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source, Write
+from rocsolid.model.source import Assignment, Site, Source, SourceMatch
 from rocsolid.rules.source.captures import captures, replays
-from rocsolid.rules.source.syntax import blocks, saw
+from rocsolid.rules.source.syntax import enclosing_blocks, match_at
 
 RULE = Rule(
     code="SRC208",
@@ -57,7 +57,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Names bound in a capture that are returned, collected or renamed after a replay."""
     if "replay" not in source.text:
         return
@@ -74,26 +74,26 @@ def _bound(capture: ast.With | ast.AsyncWith) -> Iterator[ast.expr]:
             yield from (t for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute)))
 
 
-def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[Sighting]:
-    loop = next((b.node for b in blocks(replay) if b.kind in ("for", "while")), None)
+def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMatch]:
+    loop = next((b.node for b in enclosing_blocks(replay) if b.kind in ("for", "while")), None)
     for site in source.returns:
         text = ast.unparse(site.node)
-        own = any(w.name == text and w.scope is site.scope and not _captured(w) for w in source.writes)
+        own = any(w.name == text and w.scope is site.scope and not _captured(w) for w in source.assignments)
         if site.scope is replay.scope and site.line > replay.line and text in outputs and not own:
-            yield saw(site, text, how="returned", replayed=replay.line)
+            yield match_at(site, text, how="returned", replayed=replay.line)
             return
     for site in source.methods("append"):
         text = ast.unparse(site.call.args[0]) if site.call.args else ""
         if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
-            yield saw(site, text, how="collected", replayed=replay.line)
+            yield match_at(site, text, how="collected", replayed=replay.line)
             return
-    for write in source.writes:
+    for write in source.assignments:
         text = ast.unparse(write.value) if write.value is not None else ""
-        in_loop = loop is not None and any(b.node is loop for b in blocks(write))
+        in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(write))
         if in_loop and text in outputs and write.scope is replay.scope and write.line > replay.line:
-            yield saw(write, text, how="given another name", replayed=replay.line)
+            yield match_at(write, text, how="given another name", replayed=replay.line)
             return
 
 
-def _captured(write: Write) -> bool:
+def _captured(write: Assignment) -> bool:
     return write.block is not None and write.block.captured

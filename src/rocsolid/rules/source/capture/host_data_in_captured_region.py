@@ -29,9 +29,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.capture_calls import facts_of
-from rocsolid.rules.source.syntax import argument, in_region, keyword, literal, text_of
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.captures import capture_facts
+from rocsolid.rules.source.syntax import argument, keyword, literal, match_in_region, source_text
 
 RULE = Rule(
     code="SRC203",
@@ -51,10 +51,12 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Tensors made from lists, numbers or arrays; what is said to stay on the host is left out."""
     for site in source.calls_to("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.cuda.FloatTensor"):
         device = keyword(site.call, "device")
         on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")
         if not on_host and argument(site.call, 0, "data") is not None:
-            yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of("memcpy-from-pageable"))
+            yield from match_in_region(
+                site, Region.CAPTURED, source_text(site.node), **capture_facts("memcpy-from-pageable")
+            )

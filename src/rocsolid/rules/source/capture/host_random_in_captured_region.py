@@ -30,8 +30,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.syntax import in_region
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.syntax import match_in_region
 
 RULE = Rule(
     code="SRC204",
@@ -60,7 +60,7 @@ _HOST = ("random.", "numpy.random.")
 _CLOCK = frozenset({"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every such call; whether the function is captured is for the project to say."""
     if not any(word in source.text for word in ("random", "rng", "seed", "time")):
         return
@@ -74,4 +74,4 @@ def check(source: Source) -> Iterator[Sighting]:
                 why = "The clock is read once, while the graph is captured, and never during a replay."
             else:
                 continue
-            yield from in_region(site, Region.CAPTURED, why=why)
+            yield from match_in_region(site, Region.CAPTURED, why=why)

@@ -32,10 +32,17 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.capture_calls import READ, facts_of, row_of
-from rocsolid.rules.source.syncs import READS, conversions, prints, queries, reads, waits
-from rocsolid.rules.source.syntax import in_region, text_of
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.captures import READ_CASE, capture_case, capture_facts
+from rocsolid.rules.source.syncs import (
+    VALUE_READS,
+    captured_prints,
+    number_conversions,
+    stream_queries,
+    sync_calls,
+    value_reads,
+)
+from rocsolid.rules.source.syntax import match_in_region, source_text
 
 RULE = Rule(
     code="SRC201",
@@ -43,7 +50,7 @@ RULE = Rule(
     severity=Severity.CRITICAL,
     message="{subject} stands in {where}",
     why="Nothing runs on the device during a capture. The line comes to {runtimes}.",
-    fix="Move the line out of the capture, and read the result after the replay.",
+    fix="SettingChange the line out of the capture, and read the result after the replay.",
     check="rocsolid explain {call}",
     since="0.1",
     evidence=(
@@ -54,9 +61,9 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Reads, waits, queries and prints; whether the function is captured is for the project to say."""
-    for site in (*reads(source, *READS), *conversions(source), *prints(source)):
-        yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(READ))
-    for site in (*waits(source), *queries(source)):
-        yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(row_of(site)))
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Reads, waits, stream_queries and prints; whether the function is captured is for the project to say."""
+    for site in (*value_reads(source, *VALUE_READS), *number_conversions(source), *captured_prints(source)):
+        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(READ_CASE))
+    for site in (*sync_calls(source), *stream_queries(source)):
+        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(capture_case(site)))

@@ -31,9 +31,9 @@ from itertools import pairwise
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import replays
-from rocsolid.rules.source.syntax import anywhere, saw
+from rocsolid.rules.source.syntax import match_at, site_of
 
 RULE = Rule(
     code="SRC211",
@@ -48,7 +48,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Neighbouring statements that replay different graphs."""
     if len(list(replays(source))) < 2:  # noqa: PLR2004 - one is alone
         return
@@ -58,11 +58,11 @@ def check(source: Source) -> Iterator[Sighting]:
                 yield from _neighbours(body, source)
 
 
-def _neighbours(body: Sequence[ast.stmt], source: Source) -> Iterator[Sighting]:
+def _neighbours(body: Sequence[ast.stmt], source: Source) -> Iterator[SourceMatch]:
     for one, two in pairwise(body):
         first, second = _replayed(one), _replayed(two)
         if first and second and first != second:
-            yield saw(anywhere(source, two), f"{first} and {second}")
+            yield match_at(site_of(source, two), f"{first} and {second}")
 
 
 def _replayed(statement: ast.stmt) -> str:

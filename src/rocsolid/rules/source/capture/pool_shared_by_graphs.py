@@ -32,9 +32,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import captures
-from rocsolid.rules.source.syntax import blocks, saw
+from rocsolid.rules.source.syntax import enclosing_blocks, match_at
 
 RULE = Rule(
     code="SRC210",
@@ -54,21 +54,21 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Captures of one function with the same pool, and one in a loop that captures again and again."""
     found = [capture for capture in captures(source) if capture.pool and capture.pool != "None"]
     for number, capture in enumerate(found):
         earlier = next((c for c in found[:number] if c.pool == capture.pool and c.scope is capture.scope), None)
         if earlier is not None:
             if not _excludes(earlier.site.block, capture.site.block):
-                yield saw(capture.site, capture.pool, other=f"the capture in line {earlier.site.line}")
-        elif any(b.kind == "for" for b in blocks(capture.site)):
-            yield saw(capture.site, capture.pool, other="every other round of the loop")
+                yield match_at(capture.site, capture.pool, other=f"the capture in line {earlier.site.line}")
+        elif any(b.kind == "for" for b in enclosing_blocks(capture.site)):
+            yield match_at(capture.site, capture.pool, other="every other round of the loop")
 
 
 def _excludes(first: object, second: object) -> bool:
     """Whether the two stand in different branches of one `if`."""
     ways = {}
-    for block in getattr(first, "outward", tuple)():
+    for block in getattr(first, "self_and_parents", tuple)():
         ways[id(block.node)] = block.branch
-    return any(ways.get(id(b.node), b.branch) != b.branch for b in getattr(second, "outward", tuple)())
+    return any(ways.get(id(b.node), b.branch) != b.branch for b in getattr(second, "self_and_parents", tuple)())

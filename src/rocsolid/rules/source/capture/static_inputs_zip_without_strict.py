@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Autofix, Rule, Severity
-from rocsolid.model.source import Edit, Sighting, Source
+from rocsolid.model.source import Edit, Source, SourceMatch
 from rocsolid.rules.source.captures import replays
-from rocsolid.rules.source.syntax import keyword, saw, text_of
+from rocsolid.rules.source.syntax import keyword, match_at, source_text
 
 RULE = Rule(
     code="SRC212",
@@ -51,7 +51,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Loops over a `zip` whose body copies one into the other, in files that replay a graph."""
     if "zip(" not in source.text or not any(replays(source)):
         return
@@ -60,7 +60,7 @@ def check(source: Source) -> Iterator[Sighting]:
             continue
         loop = next((s.node for s in source.loops if isinstance(s.node, ast.For) and s.node.iter is site.call), None)
         if isinstance(loop, ast.For) and _copies(loop) and not _compared(site.scope.node):
-            yield saw(site, text_of(site.node), edit=Edit(kind="keyword", text="strict=True"))
+            yield match_at(site, source_text(site.node), edit=Edit(kind="keyword", text="strict=True"))
 
 
 def _copies(loop: ast.For) -> bool:

@@ -28,10 +28,10 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.capture_calls import READ, facts_of
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.captures import READ_CASE, capture_facts
 from rocsolid.rules.source.syncs import tensor_branches
-from rocsolid.rules.source.syntax import in_region, text_of
+from rocsolid.rules.source.syntax import match_in_region, source_text
 
 RULE = Rule(
     code="SRC202",
@@ -49,7 +49,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Tests on tensors; whether the function is captured is for the project to say."""
     for site in tensor_branches(source):
-        yield from in_region(site, Region.CAPTURED, text_of(site.node), **facts_of(READ))
+        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(READ_CASE))

@@ -30,8 +30,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import blocks, literal, saw, text_of
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import enclosing_blocks, literal, match_at, source_text
 
 RULE = Rule(
     code="SRC209",
@@ -52,16 +52,16 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Slices with a bound that varies in a loop, as an argument of `replay`."""
     if "replay" not in source.text:
         return
     for site in source.methods("replay"):
-        loops = [b.node for b in blocks(site) if b.kind == "for"]
+        loops = [b.node for b in enclosing_blocks(site) if b.kind == "for"]
         moving = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}  # type: ignore[attr-defined]
         for value in site.call.args:
             if isinstance(value, ast.Subscript) and (by := _varies(value.slice, moving)):
-                yield saw(site, text_of(value), by=by)
+                yield match_at(site, source_text(value), by=by)
                 break
 
 

@@ -5,7 +5,7 @@ Reports a capture of something that the same class or function calls under `no_g
 the capture itself is in another mode.
 
 ## Why it matters
-Compiled code is guarded by the grad mode. In another mode it compiles anew, inside the capture: what the warm-up was
+Compiled code is guarded by the grad mode. In another mode it compile_calls anew, inside the capture: what the warm-up was
 meant to prevent. On some versions that happens without an error.
 
 ## Example
@@ -39,16 +39,16 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Site, Source
-from rocsolid.rules.source.captures import calls_of, captures, grad_mode, item_grad_mode, written
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Scope, Site, Source, SourceMatch
+from rocsolid.rules.source.captures import calls_written_as, captures, dotted_name, grad_mode, own_grad_mode
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC206",
     name="warmup-in-another-grad-mode",
     severity=Severity.CRITICAL,
     message="{subject} is warmed up under {warm} in line {warmed} and captured {cold}",
-    why="Compiled code is guarded by the grad mode, so that it compiles again inside the capture.",
+    why="Compiled code is guarded by the grad mode, so that it compile_calls again inside the capture.",
     fix="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
     check="rocsolid explain compile-inside-capture",
     since="0.1",
@@ -62,20 +62,20 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Captures whose mode differs from that of an earlier call of the same thing, in the same function or class."""
     for capture in captures(source):
-        mode = item_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
-        for name in dict.fromkeys(written(call.func) for call in capture.calls()):
+        mode = own_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
+        for name in dict.fromkeys(dotted_name(call.func) for call in capture.calls()):
             if name.startswith("?"):
                 continue
-            warm = [s for s in calls_of(source, name) if _before(s, capture.site)]
+            warm = [s for s in calls_written_as(source, name) if _before(s, capture.site)]
             modes = {grad_mode(s.block, s.scope, source) for s in warm}
             if warm and mode not in modes and "" not in modes:
                 first = warm[0]
                 cold = f"under {mode}" if mode else "outside of it"
                 warmed = grad_mode(first.block, first.scope, source)
-                yield saw(capture.site, name, warm=warmed, warmed=first.line, cold=cold)
+                yield match_at(capture.site, name, warm=warmed, warmed=first.line, cold=cold)
                 break
 
 
@@ -84,7 +84,11 @@ def _before(call: Site, capture: Site) -> bool:
         return False
     if call.scope is capture.scope:
         return call.line < capture.line
-    return _named_for_warming(call.scope) and call.scope.owner is not None and call.scope.owner is capture.scope.owner
+    return (
+        _named_for_warming(call.scope)
+        and call.scope.enclosing_class is not None
+        and call.scope.enclosing_class is capture.scope.enclosing_class
+    )
 
 
 def _named_for_warming(scope: Scope) -> bool:

@@ -36,9 +36,9 @@ from collections.abc import Iterator
 from rocsolid.catalog.capture_rules import cited
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.captures import calls_of, captures, written
-from rocsolid.rules.source.syntax import blocks, mentions, saw
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.captures import calls_written_as, captures, dotted_name
+from rocsolid.rules.source.syntax import enclosing_blocks, match_at, mentions
 
 RULE = Rule(
     code="SRC213",
@@ -53,18 +53,20 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Captures with exactly one earlier call, neither in a loop nor on a stream."""
     for capture in captures(source):
-        for name in dict.fromkeys(written(call.func) for call in capture.work()):
-            earlier = [s for s in calls_of(source, name) if s.scope is capture.scope and s.line < capture.site.line]
+        for name in dict.fromkeys(dotted_name(call.func) for call in capture.result_calls()):
+            earlier = [
+                s for s in calls_written_as(source, name) if s.scope is capture.scope and s.line < capture.site.line
+            ]
             if len(earlier) == 1 and not _prepared(earlier[0]) and not name.startswith(("torch.", "len", "print", "?")):
-                yield saw(capture.site, name, warmed=earlier[0].line, runtimes=cited("malloc"))
+                yield match_at(capture.site, name, warmed=earlier[0].line, runtimes=cited("malloc"))
                 break
 
 
 def _prepared(call: Site) -> bool:
-    for block in blocks(call):
+    for block in enclosing_blocks(call):
         if block.kind in ("for", "while") or block.captured:
             return True
         if any(mentions(item.context_expr, ("stream",)) for item in getattr(block.node, "items", ())):

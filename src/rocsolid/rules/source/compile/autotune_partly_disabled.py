@@ -27,9 +27,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC119",
@@ -50,12 +50,12 @@ RULE = Rule(
 _OTHERS = ("max_autotune_pointwise", "max_autotune_gemm")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """The first such assignment of a file, unless the others are moved too."""
     if "max_autotune" not in source.text:
         return
-    all_moves = [m for m in moves(source) if m.owner == "inductor" and m.how == "assigned"]
-    missing = [name for name in _OTHERS if not any(m.name == name for m in all_moves)]
-    first = next((m for m in all_moves if m.name == "max_autotune" and m.constant is False), None)
+    changes = [m for m in setting_changes(source) if m.owner == "inductor" and m.how == "assigned"]
+    missing = [name for name in _OTHERS if not any(m.name == name for m in changes)]
+    first = next((m for m in changes if m.name == "max_autotune" and m.constant is False), None)
     if first and missing:
-        yield saw(first.at, " and ".join(missing), are="is" if len(missing) == 1 else "are")
+        yield match_at(first.at, " and ".join(missing), are="is" if len(missing) == 1 else "are")

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC112",
@@ -49,8 +49,8 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Every move of the setting to False."""
-    for move in moves(source):
-        if move.id == "inductor.triton.cudagraph_trees" and move.constant is False:
-            yield saw(move.at, move.id)
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Every change of the setting to False."""
+    for change in setting_changes(source):
+        if change.id == "inductor.triton.cudagraph_trees" and change.constant is False:
+            yield match_at(change.at, change.id)

@@ -18,7 +18,7 @@ their function, whatever was assigned, and `backend="cudagraphs"` never asks.
     rs.guard(profile="safe").keep()
 
 ## When to allow it
-When no code in the process compiles with a mode.
+When no code in the process compile_calls with a mode.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC125",
@@ -49,8 +49,8 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every such assignment."""
-    for move in moves(source):
-        if move.id == "inductor.triton.cudagraphs" and move.how == "assigned" and move.constant is False:
-            yield saw(move.at, move.id)
+    for change in setting_changes(source):
+        if change.id == "inductor.triton.cudagraphs" and change.how == "assigned" and change.constant is False:
+            yield match_at(change.at, change.id)

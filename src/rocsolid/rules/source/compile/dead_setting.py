@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Autofix, Rule, Severity
-from rocsolid.model.source import Edit, Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Edit, Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC107",
@@ -41,10 +41,10 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Every move of a setting that the catalogue calls inert."""
-    for move in moves(source):
-        setting = find(move.id)
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Every change of a setting that the catalogue calls inert."""
+    for change in setting_changes(source):
+        setting = find(change.id)
         if setting and setting.inert and not source.module.startswith("torch."):
-            edit = Edit(kind="remove") if move.how == "assigned" else None
-            yield saw(move.at, setting.id, how=move.how, inert=setting.inert, edit=edit)
+            edit = Edit(kind="remove") if change.how == "assigned" else None
+            yield match_at(change.at, setting.id, how=change.how, inert=setting.inert, edit=edit)

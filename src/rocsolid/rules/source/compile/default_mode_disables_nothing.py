@@ -19,7 +19,7 @@ The sglang images for ROCm set `TORCHINDUCTOR_MAX_AUTOTUNE=1`, so that "default"
     model = rs.compile(model, profile="safe")
 
 ## When to allow it
-When the environment is known to move no setting; `rocsolid probe` says so.
+When the environment is known to change no setting; `rocsolid probe` says so.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.choices import mode_choices
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.compile.mode_hard_coded import RISKY
-from rocsolid.rules.source.syntax import anywhere, saw
+from rocsolid.rules.source.settings import mode_choices_by_vendor
+from rocsolid.rules.source.syntax import match_at, site_of
 
 RULE = Rule(
     code="SRC103",
@@ -51,8 +51,8 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every choice between two modes by vendor that leaves `default` to ROCm."""
-    for node, on_rocm, elsewhere in mode_choices(source):
+    for node, on_rocm, elsewhere in mode_choices_by_vendor(source):
         if on_rocm == "default" and elsewhere in RISKY:
-            yield saw(anywhere(source, node), elsewhere)
+            yield match_at(site_of(source, node), elsewhere)

@@ -1,7 +1,7 @@
 """A setting is moved about which guides contradict each other.
 
 ## What it does
-Reports moves of settings that one public guide switches on and another off, with what measurements say.
+Reports setting_changes of settings that one public guide switches on and another off, with what measurements say.
 
 ## Why it matters
 A value copied from one guide is the opposite of what the next one advises. Neither knows your model.
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import claim
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC128",
@@ -44,15 +44,15 @@ RULE = Rule(
 _OWN_RULES = frozenset({"dynamo.recompile_limit", "dynamo.accumulated_recompile_limit"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Every move of a setting that the catalogue calls disputed."""
-    for move in moves(source):
-        setting = find(move.id)
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Every change of a setting that the catalogue calls disputed."""
+    for change in setting_changes(source):
+        setting = find(change.id)
         if (
             setting
             and setting.dispute
             and setting.id not in _OWN_RULES
-            and move.constant is not None
+            and change.constant is not None
             and not source.module.startswith("torch.")
         ):
-            yield saw(move.at, setting.id, how=move.how, dispute=setting.dispute)
+            yield match_at(change.at, setting.id, how=change.how, dispute=setting.dispute)

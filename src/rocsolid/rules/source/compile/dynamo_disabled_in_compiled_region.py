@@ -38,8 +38,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Site, Source
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Region, Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC113",
@@ -61,8 +61,8 @@ RULE = Rule(
 _DISABLING = ("torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every function so decorated; whether compiled code leads to it is for the project to say."""
     for scope in source.scopes.values():
         if any(d in _DISABLING for d in scope.decorators):
-            yield saw(Site(scope.node, scope.name, scope, None), scope.name, region=Region.COMPILED)
+            yield match_at(Site(scope.node, scope.name, scope, None), scope.name, region=Region.COMPILED)

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC117",
@@ -46,8 +46,8 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every such option."""
-    for move in moves(source):
-        if move.id == "inductor.freezing" and move.how == "option" and move.constant is True:
-            yield saw(move.at, move.id)
+    for change in setting_changes(source):
+        if change.id == "inductor.freezing" and change.how == "option" and change.constant is True:
+            yield match_at(change.at, change.id)

@@ -4,7 +4,7 @@
 Reports `inductor.freezing = True` as an assignment.
 
 ## Why it matters
-It holds for whatever this thread compiles from then on, models that still train included. It does nothing where gradients
+It holds for whatever this thread compile_calls from then on, models that still train included. It does nothing where gradients
 are on; where they are off, later changes of weights are ignored.
 
 ## Example
@@ -28,15 +28,15 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC121",
     name="freezing-for-all-compiles",
     severity=Severity.INFO,
-    message="inductor.freezing is switched on for everything this thread compiles",
+    message="inductor.freezing is switched on for everything this thread compile_calls",
     why="Without gradients, later changes of weights are ignored; with gradients it does nothing.",
     fix="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call of the model that serves.",
     check="rocsolid explain inductor.freezing",
@@ -51,10 +51,10 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every such assignment that the same function does not take back."""
-    assigned = [m for m in moves(source) if m.id == "inductor.freezing" and m.how == "assigned"]
-    for move in assigned:
-        restored = any(m.at.scope is move.at.scope and m.at.line > move.at.line for m in assigned)
-        if move.constant is True and not restored:
-            yield saw(move.at, move.id)
+    assigned = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.how == "assigned"]
+    for change in assigned:
+        restored = any(m.at.scope is change.at.scope and m.at.line > change.at.line for m in assigned)
+        if change.constant is True and not restored:
+            yield match_at(change.at, change.id)

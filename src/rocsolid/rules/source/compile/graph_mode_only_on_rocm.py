@@ -26,10 +26,10 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.choices import mode_choices
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.compile.mode_hard_coded import RISKY
-from rocsolid.rules.source.syntax import anywhere, saw
+from rocsolid.rules.source.settings import mode_choices_by_vendor
+from rocsolid.rules.source.syntax import match_at, site_of
 
 RULE = Rule(
     code="SRC102",
@@ -44,8 +44,8 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every choice between two modes by vendor that leaves the risky one to ROCm."""
-    for node, on_rocm, elsewhere in mode_choices(source):
+    for node, on_rocm, elsewhere in mode_choices_by_vendor(source):
         if on_rocm in RISKY and elsewhere not in RISKY:
-            yield saw(anywhere(source, node), on_rocm, other=elsewhere)
+            yield match_at(site_of(source, node), on_rocm, other=elsewhere)

@@ -27,10 +27,9 @@ from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
-from rocsolid.model.source import Sighting, Site, Source, Write
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw, vendor_guarded
-from rocsolid.rules.source.variables import variables_set
+from rocsolid.model.source import Assignment, Site, Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes, variable_assignments
+from rocsolid.rules.source.syntax import is_vendor_specific, match_at
 
 RULE = Rule(
     code="SRC126",
@@ -46,26 +45,28 @@ RULE = Rule(
 _OWN_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Values that are a declared hazard anywhere, under no question about the vendor."""
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Values that are a declared hazard site_of, under no question about the vendor."""
     if source.module.startswith("torch."):
         return
-    for move in moves(source):
-        setting = find(move.id)
+    for change in setting_changes(source):
+        setting = find(change.id)
         if setting and setting.id not in _OWN_RULES:
-            yield from _judged(move.at, setting.id, setting, move.constant)
-    for variable in variables_set(source) if "environ" in source.text or "putenv" in source.text else ():
+            yield from _judged(change.at, setting.id, setting, change.constant)
+    for variable in variable_assignments(source) if "environ" in source.text or "putenv" in source.text else ():
         setting = find(variable.name)
         if setting:
             yield from _judged(variable.at, variable.name, setting, _value(setting, variable.value), variable.value)
 
 
-def _judged(at: Site | Write, name: str, setting: Setting, value: object, shown: str = "") -> Iterator[Sighting]:
+def _judged(
+    at: Site | Assignment, name: str, setting: Setting, value: object, shown: str = ""
+) -> Iterator[SourceMatch]:
     hazard = next((h for h in setting.hazards if _is(h, value)), None)
-    if hazard is None or vendor_guarded(at):
+    if hazard is None or is_vendor_specific(at):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
-    yield saw(
+    yield match_at(
         at,
         name,
         severity=severity.name,

@@ -31,9 +31,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.syncs import conversions, reads, waits
-from rocsolid.rules.source.syntax import in_region, text_of
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.syncs import number_conversions, sync_calls, value_reads
+from rocsolid.rules.source.syntax import match_in_region, source_text
 
 RULE = Rule(
     code="SRC123",
@@ -41,7 +41,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} stands in {where}",
     why="The value is not known while tracing: the graph breaks there, and the host waits for the device.",
-    fix="Keep the value on the device as a tensor, or move the line out of what is compiled.",
+    fix="Keep the value on the device as a tensor, or change the line out of what is compiled.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(
@@ -50,7 +50,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Reads and waits; whether the function is compiled is for the project to say."""
-    for site in (*reads(source, "item", "tolist"), *conversions(source), *waits(source)):
-        yield from in_region(site, Region.COMPILED, text_of(site.node))
+    for site in (*value_reads(source, "item", "tolist"), *number_conversions(source), *sync_calls(source)):
+        yield from match_in_region(site, Region.COMPILED, source_text(site.node))

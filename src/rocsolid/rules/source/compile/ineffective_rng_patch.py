@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC111",
@@ -57,8 +57,8 @@ _WHY = {
 }
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every assignment to one of the two names."""
-    for write in source.writes:
+    for write in source.assignments:
         if write.name in _WHY:
-            yield saw(write, write.name, why=_WHY[write.name])
+            yield match_at(write, write.name, why=_WHY[write.name])

@@ -1,7 +1,7 @@
 """A setting is moved that does something else than it is praised for.
 
 ## What it does
-Reports moves of settings that guides describe wrongly, with what they really do.
+Reports setting_changes of settings that guides describe wrongly, with what they really do.
 
 ## Why it matters
 `benchmark_kernel` benchmarks nothing while compiling, `trace.debug_log` prints no generated code,
@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import Move, moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import SettingChange, setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC127",
@@ -49,20 +49,22 @@ _PRAISED = {
 }
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Settings switched on that do something else, and settings that another in the same file makes idle."""
-    found = [m for m in moves(source) if m.owner == "inductor" and not source.module.startswith("torch.")]
-    for move in found:
-        setting = find(move.id)
-        if setting and (_PRAISED.get(move.id, ...) == move.constant or _idle(move, found)):
-            yield saw(move.at, move.id, how=move.how, notes=setting.notes or setting.summary)
+    found = [m for m in setting_changes(source) if m.owner == "inductor" and not source.module.startswith("torch.")]
+    for change in found:
+        setting = find(change.id)
+        if setting and (_PRAISED.get(change.id, ...) == change.constant or _idle(change, found)):
+            yield match_at(change.at, change.id, how=change.how, notes=setting.notes or setting.summary)
 
 
-def _idle(move: Move, found: list[Move]) -> bool:
+def _idle(change: SettingChange, found: list[SettingChange]) -> bool:
     """Whether the file itself sees to it that nothing reads the setting."""
     values = {m.name: m.constant for m in found}
-    if move.name == "max_autotune_gemm_backends":
+    if change.name == "max_autotune_gemm_backends":
         return values.get("max_autotune") is False and values.get("max_autotune_gemm") is not True
     return (
-        move.name == "epilogue_fusion" and move.constant is True and values.get("max_autotune_gemm_backends") == "ATEN"
+        change.name == "epilogue_fusion"
+        and change.constant is True
+        and values.get("max_autotune_gemm_backends") == "ATEN"
     )

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue, source
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import modes
-from rocsolid.rules.source.syntax import literal, saw, vendor_guarded
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import compile_modes
+from rocsolid.rules.source.syntax import is_vendor_specific, literal, match_at
 
 RULE = Rule(
     code="SRC101",
@@ -51,9 +51,9 @@ RISKY = {
 }
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every risky mode that is a text in the call, under no question about the vendor."""
-    for site, mode in modes(source):
+    for site, mode in compile_modes(source):
         value = literal(mode)
-        if isinstance(value, str) and value in RISKY and not vendor_guarded(site):
-            yield saw(site, value, does=RISKY[value])
+        if isinstance(value, str) and value in RISKY and not is_vendor_specific(site):
+            yield match_at(site, value, does=RISKY[value])

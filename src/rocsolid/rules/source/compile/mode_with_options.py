@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import compiles
-from rocsolid.rules.source.syntax import keyword, literal, saw, text_of
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import compile_calls
+from rocsolid.rules.source.syntax import keyword, literal, match_at, source_text
 
 RULE = Rule(
     code="SRC115",
@@ -41,11 +41,11 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Calls in which both are written out."""
     import ast
 
-    for site in compiles(source):
+    for site in compile_calls(source):
         mode, options = keyword(site.call, "mode"), keyword(site.call, "options")
         if isinstance(literal(mode), str) and isinstance(options, ast.Dict):
-            yield saw(site, "torch.compile", mode=text_of(mode))
+            yield match_at(site, "torch.compile", mode=source_text(mode))

@@ -4,8 +4,8 @@
 Reports `dynamo.recompile_limit` (formerly `cache_size_limit`) set above its default of 8.
 
 ## Why it matters
-The limit is how torch stops a function that compiles again and again; at the limit it runs eagerly. Raised, the function
-compiles more often before anyone notices. It evicts nothing and prevents no recompile.
+The limit is how torch stops a function that compile_calls again and again; at the limit it runs eagerly. Raised, the function
+compile_calls more often before anyone notices. It evicts nothing and prevents no recompile.
 
 ## Example
     import torch._dynamo.config as dynamo_config
@@ -27,16 +27,16 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC120",
     name="recompile-limit-raised",
     severity=Severity.INFO,
     message="{subject} is raised to {value}; the default is {default}",
-    why="At the limit torch falls back to eager. A higher one means more compiles before that, and hides why there are so many.",
+    why="At the limit torch falls back to eager. A higher one means more compile_calls before that, and hides why there are so many.",
     fix="Find out what changes from call to call (TORCH_LOGS=recompiles), and mark that dimension dynamic.",
     check="TORCH_LOGS=recompiles python your_script.py",
     since="0.1",
@@ -57,9 +57,9 @@ _DEFAULTS = {
 }
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every assignment of a larger number."""
-    for move in moves(source):
-        value = move.constant
-        if move.id in _DEFAULTS and isinstance(value, int) and value > _DEFAULTS[move.id]:
-            yield saw(move.at, move.id, value=value, default=_DEFAULTS[move.id])
+    for change in setting_changes(source):
+        value = change.constant
+        if change.id in _DEFAULTS and isinstance(value, int) and value > _DEFAULTS[change.id]:
+            yield match_at(change.at, change.id, value=value, default=_DEFAULTS[change.id])

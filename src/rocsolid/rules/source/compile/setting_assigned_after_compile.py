@@ -31,9 +31,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import COMPILES, moves
-from rocsolid.rules.source.syntax import runs_before, saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import COMPILE_NAMES, setting_changes
+from rocsolid.rules.source.syntax import match_at, runs_before
 
 RULE = Rule(
     code="SRC104",
@@ -52,12 +52,12 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments below a call of a compiled function."""
     compiled = {
         (w.name, w.scope)
-        for w in source.writes
-        if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILES and w.value.args
+        for w in source.assignments
+        if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILE_NAMES and w.value.args
     }
     if not compiled:
         return
@@ -67,7 +67,7 @@ def check(source: Source) -> Iterator[Sighting]:
         for s in source.calls.get(name.rpartition(".")[2], ())
         if s.name == name and s.scope is scope
     ]
-    for move in moves(source):
-        before = next((c for c in calls if move.how == "assigned" and runs_before(c, move.at)), None)
+    for change in setting_changes(source):
+        before = next((c for c in calls if change.how == "assigned" and runs_before(c, change.at)), None)
         if before:
-            yield saw(move.at, move.id, compiled=before.name, called=before.line)
+            yield match_at(change.at, change.id, compiled=before.name, called=before.line)

@@ -1,11 +1,11 @@
 """A setting is assigned in one thread, and the compile happens in another.
 
 ## What it does
-Reports an assignment to a config module of torch where a function started as a thread compiles and the assignment is
+Reports an assignment to a config module of torch where a function started as a thread compile_calls and the assignment is
 outside it, or the other way round.
 
 ## Why it matters
-Since torch 2.12 an assignment holds in its own thread. A worker thread compiles with the defaults and the environment's
+Since torch 2.12 an assignment holds in its own thread. A worker thread compile_calls with the defaults and the environment's
 values, as if the assignment were not there. Options given to `torch.compile` do travel.
 
 ## Example
@@ -42,50 +42,50 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Source, within
-from rocsolid.rules.source.settings import compiles, moves
-from rocsolid.rules.source.syntax import argument, saw
+from rocsolid.model.source import Scope, Source, SourceMatch, is_within
+from rocsolid.rules.source.settings import compile_calls, setting_changes
+from rocsolid.rules.source.syntax import argument, match_at
 
 RULE = Rule(
     code="SRC105",
     name="setting-assigned-in-another-thread",
     severity=Severity.WARNING,
     message="{subject} is assigned {here}, and torch.compile is called {there}",
-    why="Since torch 2.12 an assignment holds in its own thread only; the other thread compiles without it.",
+    why="Since torch 2.12 an assignment holds in its own thread only; the other thread compile_calls without it.",
     fix="Pass the value as options= to torch.compile, or use rs.compile, whose plan rides on the function.",
     check="rocsolid explain setting-differs-between-threads",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#config-thread-local",
-            "Assigned in the main thread, a value was not seen in a threading.Thread.",
+            "VariableAssignment in the main thread, a value was not seen in a threading.Thread.",
         ),
         upstream("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),
     ),
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Assignments on one side of a thread's border whose compiles are all on the other."""
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Assignments on one side of a thread's border whose compile_calls are all on the other."""
     if "Thread" not in source.text and "submit" not in source.text and "run_in_executor" not in source.text:
         return
     threads = list(_thread_functions(source))
     if not threads:
         return
-    compiling = [site.scope for site in compiles(source)]
-    for move in moves(source):
-        if move.how != "assigned" or not compiling:
+    compiling = [site.scope for site in compile_calls(source)]
+    for change in setting_changes(source):
+        if change.how != "assigned" or not compiling:
             continue
-        own = _thread_of(move.at.scope, threads)
+        own = _thread_of(change.at.scope, threads)
         if all(_thread_of(scope, threads) is not own for scope in compiling):
             here = f"in the thread function {own.name}" if own else "outside the thread"
             other = _thread_of(compiling[0], threads)
             there = f"in the thread function {other.name}" if other else "outside that thread"
-            yield saw(move.at, move.id, here=here, there=there)
+            yield match_at(change.at, change.id, here=here, there=there)
 
 
 def _thread_of(scope: Scope, threads: list[Scope]) -> Scope | None:
-    return next((thread for thread in threads if within(scope, thread)), None)
+    return next((thread for thread in threads if is_within(scope, thread)), None)
 
 
 def _thread_functions(source: Source) -> Iterator[Scope]:
@@ -95,7 +95,7 @@ def _thread_functions(source: Source) -> Iterator[Scope]:
     starts += [(s, argument(s.call, 1)) for s in source.methods("run_in_executor")]
     for site, target in starts:
         name = source.resolve(target) if target is not None else "?"
-        owner = site.scope.owner
+        owner = site.scope.enclosing_class
         for full in (
             f"{site.scope.name}.{name}",
             name,

@@ -28,9 +28,9 @@ from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import source as upstream_source
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import same
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import moves
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes
+from rocsolid.rules.source.syntax import match_at
 from rocsolid.torchapi.config.upstream import known_releases, upstream
 
 RULE = Rule(
@@ -46,13 +46,13 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments at which nothing would be different without them."""
-    for move in moves(source):
-        if move.how != "assigned" or move.constant is None or source.module.startswith("torch."):
+    for change in setting_changes(source):
+        if change.how != "assigned" or change.constant is None or source.module.startswith("torch."):
             continue
-        setting = find(move.id)
-        name = setting.id if setting else move.id
+        setting = find(change.id)
+        name = setting.id if setting else change.id
         tables = [table for release in known_releases() if (table := upstream(release))]
-        if all(name in t.values and same(t.values[name], move.constant) and name not in t.hip_values for t in tables):
-            yield saw(move.at, name, value=repr(move.constant))
+        if all(name in t.values and same(t.values[name], change.constant) and name not in t.hip_values for t in tables):
+            yield match_at(change.at, name, value=repr(change.constant))

@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from rocsolid.errors import near_matches
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import Move, moves
-from rocsolid.rules.source.syntax import blocks, keyword, literal, mentions, saw, test_of
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import SettingChange, setting_changes
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, keyword, literal, match_at, mentions
 from rocsolid.torchapi.config.names import config_names
 
 RULE = Rule(
@@ -47,33 +47,37 @@ RULE = Rule(
 _OPTIONS_OF_COMPILE = frozenset({"guard_filter_fn", "use_aoti"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every name that is neither an entry nor a group of entries, unless the code asks first whether it is there."""
-    for move in moves(source):
-        known = config_names(move.owner)
-        if not known or move.name in known or any(name.startswith(f"{move.name}.") for name in known):
+    for change in setting_changes(source):
+        known = config_names(change.owner)
+        if not known or change.name in known or any(name.startswith(f"{change.name}.") for name in known):
             continue
-        if _asked_first(move) or (move.how == "option" and _not_an_entry(move)) or source.module.startswith("torch."):
+        if (
+            _asked_first(change)
+            or (change.how == "option" and _not_an_entry(change))
+            or source.module.startswith("torch.")
+        ):
             continue
-        near = near_matches(move.name, known)
+        near = near_matches(change.name, known)
         fix = f"Did you mean {' or '.join(near)}?" if near else "Remove it."
-        yield saw(
-            move.at,
-            move.id,
-            how={"option": "an option", "patched": "patched", "assigned": "assigned"}[move.how],
+        yield match_at(
+            change.at,
+            change.id,
+            how={"option": "an option", "patched": "patched", "assigned": "assigned"}[change.how],
             fix=fix,
         )
 
 
-def _asked_first(move: Move) -> bool:
-    for block in blocks(move.at):
-        test = test_of(block)
+def _asked_first(change: SettingChange) -> bool:
+    for block in enclosing_blocks(change.at):
+        test = condition_of(block)
         if block.kind == "try" or (test is not None and mentions(test, ("hasattr", "version", "get_config", "torch_"))):
             return True
     return False
 
 
-def _not_an_entry(move: Move) -> bool:
-    call = move.at.node
+def _not_an_entry(change: SettingChange) -> bool:
+    call = change.at.node
     backend = keyword(call, "backend") if isinstance(call, ast.Call) else None
-    return move.name in _OPTIONS_OF_COMPILE or (backend is not None and literal(backend) != "inductor")
+    return change.name in _OPTIONS_OF_COMPILE or (backend is not None and literal(backend) != "inductor")

@@ -32,9 +32,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
+from rocsolid.model.source import Region, Source, SourceMatch
 from rocsolid.rules.source.syncs import tensor_branches
-from rocsolid.rules.source.syntax import in_region, text_of
+from rocsolid.rules.source.syntax import match_in_region, source_text
 
 RULE = Rule(
     code="SRC124",
@@ -51,7 +51,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Tests on tensors; whether the function is compiled is for the project to say."""
     for site in tensor_branches(source):
-        yield from in_region(site, Region.COMPILED, text_of(site.node))
+        yield from match_in_region(site, Region.COMPILED, source_text(site.node))

@@ -34,9 +34,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import COMPILES
-from rocsolid.rules.source.syntax import argument, literal, mentions, saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import COMPILE_NAMES
+from rocsolid.rules.source.syntax import argument, literal, match_at, mentions
 
 RULE = Rule(
     code="SRC110",
@@ -60,14 +60,14 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments to the name, by `=` or by `setattr`."""
-    for write in source.writes:
-        if write.name in COMPILES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
-            yield saw(write, write.name)
+    for write in source.assignments:
+        if write.name in COMPILE_NAMES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
+            yield match_at(write, write.name)
     for site in source.calls_to("setattr"):
         if source.resolve(argument(site.call, 0)) == "torch" and literal(argument(site.call, 1)) == "compile":
-            yield saw(site, "torch.compile")
+            yield match_at(site, "torch.compile")
 
 
 def _restores(value: ast.expr | None) -> bool:

@@ -4,7 +4,7 @@
 Reports `try: model = torch.compile(model)` with a handler, where the `try` does not also call the result.
 
 ## Why it matters
-`torch.compile` returns at once and compiles at the first call. A model that cannot be compiled raises there, outside the
+`torch.compile` returns at once and compile_calls at the first call. A model that cannot be compiled raises there, outside the
 `try`, and the fallback in the handler is never used.
 
 ## Example
@@ -38,9 +38,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import compiles
-from rocsolid.rules.source.syntax import blocks, saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import compile_calls
+from rocsolid.rules.source.syntax import enclosing_blocks, match_at
 
 RULE = Rule(
     code="SRC122",
@@ -56,10 +56,10 @@ RULE = Rule(
 _BROAD = frozenset({"Exception", "BaseException", "RuntimeError"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments of a compiled function in the body of a `try` of few statements with a broad handler."""
-    for site in compiles(source):
-        block = next(iter(blocks(site)), None)
+    for site in compile_calls(source):
+        block = next(iter(enclosing_blocks(site)), None)
         if block is None or block.kind != "try" or block.branch != "body" or not site.call.args:
             continue
         attempt = block.node
@@ -67,7 +67,7 @@ def check(source: Source) -> Iterator[Sighting]:
             continue
         bound = _bound_to(attempt, site.call)
         if bound and not any(_calls(statement, bound, source) for statement in attempt.body):
-            yield saw(site, "torch.compile")
+            yield match_at(site, "torch.compile")
 
 
 def _catches_much(attempt: ast.Try, source: Source) -> bool:

@@ -27,9 +27,9 @@ from rocsolid.catalog.registry import find
 from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw
-from rocsolid.rules.source.variables import variables_set
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import variable_assignments
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC109",
@@ -51,19 +51,21 @@ _NOT_OURS = (
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Every name of a family we hold in full that is in no list; what the project reads itself is taken out later."""
     if "environ" not in source.text and "putenv" not in source.text:
         return
-    for variable in variables_set(source):
+    for variable in variable_assignments(source):
         name = variable.name
         if name.startswith(_NOT_OURS) or source.module.startswith("torch."):
             continue
         own = family(name)
         setting = find(name)
         if setting and setting.inert:
-            yield saw(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
+            yield match_at(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
         elif name in MISNOMERS or (own and own.complete and not is_read(name)):
             right = meant(name)
             said = f"The name that is read: {right[0]}." if right else ""
-            yield saw(variable.at, name, variable=name, meant=said, fix=f"Set {right[0]}." if right else "Remove it.")
+            yield match_at(
+                variable.at, name, variable=name, meant=said, fix=f"Set {right[0]}." if right else "Remove it."
+            )

@@ -1,7 +1,7 @@
-"""An environment variable is set after the import that reads it.
+"""An environment variable is set after the import that value_reads it.
 
 ## What it does
-Reports `os.environ[...] = ...` at the top of a file, below `import torch` for variables that torch reads while it is
+Reports `os.environ[...] = ...` at the top of a file, below `import torch` for variables that torch value_reads while it is
 imported, and below an import of torch's compiler for those that its config modules read.
 
 ## Why it matters
@@ -36,9 +36,9 @@ from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import Owner
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import saw, sure_blocks
-from rocsolid.rules.source.variables import variables_set
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.settings import variable_assignments
+from rocsolid.rules.source.syntax import conditional_blocks, match_at
 
 RULE = Rule(
     code="SRC108",
@@ -76,18 +76,18 @@ _AT_IMPORT = frozenset(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Variables set at the top level, below an import that has read them."""
     if "environ" not in source.text:
         return
-    for variable in variables_set(source):
+    for variable in variable_assignments(source):
         if variable.at.scope.kind != "module" or any(
-            isinstance(b.node, ast.If) for b in sure_blocks(variable.at.block)
+            isinstance(b.node, ast.If) for b in conditional_blocks(variable.at.block)
         ):
             continue
         early = next((i for i in source.imports if i.line < variable.at.line and _has_read(i, variable.name)), None)
         if early and early.scope.kind == "module":
-            yield saw(variable.at, variable.name, imported=early.name, line_of_import=early.line)
+            yield match_at(variable.at, variable.name, imported=early.name, line_of_import=early.line)
 
 
 def _has_read(imported: Site, variable: str) -> bool:

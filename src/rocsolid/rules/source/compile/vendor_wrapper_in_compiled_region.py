@@ -34,8 +34,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import claim
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Sighting, Source
-from rocsolid.rules.source.syntax import in_region
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.syntax import match_in_region
 
 RULE = Rule(
     code="SRC114",
@@ -51,7 +51,7 @@ RULE = Rule(
 _PACKAGES = ("aiter.", "flash_attn_2_cuda.", "flash_attn_cuda.", "flash_attn_3_cuda.")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Calls of names imported from these packages."""
     if not any(
         site.name.startswith(_PACKAGES) or site.name in ("aiter", "flash_attn_2_cuda") for site in source.imports
@@ -60,4 +60,4 @@ def check(source: Source) -> Iterator[Sighting]:
     for sites in source.calls.values():
         for site in sites:
             if site.name.startswith(_PACKAGES):
-                yield from in_region(site, Region.COMPILED)
+                yield from match_in_region(site, Region.COMPILED)

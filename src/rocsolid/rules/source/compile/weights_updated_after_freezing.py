@@ -33,9 +33,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.settings import compiles, moves
-from rocsolid.rules.source.syntax import runs_before, saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.settings import compile_calls, setting_changes
+from rocsolid.rules.source.syntax import match_at, runs_before
 
 RULE = Rule(
     code="SRC116",
@@ -57,13 +57,13 @@ RULE = Rule(
 _UPDATES = ("load_state_dict", "load_adapter", "load_lora_weights", "set_adapter", "fuse_lora")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Updates below both the setting and a compile."""
     if "freezing" not in source.text:
         return
-    frozen = [m for m in moves(source) if m.id == "inductor.freezing" and m.constant is True]
-    compiled = list(compiles(source))
+    frozen = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.constant is True]
+    compiled = list(compile_calls(source))
     for site in (*source.methods(*_UPDATES), *(s for s in source.methods("step") if "optim" in s.name)):
         before = next((m for m in frozen if m.at.scope is site.scope and m.at.line < site.line), None)
         if before and any(runs_before(c, site) for c in compiled):
-            yield saw(site, site.name, frozen=before.at.line)
+            yield match_at(site, site.name, frozen=before.at.line)

@@ -37,9 +37,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import keyword, saw
-from rocsolid.rules.source.triton import TL, dtype_of, in_kernels
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import keyword, match_at
+from rocsolid.rules.source.triton import TL, dtype_argument, kernel_calls
 
 RULE = Rule(
     code="SRC302",
@@ -61,22 +61,22 @@ RULE = Rule(
 _SHORT = frozenset({f"{TL}float16", f"{TL}bfloat16"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Short zeros that something is added to, and products of a short type."""
-    made = {id(w.value): w for w in source.writes if isinstance(w.value, ast.Call)}
-    for site in in_kernels(source, "zeros", "full"):
-        dtype = source.resolve(dtype_of(site.call, 1 if site.name.endswith("zeros") else 2))
+    made = {id(w.value): w for w in source.assignments if isinstance(w.value, ast.Call)}
+    for site in kernel_calls(source, "zeros", "full"):
+        dtype = source.resolve(dtype_argument(site.call, 1 if site.name.endswith("zeros") else 2))
         write = made.get(id(site.node))
         if dtype in _SHORT and write is not None and _summed(source, write.name, site.scope.name):
-            yield saw(site, write.name, dtype=dtype.rpartition(".")[2])
-    for site in in_kernels(source, "dot"):
+            yield match_at(site, write.name, dtype=dtype.rpartition(".")[2])
+    for site in kernel_calls(source, "dot"):
         dtype = source.resolve(keyword(site.call, "out_dtype"))
         if dtype in _SHORT:
-            yield saw(site, "tl.dot", dtype=dtype.rpartition(".")[2])
+            yield match_at(site, "tl.dot", dtype=dtype.rpartition(".")[2])
 
 
 def _summed(source: Source, name: str, kernel: str) -> bool:
-    for write in source.writes:
+    for write in source.assignments:
         if write.name != name or write.scope.name != kernel or write.value is None:
             continue
         if isinstance(write.node, ast.AugAssign) and isinstance(write.node.op, ast.Add):

@@ -39,9 +39,9 @@ from math import prod
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import argument, needs_nvidia, saw, vendor_guarded
-from rocsolid.rules.source.triton import in_kernels, kernels, launches
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, match_at
+from rocsolid.rules.source.triton import kernel_calls, kernels, launches
 
 RULE = Rule(
     code="SRC301",
@@ -57,24 +57,24 @@ RULE = Rule(
 _LANES = 64
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Launches of kernels of which every block is written out."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
     declared = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
     for launch in launches(source):
         wanted = declared.get(launch.kernel)
         blocks = launch.blocks
-        if not blocks or wanted is None or set(wanted) != set(blocks) or vendor_guarded(launch.site):
+        if not blocks or wanted is None or set(wanted) != set(blocks) or is_vendor_specific(launch.site):
             continue
         if _aranges(source, launch.kernel) != set(blocks):
             continue  # other constants make up the block too
         elements = prod(blocks.values())
         if elements % _LANES and elements > 1:
-            yield saw(launch.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
+            yield match_at(launch.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
 
 
 def _aranges(source: Source, kernel: str) -> set[str]:
     """The names that a kernel's ranges run to."""
-    ends = (argument(s.call, 1, "end") for s in in_kernels(source, "arange") if s.scope.name == kernel)
+    ends = (argument(s.call, 1, "end") for s in kernel_calls(source, "arange") if s.scope.name == kernel)
     return {ast.unparse(end) for end in ends if end is not None}

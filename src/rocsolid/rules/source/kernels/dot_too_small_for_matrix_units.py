@@ -35,8 +35,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
 from rocsolid.rules.source.triton import launches, uses_dot
 
 RULE = Rule(
@@ -59,11 +59,11 @@ _LEAST = 16
 _DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Block sizes of matrix dimensions below the least, for kernels of this file that have a dot."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
     for launch in launches(source):
         small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _LEAST}
-        if small and uses_dot(source, launch.kernel) and not vendor_guarded(launch.site):
-            yield saw(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)
+        if small and uses_dot(source, launch.kernel) and not is_vendor_specific(launch.site):
+            yield match_at(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)

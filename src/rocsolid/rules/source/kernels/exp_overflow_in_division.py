@@ -34,8 +34,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Source
-from rocsolid.rules.source.syntax import anywhere, saw, text_of
+from rocsolid.model.source import Scope, Source, SourceMatch
+from rocsolid.rules.source.syntax import match_at, site_of, source_text
 from rocsolid.rules.source.triton import TL, kernels
 
 RULE = Rule(
@@ -44,7 +44,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} divides by an exp what has an exp itself",
     why="For large inputs that is infinity divided by infinity, which is not a number.",
-    fix="Write tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
+    fix="Assignment tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
     check="rocsolid explain SRC304",
     since="0.1",
     evidence=(upstream("IEEE 754", "Infinity divided by infinity is not a number."),),
@@ -53,7 +53,7 @@ EXPS = frozenset({f"{TL}exp", f"{TL}math.exp", f"{TL}exp2", "triton.language.ext
 _BOUNDS = ("clamp", "minimum", "maximum", "abs", "max", "min", "where")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Divisions in kernels, with names that were made by `exp` followed one step."""
     if "exp" not in source.text:
         return
@@ -63,13 +63,13 @@ def check(source: Source) -> Iterator[Sighting]:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
                 above, below = _exps(node.left, made, source), _exps(node.right, made, source)
                 if above & below and not _sums(node.right, source):
-                    yield saw(anywhere(source, node), text_of(node))
+                    yield match_at(site_of(source, node), source_text(node))
 
 
 def _made_by_exp(source: Source, kernel: Scope) -> dict[str, str]:
     """Names bound to `exp` of something unbounded, and of what."""
     found: dict[str, str] = {}
-    for write in source.writes:
+    for write in source.assignments:
         if write.scope is kernel and isinstance(write.value, ast.Call) and source.resolve(write.value.func) in EXPS:
             if write.value.args and not bounded(write.value.args[0], source, kernel):
                 found[write.name] = ast.unparse(write.value.args[0])
@@ -94,7 +94,7 @@ def bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
     if isinstance(argument, ast.UnaryOp) or _limits(argument):
         return True
     names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
-    made = [w.value for w in source.writes if w.scope is kernel and w.name in names and w.value is not None]
+    made = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
     return any(_limits(value) for value in made)
 
 

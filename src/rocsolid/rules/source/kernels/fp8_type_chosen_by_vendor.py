@@ -27,8 +27,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import anywhere, asks_for_rocm, mentions, saw, text_of
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import holds_on_rocm, match_at, mentions, site_of, source_text
 
 RULE = Rule(
     code="SRC310",
@@ -44,7 +44,7 @@ RULE = Rule(
 _CHIPS = ("gfx", "arch", "mi3", "fnuz", "capability", "cdna")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Choices with the two types on their sides and only the vendor in the test."""
     if "fnuz" not in source.text:
         return
@@ -57,5 +57,10 @@ def check(source: Source) -> Iterator[Sighting]:
             continue
         fnuz = ["fnuz" in side for side in sides]
         plain = ["e4m3" in side or "e5m2" in side for side in sides]
-        if fnuz[0] != fnuz[1] and all(plain) and asks_for_rocm(node.test) and not mentions(node.test, _CHIPS):
-            yield saw(anywhere(source, node), text_of(node.test))
+        if (
+            fnuz[0] != fnuz[1]
+            and all(plain)
+            and holds_on_rocm(node.test) is not None
+            and not mentions(node.test, _CHIPS)
+        ):
+            yield match_at(site_of(source, node), source_text(node.test))

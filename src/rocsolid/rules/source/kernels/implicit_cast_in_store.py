@@ -36,9 +36,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import argument, saw, text_of
-from rocsolid.rules.source.triton import TL, dtype_of, in_kernels
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import argument, match_at, source_text
+from rocsolid.rules.source.triton import TL, dtype_argument, kernel_calls
 
 RULE = Rule(
     code="SRC303",
@@ -53,18 +53,18 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Stores of a plain name that began as float32 zeros and was never converted."""
-    for site in in_kernels(source, "store"):
+    for site in kernel_calls(source, "store"):
         value = argument(site.call, 1, "value")
         if not isinstance(value, ast.Name):
             continue
-        made = [w for w in source.writes if w.name == value.id and w.scope is site.scope and w.value is not None]
+        made = [w for w in source.assignments if w.name == value.id and w.scope is site.scope and w.value is not None]
         began = any(
             isinstance(w.value, ast.Call)
             and source.resolve(w.value.func) == f"{TL}zeros"
-            and source.resolve(dtype_of(w.value, 1)) == f"{TL}float32"
+            and source.resolve(dtype_argument(w.value, 1)) == f"{TL}float32"
             for w in made
         )
-        if began and not any(".to(" in text_of(w.value, 1000) for w in made):
-            yield saw(site, value.id, doubtful=True)
+        if began and not any(".to(" in source_text(w.value, 1000) for w in made):
+            yield match_at(site, value.id, uncertain=True)

@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import argument, literal, needs_nvidia, saw, vendor_guarded
-from rocsolid.rules.source.triton import in_kernels
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, literal, match_at
+from rocsolid.rules.source.triton import kernel_calls
 
 RULE = Rule(
     code="SRC308",
@@ -56,12 +56,12 @@ _PTX = re.compile(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Inline assembly whose text looks like PTX."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
-    for site in in_kernels(source, "inline_asm_elementwise"):
+    for site in kernel_calls(source, "inline_asm_elementwise"):
         text = literal(argument(site.call, 0, "asm"))
         match = _PTX.search(text) if isinstance(text, str) else None
-        if match and not vendor_guarded(site):
-            yield saw(site, match[0])
+        if match and not is_vendor_specific(site):
+            yield match_at(site, match[0])

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from rocsolid.catalog.libdevice import MISSING_ON_HIP
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
 from rocsolid.rules.source.triton import kernels
 
 RULE = Rule(
@@ -44,16 +44,16 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} is in the libdevice of NVIDIA and not in that of AMD",
     why="The kernel does not compile on AMD.",
-    fix="Write it with what both have, or choose the kernel by vendor.",
+    fix="Assignment it with what both have, or choose the kernel by vendor.",
     check="rocsolid explain SRC309",
     since="0.1",
     evidence=(upstream("triton 3.7.1 language/extra/hip/libdevice.py", "The name is not among its functions."),),
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Calls of missing names in kernels, and of NVIDIA's module by its own path."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
     if "libdevice" not in source.text:
         return
@@ -61,5 +61,5 @@ def check(source: Source) -> Iterator[Sighting]:
     for function in sorted(MISSING_ON_HIP):
         for site in source.calls.get(function, ()):
             owner = site.name.rpartition(".")[0]
-            if owner.endswith("libdevice") and site.scope.name in names and not vendor_guarded(site):
-                yield saw(site, f"libdevice.{function}")
+            if owner.endswith("libdevice") and site.scope.name in names and not is_vendor_specific(site):
+                yield match_at(site, f"libdevice.{function}")

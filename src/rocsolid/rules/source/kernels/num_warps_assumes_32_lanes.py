@@ -26,8 +26,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import anywhere, literal, needs_nvidia, saw, text_of, vendor_guarded
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at, site_of, source_text
 from rocsolid.rules.source.triton import launches
 
 RULE = Rule(
@@ -44,20 +44,20 @@ RULE = Rule(
 _TOO_MANY, _LANES = 32, 32
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Too many warps, and products that count lanes."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
     if "num_warps" not in source.text:
         return
     for launch in launches(source):
-        if launch.values.get("num_warps", 0) >= _TOO_MANY and not vendor_guarded(launch.site):
-            yield saw(launch.site, f"num_warps={launch.values['num_warps']}")
+        if launch.values.get("num_warps", 0) >= _TOO_MANY and not is_vendor_specific(launch.site):
+            yield match_at(launch.site, f"num_warps={launch.values['num_warps']}")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = (node.left, node.right)
             if any(literal(s) == _LANES for s in sides) and any("num_warps" in _name(s) for s in sides):
-                yield saw(anywhere(source, node), text_of(node))
+                yield match_at(site_of(source, node), source_text(node))
 
 
 def _name(node: ast.expr) -> str:

@@ -35,9 +35,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.kernels.exp_overflow_in_division import EXPS, bounded
-from rocsolid.rules.source.syntax import anywhere, saw
+from rocsolid.rules.source.syntax import match_at, site_of
 from rocsolid.rules.source.triton import TL, kernels
 
 RULE = Rule(
@@ -53,12 +53,12 @@ RULE = Rule(
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Names made by `exp` of something unbounded that are divided by their own sum."""
     if "exp" not in source.text:
         return
     for kernel in kernels(source):
-        made = [(w.name, w.value) for w in source.writes if w.scope is kernel]
+        made = [(w.name, w.value) for w in source.assignments if w.scope is kernel]
         calls = {name: call for name, call in made if isinstance(call, ast.Call) and call.args}
         exps = {
             n for n, c in calls.items() if source.resolve(c.func) in EXPS and not bounded(c.args[0], source, kernel)
@@ -68,7 +68,7 @@ def check(source: Source) -> Iterator[Sighting]:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.left, ast.Name):
                 name = node.left.id
                 if name in exps and _is_sum_of(node.right, name, sums, source):
-                    yield saw(anywhere(source, node), name)
+                    yield match_at(site_of(source, node), name)
 
 
 def _is_sum_of(node: ast.expr, name: str, sums: dict[str, str], source: Source) -> bool:

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import asks_for_vendor, needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import checks_vendor, is_nvidia_only, is_vendor_specific, match_at
 
 RULE = Rule(
     code="SRC403",
@@ -53,16 +53,16 @@ _HOPPER_AND_UP = 9
 _ANSWERS = frozenset({(9, 0), (9, 4), (9, 5), (10, 1), (10, 3), (11, 0), (11, 5), (12, 0)})
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Comparisons with the call itself, or with a name that holds its answer, in a function that asks for no vendor."""
-    if "get_device_capability" not in source.text or needs_nvidia(source):
+    if "get_device_capability" not in source.text or is_nvidia_only(source):
         return
     for site in source.calls_to(*_ASKS):
-        if vendor_guarded(site) or _asks_for_vendor(site):
+        if is_vendor_specific(site) or _function_checks_vendor(site):
             continue
         for node in ast.walk(site.scope.node):
             if isinstance(node, ast.Compare) and any(part is site.node for part in ast.walk(node)) and _numbers(node):
-                yield saw(site, ast.unparse(node), doubtful=not _misleads(node))
+                yield match_at(site, ast.unparse(node), uncertain=not _misleads(node))
                 break
 
 
@@ -84,13 +84,13 @@ def _misleads(node: ast.Compare) -> bool:
     return told and max(numbers) >= _HOPPER_AND_UP
 
 
-def _asks_for_vendor(site: Site) -> bool:
-    """Whether the function asks for a vendor anywhere, or at the top of a file the statement itself."""
+def _function_checks_vendor(site: Site) -> bool:
+    """Whether the function asks for a vendor site_of, or at the top of a file the statement itself."""
     if site.scope.kind != "module":
-        return asks_for_vendor(site.scope.node)
+        return checks_vendor(site.scope.node)
     holding = [s for s in ast.walk(site.scope.node) if isinstance(s, ast.stmt) and _holds(s, site.line)]
     innermost = max(holding, key=lambda s: s.lineno, default=None)
-    return innermost is not None and asks_for_vendor(getattr(innermost, "test", innermost))
+    return innermost is not None and checks_vendor(getattr(innermost, "test", innermost))
 
 
 def _holds(statement: ast.stmt, line: int) -> bool:

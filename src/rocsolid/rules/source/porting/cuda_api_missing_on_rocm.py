@@ -30,8 +30,15 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import blocks, mentions, needs_nvidia, saw, test_of, vendor_guarded
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import (
+    condition_of,
+    enclosing_blocks,
+    is_nvidia_only,
+    is_vendor_specific,
+    match_at,
+    mentions,
+)
 
 RULE = Rule(
     code="SRC401",
@@ -62,33 +69,35 @@ _METHODS = {
 _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device property."}
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Calls, methods of graphs, and device properties."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
     if source.module.startswith("torch."):
         return
     for name, why in _CALLS.items():
-        yield from (saw(s, name, why=why) for s in source.calls_to(name) if not vendor_guarded(s))
+        yield from (match_at(s, name, why=why) for s in source.calls_to(name) if not is_vendor_specific(s))
     for name, why in _METHODS.items():
         yield from (
-            saw(s, s.name, why=why) for s in source.methods(name) if "graph" in s.name.lower() and not vendor_guarded(s)
+            match_at(s, s.name, why=why)
+            for s in source.methods(name)
+            if "graph" in s.name.lower() and not is_vendor_specific(s)
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            found = (s for s in _attributes(source, name) if not vendor_guarded(s) and not _asked_for(s))
-            yield from (saw(s, name, why=why) for s in found)
+            found = (s for s in _attributes(source, name) if not is_vendor_specific(s) and not _asked_for(s))
+            yield from (match_at(s, name, why=why) for s in found)
 
 
 def _asked_for(site: Site) -> bool:
     """Whether an `if` around asks whether the attribute is there."""
-    tests = (test_of(block) for block in blocks(site))
+    tests = (condition_of(block) for block in enclosing_blocks(site))
     return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in tests)
 
 
 def _attributes(source: Source, name: str) -> Iterator[Site]:
     """Reads of an attribute in an assignment, a return or an argument, with the place they stand in."""
-    holders = [(w.value, w.scope, w.block) for w in source.writes if w.value is not None]
+    holders = [(w.value, w.scope, w.block) for w in source.assignments if w.value is not None]
     holders += [(s.node, s.scope, s.block) for s in source.returns if isinstance(s.node, ast.expr)]
     holders += [(a, s.scope, s.block) for sites in source.calls.values() for s in sites for a in s.call.args]
     for value, scope, block in holders:

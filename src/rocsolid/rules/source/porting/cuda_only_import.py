@@ -40,8 +40,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import saw
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC404",
@@ -81,14 +81,14 @@ _PACKAGES = frozenset(
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Imports that run whenever the module is imported."""
     reported: set[str] = set()
     for site in source.imports if not source.for_another_vendor else ():
         package = site.name.partition(".")[0]
         if package in _PACKAGES and site.scope.kind == "module" and site.block is None and not _relative(site.node):
             if package not in reported and _useful_without(source):
-                yield saw(site, package)
+                yield match_at(site, package)
             reported.add(package)
 
 

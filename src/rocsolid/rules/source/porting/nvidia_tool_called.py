@@ -26,8 +26,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import blocks, keyword, literal, saw, test_of, vendor_guarded
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, is_vendor_specific, keyword, literal, match_at
 
 RULE = Rule(
     code="SRC402",
@@ -54,7 +54,7 @@ _STARTS = (
 _TOOLS = ("nvidia-smi", "nvcc")
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Starts of the tools by a command that is written out."""
     if source.for_another_vendor:
         return
@@ -63,8 +63,8 @@ def check(source: Source) -> Iterator[Sighting]:
     for site in source.calls_to(*_STARTS):
         command = site.call.args[0] if site.call.args else keyword(site.call, "args")
         tool = _tool(command)
-        if tool and not vendor_guarded(site) and not _absence_handled(site):
-            yield saw(site, tool)
+        if tool and not is_vendor_specific(site) and not _absence_handled(site):
+            yield match_at(site, tool)
 
 
 def _tool(command: ast.expr | None) -> str:
@@ -78,8 +78,8 @@ def _tool(command: ast.expr | None) -> str:
 
 def _absence_handled(site: Site) -> bool:
     """Whether a `try` or a question for the program stands around it."""
-    for block in blocks(site):
-        test = test_of(block)
+    for block in enclosing_blocks(site):
+        test = condition_of(block)
         if (block.kind == "try" and block.branch == "body") or (test is not None and "which" in ast.unparse(test)):
             return True
     return False

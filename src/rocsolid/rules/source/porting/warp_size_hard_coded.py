@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Site, Source, Write
-from rocsolid.rules.source.syntax import literal, needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at
 
 RULE = Rule(
     code="SRC405",
@@ -46,27 +46,27 @@ _NAMES = frozenset({"warp_size", "warpsize", "threads_per_warp", "warp_threads"}
 _LANES = 32
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments, defaults and keywords of that name and number."""
-    if needs_nvidia(source) or "warp" not in source.text.lower():
+    if is_nvidia_only(source) or "warp" not in source.text.lower():
         return
-    for write in source.writes:
+    for write in source.assignments:
         name = write.name.rpartition(".")[2]
         if name.lower() in _NAMES and literal(write.value) == _LANES and not _excused(source, write):
-            yield saw(write, name)
+            yield match_at(write, name)
     for scope in source.scopes.values():
         yield from _defaults(scope)
     for site in (s for sites in source.calls.values() for s in sites):
         word = next((k.arg for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
-        if word and not vendor_guarded(site):
-            yield saw(site, word)
+        if word and not is_vendor_specific(site):
+            yield match_at(site, word)
 
 
-def _excused(source: Source, write: Write) -> bool:
+def _excused(source: Source, write: Assignment) -> bool:
     """Whether it is for one vendor, or what the function falls back to that else takes the number from somewhere."""
-    if vendor_guarded(write):
+    if is_vendor_specific(write):
         return True
-    others = (w for w in source.writes if w.name == write.name and w.scope is write.scope)
+    others = (w for w in source.assignments if w.name == write.name and w.scope is write.scope)
     return any(not isinstance(w.value, ast.Constant) for w in others)
 
 
@@ -74,7 +74,7 @@ def _is_lanes(name: str | None, value: ast.AST | None) -> bool:
     return name is not None and name.lower() in _NAMES and literal(value) == _LANES
 
 
-def _defaults(scope: Scope) -> Iterator[Sighting]:
+def _defaults(scope: Scope) -> Iterator[SourceMatch]:
     """Parameters that are 32 unless a caller knows better, which it may."""
     arguments = getattr(scope.node, "args", None)
     if not isinstance(arguments, ast.arguments):
@@ -82,4 +82,4 @@ def _defaults(scope: Scope) -> Iterator[Sighting]:
     plain = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
     for parameter, default in (*plain, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
         if _is_lanes(parameter.arg, default):
-            yield saw(Site(parameter, parameter.arg, scope, None), parameter.arg, doubtful=True)
+            yield match_at(Site(parameter, parameter.arg, scope, None), parameter.arg, uncertain=True)

@@ -1,4 +1,4 @@
-"""Runs the rules that judge traces, over each file, each device, and all ranks together."""
+"""Check traces: each file, each device in it, and all ranks together."""
 
 import importlib
 import pkgutil
@@ -11,8 +11,8 @@ from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.trace import Ranks, TraceFile
 from rocsolid.rules import check_crashed, traces
 
-# Rules about a file as a whole are asked with no device first.
-_OF_FILES = ("TRC008", "TRC010")
+# These rules check the file as a whole first, with no device.
+_FILE_RULES = ("TRC008", "TRC010")
 
 
 @cache
@@ -25,12 +25,12 @@ def _checks(name: str) -> tuple[tuple[Rule, Callable[..., Iterable[Finding]]], .
     return tuple(sorted(found, key=lambda pair: pair[0].code))
 
 
-def judge_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list[Finding]:
-    """All findings about some files, worst first."""
+def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list[Finding]:
+    """All findings about these trace files, worst first."""
     found: list[Finding] = []
     for file in files:
         for rule, check in _checks("check_trace"):
-            if rule.code in _OF_FILES:
+            if rule.code in _FILE_RULES:
                 found += _run(rule, check, file, None)
             for device in file.devices:
                 found += _run(rule, check, file, device)
@@ -42,7 +42,7 @@ def judge_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list
 def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *about: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks
     try:
         yield from list(check(*about))
-    except Exception as crash:  # noqa: BLE001 - whatever a check raises must not hide the other checks
+    except Exception as crash:  # noqa: BLE001 - an error in one check must not hide the others
         yield check_crashed.RULE.found(
             rule.code, name=rule.name, error=f"{type(crash).__name__}: {crash}", trace=traceback.format_exc()
         )

@@ -1,4 +1,4 @@
-"""Runs the rules that judge a dry run."""
+"""Check the result of a dry run."""
 
 import importlib
 import pkgutil
@@ -12,13 +12,13 @@ RunCheck = Callable[[DryRun], Iterable[Finding]]
 
 
 def run_checks() -> Iterator[tuple[str, RunCheck]]:
-    """Code and check of every rule in this folder."""
+    """Code and check of every dry-run rule."""
     for info in pkgutil.iter_modules(dryrun.__path__, f"{dryrun.__name__}."):
         module = importlib.import_module(info.name)
         if hasattr(module, "check_run"):
             yield module.RULE.code, module.check_run
 
 
-def judge_run(run: DryRun) -> list[Finding]:
-    """All findings about a run, worst first."""
+def check_dry_run(run: DryRun) -> list[Finding]:
+    """All findings about a dry run, worst first."""
     return worst_first([finding for _, check in run_checks() for finding in check(run)])
