@@ -119,10 +119,10 @@ def test_the_cure_for_a_wrong_fp8_type_names_the_right_one() -> None:
     fixes = [list(CHECKS["DRY006"](run))[0].fix for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
 
     assert fixes == [
-        "convert to float8_e4m3fnuz there",
+        "Convert on gfx942: x.to(torch.float8_e4m3fnuz)",
         "convert to float8_e5m2 there",
-        "compute in bfloat16 there",
-        "convert to float8_e4m3fnuz there",
+        "Compute in bfloat16 on gfx90a: x.to(torch.bfloat16)",
+        "Convert on gfx942: x.to(torch.float8_e4m3fnuz)",
     ]
 
 

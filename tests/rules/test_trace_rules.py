@@ -136,7 +136,7 @@ def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
     (after,) = found(replace(trace, devices=(replayed,)), "TRC001")
 
     assert before.fix.startswith("Capture the call")
-    assert after.fix.startswith("The kernels are replayed already")
+    assert after.fix.startswith("The kernels are already replayed")
 
 
 def test_the_straggler_is_named() -> None:

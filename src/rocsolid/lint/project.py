@@ -114,12 +114,12 @@ def _finding(seen: Seen, declared: RuleFile | None, shown: str, confidence: Conf
 
 
 def _where(region: Region, confidence: Confidence) -> str:
-    """The place in words, no surer than we are."""
+    """The kind of code for a message, as sure as the confidence allows."""
     if region is Region.NONE:
         return ""
     if confidence is Confidence.INSIDE:
         return f"{region.value} code"
-    return f"a function that {region.value} code leads to" if confidence else f"code that may be {region.value} or not"
+    return f"a function that {region.value} code calls" if confidence else f"code that may be {region.value}"
 
 
 def _confidence(match: SourceMatch, shown: str, graph: Graph) -> tuple[Confidence, Way | None]:

@@ -9,7 +9,6 @@ from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Setting, same
 
-_MODULES = {"inductor": "inductor_config", "dynamo": "dynamo_config"}
 _NO_HAZARD = "The release is built and tested with its default."
 
 
@@ -68,12 +67,20 @@ def assess_value(
 
 
 def python_assignment(name: str, value: object) -> str:
-    """The Python assignment that sets the value. It must run in the thread that compiles."""
+    """The Python assignment that sets the value, as a user would write it. It must run in the thread that compiles."""
+    from rocsolid.torchapi.config.live import MODULES
+
     owner, _, entry = name.partition(".")
-    return f"{_MODULES.get(owner, owner + '_config')}.{entry} = {value!r}"
+    return f"{MODULES.get(owner, owner)}.{entry} = {value!r}"
+
+
+def script_assignment(name: str, value: object) -> str:
+    """The same for a script that imports the config module as `inductor_config` or `dynamo_config`."""
+    owner, _, entry = name.partition(".")
+    return f"{owner}_config.{entry} = {value!r}"
 
 
 def _fix_commands(name: str, observed: Observed, wanted: object) -> FixCommands:
     if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.by:
         return FixCommands(unset=(observed.by,))
-    return FixCommands(python=(python_assignment(name, wanted),))
+    return FixCommands(python=(script_assignment(name, wanted),))

@@ -22,7 +22,7 @@ from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import same
-from rocsolid.rules.changed_settings import python_assignment
+from rocsolid.rules.changed_settings import python_assignment, script_assignment
 
 RULE = Rule(
     code="CFG010",
@@ -45,7 +45,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
         yield RULE.found(
             decision.id,
             evidence=decision.evidence,
-            fix_commands=FixCommands(python=(python_assignment(decision.id, decision.value),)),
+            fix_commands=FixCommands(python=(script_assignment(decision.id, decision.value),)),
             value=repr(observed.value),
             wanted=repr(decision.value),
             profile=plan.profile,

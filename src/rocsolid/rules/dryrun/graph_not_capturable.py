@@ -1,14 +1,14 @@
-"""An operation keeps a graph from being captured.
+"""An operation prevents the graph from being captured.
 
 ## What it does
-Asks torch of each lowered graph whether it holds an operation that a device graph cannot: one on the CPU, one whose result's size
-depends on values, one that waits for the device.
+Uses torch's own check on each lowered graph: an operation on the CPU, an operation whose result size depends on values,
+or an operation that waits for the GPU.
 
 ## Why it matters
-`reduce-overhead` falls back to plain launches without an error, and a capture of the whole call fails.
+`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.
 
 ## Example
-    positions = mask.nonzero()            # how many there are is known on the device only
+positions = mask.nonzero()            # the size of the result is known only on the GPU
 
 ## Use instead
     torch.where(mask, a, b)               # the size does not depend on values
@@ -28,9 +28,9 @@ RULE = Rule(
     name="graph-not-capturable",
     severity=Severity.WARNING,
     message="{graph} on {target} cannot be captured: {reason}",
-    why="`reduce-overhead` falls back to plain launches without an error, and a capture of the whole call fails.",
-    fix="keep the operation out of the compiled part, or write it with sizes that do not depend on values",
-    check="rocsolid dryrun says that the graph is fit for capture",
+    why="`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.",
+    fix="Keep the operation outside the compiled part, or rewrite it so that sizes do not depend on values.",
+    check="rocsolid dryrun   (reports that the graph can be captured)",
     since="0.1",
     evidence=(
         source(
@@ -42,11 +42,11 @@ RULE = Rule(
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """Every operation that keeps a graph from being captured."""
+    """Every operation that prevents a capture."""
     for graph in run.graphs:
-        for number, unfit in enumerate(graph.unfit):
+        for index, unfit in enumerate(graph.unfit):
             yield RULE.found(
-                f"{run.target} {graph.name}" + (f" {number + 1}" if number else ""),
+                f"{run.target} {graph.name}" + (f" {index + 1}" if index else ""),
                 location=unfit.place,
                 graph=f"{graph.name} ({graph.kind})",
                 reason=unfit.reason,

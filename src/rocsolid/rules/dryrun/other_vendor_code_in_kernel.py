@@ -1,19 +1,20 @@
-"""A kernel holds assembly or library functions of the other vendor.
+"""A kernel contains assembly or library functions of another vendor.
 
 ## What it does
-Looks in kernels you wrote for inline assembly that is not the chip's, and for functions of the other vendor's device library.
+Searches the kernels you wrote for inline assembly of another vendor, and for functions of another vendor's device
+library.
 
 ## Why it matters
-PTX means nothing to an AMD assembler. Such a kernel does not compile there, and some ends the compiler's process.
+An AMD assembler does not understand PTX. The kernel does not compile, and some such kernels crash the compiler.
 
 ## Example
     tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
 
 ## Use instead
-    x.to(tl.float16)                      # or a branch by target: the same in words that both compilers know
+x.to(tl.float16)                      # code that both compilers understand, or a branch by target
 
 ## When to allow it
-When the kernel is never launched on that chip.
+When the kernel is never launched on that GPU.
 """
 
 from collections.abc import Iterator
@@ -26,17 +27,17 @@ RULE = Rule(
     code="DRY007",
     name="other-vendor-code-in-kernel",
     severity=Severity.CRITICAL,
-    message="{kernel} holds {what}, which {target} does not know",
-    why="{target} has no such instructions.",
-    fix="write it in Triton's own words, or keep a second version and choose by triton.runtime.driver.active.get_current_target()",
-    check="rocsolid dryrun compiles the kernel for {target}",
+    message="{kernel} contains {what}, which {target} does not support",
+    why="{target} has no such instructions, so the kernel does not compile for it.",
+    fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
+    check="rocsolid dryrun   (compiles the kernel for {target})",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),),
 )
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """User kernels with code of the other vendor."""
+    """User kernels with code of another vendor."""
     for kernel in run.kernels:
         if kernel.foreign:
             yield RULE.found(

@@ -1,14 +1,15 @@
-"""A kernel leaves room for one wave on a SIMD.
+"""A kernel leaves room for only one wave per SIMD.
 
 ## What it does
-Folds the local memory of a kernel into the occupancy that the compiler states for its registers, and tells where one wave is left
-in every configuration.
+Combines a kernel's local memory with the occupancy that the compiler reports for its registers, and lists kernels with
+one wave in every configuration.
 
 ## Why it matters
-With a single wave nothing hides the time that a load takes. Matrix kernels are made that way on purpose; others rarely are.
+With a single wave, nothing hides the latency of memory loads. Matrix kernels are often built that way on purpose; other
+kernels rarely are.
 
 ## Example
-    triton.Config({"XBLOCK": 4096}, num_warps=4)      # 400 registers a lane
+triton.Config({"XBLOCK": 4096}, num_warps=4)      # 400 registers per lane
 
 ## Use instead
     triton.Config({"XBLOCK": 1024}, num_warps=4)
@@ -27,10 +28,10 @@ RULE = Rule(
     code="DRY004",
     name="single-wave-occupancy",
     severity=Severity.INFO,
-    message="{kernel} ({config}) leaves one wave on a SIMD of {target}: {registers} registers, {lds} bytes of local memory",
-    why="With one wave nothing hides the time that a load takes.",
-    fix="smaller blocks, fewer stages, or more warps",
-    check="rocsolid dryrun shows 2 or more in the column waves",
+    message="{kernel} ({config}) allows only one wave per SIMD on {target}",
+    why="It uses {registers} registers and {lds} bytes of local memory. With one wave, nothing hides the latency of memory loads.",
+    fix="Use smaller blocks, fewer stages, or more warps.",
+    check="rocsolid dryrun   (shows 2 or more in the column waves)",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "Its `Occupancy` counts registers only."),),
 )
@@ -39,10 +40,10 @@ RULE = Rule(
 def check_run(run: DryRun) -> Iterator[Finding]:
     """Kernels with one wave in every configuration."""
     for kernel in run.kernels:
-        made = [(config, config.resources) for config in kernel.configs if config.resources]
-        if not made or any(used.occupancy > 1 for _, used in made):
+        compiled = [(config, config.resources) for config in kernel.configs if config.resources]
+        if not compiled or any(used.occupancy > 1 for _, used in compiled):
             continue
-        config, used = made[0]
+        config, used = compiled[0]
         yield RULE.found(
             f"{run.target} {kernel.name}",
             location=next(iter(kernel.places), ""),

@@ -1,20 +1,21 @@
-"""A number format of eight bits is used that the chip's matrix unit does not know.
+"""The model uses an FP8 type that the GPU's matrix units do not support.
 
 ## What it does
-Looks for 8-bit floating-point types in the model and in its kernels, and compares them with those of the chip: the fnuz types on
-gfx942, the OCP types on gfx950 and gfx12, none on gfx90a and gfx11.
+Looks for FP8 types in the model and its kernels, and compares them with those of the GPU: the fnuz types on gfx942, the
+OCP types on gfx950 and gfx12, none on gfx90a and gfx11.
 
 ## Why it matters
-A scaled matrix product in the other type is refused or emulated. The same bytes read in the other type are off by a factor of two.
+A scaled matrix product in an unsupported type fails or is emulated. The same bytes read as the other type are off by a
+factor of two.
 
 ## Example
     torch._scaled_mm(a.to(torch.float8_e4m3fn), ...)      # on gfx942
 
 ## Use instead
-    torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert, never reinterpret
+torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert the values, never reinterpret the bytes
 
 ## When to allow it
-When the type is only a format of storage, and is converted before it is computed with.
+When the type is only used for storage and is converted before computing.
 """
 
 from collections.abc import Iterator
@@ -28,17 +29,17 @@ RULE = Rule(
     code="DRY006",
     name="unsupported-fp8-type",
     severity=Severity.WARNING,
-    message="{format} is used, and {target} knows {known}",
-    why="Products in it are refused or emulated there; its bytes read as the chip's own type are off by a factor of two.",
+    message="{format} is used, but {target} supports {known}",
+    why="Matrix products in this type fail or are emulated there. Its bytes read as the supported type are off by a factor of two.",
     fix="{fix}",
-    check="one scaled matrix product in the chosen type against float32 on the chip",
+    check="compare one scaled matrix product in the chosen type with float32, on the GPU",
     since="0.1",
     evidence=(issue("ROCm/legacy-rocm-build#6019", "fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only."),),
 )
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """Formats the chip does not know, with the first line that uses each."""
+    """FP8 types that the GPU does not support, with the first line that uses each."""
     known = chip(run.target).fp8
     used = {use.format: use.place for graph in run.graphs for use in graph.fp8}
     for kernel in run.kernels:
@@ -55,5 +56,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             format=name,
             target=run.target,
             known=" and ".join(known) or "none",
-            fix=f"convert to {twin} there" if twin else "compute in bfloat16 there",
+            fix=f"Convert on {run.target}: x.to(torch.{twin})"
+            if twin
+            else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",
         )

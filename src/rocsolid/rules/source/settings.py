@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocsolid.model.source import Assignment, Site, Source
-from rocsolid.rules.source.syntax import argument, holds_on_rocm, keyword, literal
+from rocsolid.rules.source.syntax import argument, holds_on_rocm, keyword, literal, source_text
 
 CONFIG_MODULES: Final = {
     "torch._inductor.config": "inductor",
@@ -51,14 +51,17 @@ class SettingChange(NamedTuple):
         return literal(self.value)
 
     @property
-    def code(self) -> str:
-        """The change as the user wrote it, for a message: `options={"freezing": ...}` or `config.freezing = True`."""
-        value = ast.unparse(self.value) if self.value is not None else "..."
-        if self.how == "option":
-            return f'torch.compile(options={{"{self.name}": {value}}})'
-        if self.how == "patched":
-            return f"{self.owner} config.patch({self.name}={value})"
-        return f"{self.id} = {value}"
+    def text(self) -> str:
+        """The change as the user wrote it: `inductor_config.freezing = True` or `options={"freezing": True}`."""
+        if self.how == "assigned":
+            return source_text(self.at.node)
+        value = source_text(self.value) or "..."
+        return f'options={{"{self.name}": {value}}}' if self.how == "option" else f"config.patch({self.name}={value})"
+
+    @property
+    def underline(self) -> ast.AST | None:
+        """The part of the line to mark: the value of an option or patch, which may stand in a long call."""
+        return None if self.how == "assigned" else self.value
 
 
 def config_setting(name: str) -> tuple[str, str]:

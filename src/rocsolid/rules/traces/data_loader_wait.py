@@ -1,10 +1,10 @@
 """The device waits for the data loader.
 
 ## What it does
-Adds up the gaps of which the host spent at least half in a data loader.
+Adds up the gaps in which the CPU spent at least half of the time in a data loader.
 
 ## Why it matters
-No kernel can be faster than the data that it needs.
+The device cannot work faster than its data arrives.
 
 ## Example
     enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__: 31 ms of a step of 80 ms
@@ -13,7 +13,7 @@ No kernel can be faster than the data that it needs.
     DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)
 
 ## When to allow it
-In the first step, while workers start.
+In the first step, while worker processes start.
 """
 
 from collections.abc import Iterator
@@ -28,15 +28,15 @@ RULE = Rule(
     name="data-loader-wait",
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
-    why="The host stands in the loader while the device has nothing to do.",
-    fix="Give the loader more workers, pinned memory and a deeper queue, or do less work in each sample.",
-    check="Profile again; `rocsolid trace` shows idle time by cause",
+    why="The CPU is in the data loader while the device has nothing to do.",
+    fix="Give the DataLoader more workers, pinned memory and a larger prefetch_factor, or do less work per sample.",
+    check="rocsolid trace FILE   (shows idle time by cause)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A twentieth of the span or more."""
+    """Waiting for at least 5 % of the traced time."""
     for idle in device.idle:
         if idle.cause is Cause.LOADER and idle.time_ns >= _SHARE * device.span_ns:
             yield RULE.found(

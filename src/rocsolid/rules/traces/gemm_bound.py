@@ -1,19 +1,19 @@
-"""The device is busy with matrix products, and hardly ever waits.
+"""The device is busy with matrix products and almost never waits.
 
 ## What it does
-Looks for devices that are busy nearly all the time, most of it in matrix products, convolutions and attention.
+Looks for devices that are busy nearly all the time, mostly with matrix products, convolutions and attention.
 
 ## Why it matters
-Device graphs remove waits between kernels. Here there are none to remove, so capturing will not help.
+CUDA graphs remove waits between kernels. There are none here, so capturing will not help.
 
 ## Example
     device 0: 97 % busy, 81 % of it gemm
 
 ## Use instead
-    smaller types (bf16, fp8), a better library for this shape, larger batches that use the chip better
+smaller dtypes (bf16, fp8), a better library for these shapes, larger batches that use the GPU better
 
 ## When to allow it
-It is a note, and says where not to look.
+It is for information: graphs will not make this faster.
 """
 
 from collections.abc import Iterator
@@ -29,15 +29,15 @@ RULE = Rule(
     name="gemm-bound",
     severity=Severity.INFO,
     message="{subject} is busy {busy:.0%} of the time, {heavy:.0%} of it in {words}",
-    why="Nothing is left for graphs to win: only {idle_ms:.2f} ms of {span_ms:.2f} ms are idle.",
-    fix="Make the products themselves cheaper: smaller types, better kernels for these shapes, other batch sizes.",
-    check="Compare kernels of the two runs: rocsolid compare before.json.gz after.json.gz",
+    why="Graphs cannot save time here: only {idle_ms:.2f} ms of {span_ms:.2f} ms are idle.",
+    fix="Make the matrix products cheaper: smaller dtypes, better kernels for these shapes, other batch sizes.",
+    check="rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """Nine tenths busy, three fifths of it heavy arithmetic."""
+    """At least 90 % busy, and at least 60 % of that in matrix products, convolutions and attention."""
     total = sum(row.time_ns for row in device.categories)
     heavy = [row for row in device.categories if row.category in _HEAVY]
     share = sum(row.time_ns for row in heavy) / max(total, 1)

@@ -1,10 +1,10 @@
-"""Data cross between host and device in many tiny copies.
+"""Data moves between CPU and GPU in many tiny copies.
 
 ## What it does
-Counts copies between host and device and their average size.
+Counts the copies between CPU and GPU and their average size.
 
 ## Why it matters
-Each copy costs the host a call and the device a start, some microseconds in all, however few bytes it moves.
+Each copy costs a call on the CPU and a start on the GPU, a few microseconds in all, however few bytes it moves.
 
 ## Example
     for key, value in batch.items():
@@ -23,25 +23,25 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, TraceFile
 
-_MANY, _TINY = 32, 64 * 1024
+_MIN_COUNT, _MAX_BYTES = 32, 64 * 1024
 
 RULE = Rule(
     code="TRC003",
     name="many-tiny-copies",
     severity=Severity.WARNING,
-    message="{count} copies {direction} on {subject} move {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
-    why="Their start costs more than their bytes: {time_ms:.2f} ms on the device, and a call on the host for each.",
-    fix="Put the parts into one pinned buffer and copy that once, without blocking.",
-    check="Profile again; `rocsolid trace` lists copies by direction",
+    message="{count} {direction} copies on {subject} move only {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
+    why="Starting a copy costs more than moving its bytes: {time_ms:.2f} ms on the GPU, and one call on the CPU for each.",
+    fix="Put the parts into one pinned buffer and copy it once with non_blocking=True.",
+    check="rocsolid trace FILE   (lists copies by direction)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """Dozens of copies between host and device of less than 64 kB on average."""
+    """At least 32 copies of less than 64 kB on average."""
     for row in device.copies:
         sized = row.count - row.unsized_count
-        if "H" not in row.direction or sized < _MANY or row.bytes >= _TINY * sized:
+        if "H" not in row.direction or sized < _MIN_COUNT or row.bytes >= _MAX_BYTES * sized:
             continue
         yield RULE.found(
             f"device {device.device}",

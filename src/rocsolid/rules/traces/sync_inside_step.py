@@ -1,21 +1,21 @@
-"""The host waits for the device, and the device then waits for the host.
+"""The CPU waits for the device in the middle of a step, and then the device waits for the CPU.
 
 ## What it does
-Adds up the gaps during which the launching thread came out of a synchronisation or a blocking copy.
+Adds up the gaps in which the launching thread was in a synchronization or a blocking copy.
 
 ## Why it matters
-The queue runs empty at every such place, so nothing hides the cost of the launches that follow.
-It also makes the call impossible to capture in a device graph.
+The queue of launches runs empty, so the launches that follow cannot overlap with GPU work. It also makes the call
+impossible to capture in a CUDA graph.
 
 ## Example
-    if loss.item() > best: ...            # waits for the loss of this very step
+if loss.item() > best: ...            # waits for the loss of this step
 
 ## Use instead
-    losses.append(loss.detach())          # look at them every hundredth step
-    x = x.to(device, non_blocking=True)   # from pinned memory
+losses.append(loss.detach())          # read them every hundredth step
+x = x.to(device, non_blocking=True)   # from pinned memory
 
 ## When to allow it
-At the end of a step that is measured, and where a value decides what runs next.
+At the end of a measured step, and where a value decides what runs next.
 """
 
 from collections.abc import Iterator
@@ -29,16 +29,16 @@ RULE = Rule(
     code="TRC002",
     name="sync-inside-step",
     severity=Severity.WARNING,
-    message="{subject} stands idle for {waited_ms:.2f} ms ({share:.1%}) behind {gaps} waits of the host, the longest before {after}",
-    why="While the host waits, it launches nothing; a device graph cannot be captured across such a wait.",
-    fix="Take {call} out of the step: keep values on the device, read them later, copy from pinned memory without blocking.",
-    check="Profile again; `rocsolid trace` shows idle time by cause",
+    message="{subject} is idle for {waited_ms:.2f} ms ({share:.1%}) because of {gaps} host syncs",
+    why="While the CPU waits, it launches nothing. The longest gap is before {after}. A CUDA graph cannot be captured across a host sync.",
+    fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True.",
+    check="rocsolid trace FILE   (shows idle time by cause)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A fiftieth of the span or more."""
+    """Gaps after host syncs for at least 2 % of the traced time."""
     waits = [idle for idle in device.idle if idle.cause in (Cause.SYNC, Cause.COPY)]
     waited = sum(idle.time_ns for idle in waits)
     if not device.span_ns or waited < _SHARE * device.span_ns:
@@ -51,5 +51,5 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         share=waited / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
         after=(longest.after[:60] if longest else "") or "unknown work",
-        call=(longest.host if longest else "") or "the wait",
+        call=(longest.host if longest else "") or "the synchronization",
     )

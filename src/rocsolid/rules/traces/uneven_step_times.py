@@ -1,16 +1,17 @@
-"""Steps of the same work take very different times.
+"""Some profiler steps take much longer than others.
 
 ## What it does
-Compares the profiler's steps: the longest against the median.
+Compares the longest profiler step with the median.
 
 ## Why it matters
-A mean over such steps says little, and whatever slows some of them (recompiles, allocation, the loader, another program) is worth finding first.
+A mean over such steps is misleading. First find what slows some of them: recompiles, allocation, the data loader,
+another program.
 
 ## Example
-    ProfilerStep#7: 210 ms, the others 80 ms
+ProfilerStep#7: 210 ms, the others 80 ms
 
 ## Use instead
-    rocsolid trace on one slow and one fast step, then rocsolid compare
+rocsolid trace on one slow and one fast step, then rocsolid compare
 
 ## When to allow it
 When steps differ on purpose: evaluation, checkpoints.
@@ -27,16 +28,16 @@ RULE = Rule(
     code="TRC010",
     name="uneven-step-times",
     severity=Severity.INFO,
-    message="{subject}: {name} took {longest_ms:.2f} ms, half of the {count} steps {median_ms:.2f} ms or less",
-    why="What slows some steps only is not in the averages.",
+    message="{subject}: {name} took {longest_ms:.2f} ms; the median of {count} steps is {median_ms:.2f} ms",
+    why="Averages hide what slows down only some steps.",
     fix="Look at that step alone: recompiles, allocation, the data loader, another program on the machine.",
-    check="Profile more steps",
+    check="rocsolid trace FILE   (with more profiled steps)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding]:
-    """Three steps or more, and one half as long again as the median."""
+    """At least three steps, one of them at least 1.5 times as long as the median."""
     if device is not None or len(file.steps) < _STEPS:
         return
     times = sorted(step.total_ns for step in file.steps)

@@ -1,1 +1,1 @@
-"""What goes wrong with the comments that allow a hazard, and with files that cannot be read."""
+"""Problems with `# rocsolid: allow[...]` comments."""

@@ -1,10 +1,10 @@
-"""A comment allows a hazard and does not say why.
+"""An `allow` comment gives no reason.
 
 ## What it does
-Reports `# rocsolid: allow[...]` comments that have no words after the bracket. Such a comment allows nothing.
+Reports `# rocsolid: allow[...]` comments without text after the bracket. Such a comment has no effect.
 
 ## Why it matters
-A year later nobody knows whether the hazard was understood or only silenced.
+Without a reason, nobody can tell later whether the hazard was understood or only silenced.
 
 ## Example
     loss = out.item()  # rocsolid: allow[host-sync-in-captured-region]
@@ -13,7 +13,7 @@ A year later nobody knows whether the hazard was understood or only silenced.
     loss = out.item()  # rocsolid: allow[host-sync-in-captured-region] runs once, before the capture
 
 ## When to allow it
-Never; write the reason.
+Never. Write the reason.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -22,9 +22,9 @@ RULE = Rule(
     code="SRC901",
     name="allow-without-reason",
     severity=Severity.WARNING,
-    message="the comment allows {subject} and gives no reason, so it allows nothing",
-    why="What was silenced without a reason cannot be judged later.",
-    fix="Assignment the reason after the bracket, or remove the comment.",
-    check="rocsolid lint",
+    message="`allow[{subject}]` has no effect, because it gives no reason",
+    why="Without a reason, nobody can tell later whether the hazard was understood or only silenced.",
+    fix="Write the reason after the bracket (`# rocsolid: allow[{subject}] reason`), or remove the comment.",
+    check="rocsolid lint {file}",
     since="0.1",
 )

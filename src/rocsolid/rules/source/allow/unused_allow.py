@@ -1,10 +1,10 @@
-"""A comment allows a hazard that is not there.
+"""An `allow` comment matches no finding.
 
 ## What it does
-Reports `# rocsolid: allow[...]` comments that no finding answers to.
+Reports `# rocsolid: allow[...]` comments in lines without a finding of that rule.
 
 ## Why it matters
-The hazard has gone or its name is misspelled. Left behind, the comment would hide the next one.
+The hazard is gone, or its name is misspelled. If the comment stays, it would hide a new finding in that line.
 
 ## Example
     total = a + b  # rocsolid: allow[host-sync-in-captured-region] the sum is needed
@@ -13,7 +13,7 @@ The hazard has gone or its name is misspelled. Left behind, the comment would hi
     total = a + b
 
 ## When to allow it
-When the code is also linted by another release of rocsolid that does find it.
+When another release of rocsolid also checks the code and does find the hazard.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -22,9 +22,9 @@ RULE = Rule(
     code="SRC902",
     name="unused-allow",
     severity=Severity.INFO,
-    message="the comment allows {subject}, and there is no such finding in that line",
-    why="The hazard has gone, or its name is misspelled.",
-    fix="Remove the comment, or correct the name: `rocsolid explain rules` lists them.",
-    check="rocsolid lint",
+    message="`allow[{subject}]` has no effect: there is no such finding in this line",
+    why="The hazard is gone, or its name is misspelled.",
+    fix="Remove the comment, or correct the name (`rocsolid explain rules` lists all names).",
+    check="rocsolid lint {file}",
     since="0.1",
 )

@@ -1,1 +1,1 @@
-"""What goes wrong while a device graph is captured, and when it is replayed."""
+"""Hazards in the capture and replay of CUDA and HIP graphs."""

@@ -1,10 +1,11 @@
 """A graph is captured on the default stream.
 
 ## What it does
-Reports `capture_begin()` outside of a `with torch.cuda.stream(...)`, and captures that are given the default or current stream.
+Reports `capture_begin()` outside `with torch.cuda.stream(...)`, and captures with `stream=torch.cuda.default_stream()`.
 
 ## Why it matters
-The default stream cannot be captured: it waits for all others. The call raises, or joins work of other libraries.
+The default stream waits for all other streams and cannot be captured. The call raises an error, or captures work of
+other libraries.
 
 ## Example
     import torch
@@ -22,7 +23,7 @@ The default stream cannot be captured: it waits for all others. The call raises,
         out = model(x)
 
 ## When to allow it
-When a caller has put another stream in force.
+When a caller has already set another stream.
 """
 
 import ast
@@ -38,10 +39,10 @@ RULE = Rule(
     code="SRC207",
     name="capture-on-default-stream",
     severity=Severity.CRITICAL,
-    message="{subject} captures on {stream}",
+    message="`{subject}` captures on {stream}",
     why="The default stream cannot be captured.",
-    fix="Use `with torch.cuda.graph(graph):`, which brings a stream of its own, or enter a side stream first.",
-    check="rocsolid explain SRC207",
+    fix="Use `with torch.cuda.graph(graph):`, which creates its own stream, or enter `with torch.cuda.stream(...)` first.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream(
@@ -54,20 +55,20 @@ _STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures by hand without a side stream, and captures with the default one."""
+    """`capture_begin()` without a side stream, and captures with the default stream."""
     if "capture_begin" not in source.text and "_stream" not in source.text:
         return
     for site in source.methods("capture_begin"):
         if (
             isinstance(site.call.func, ast.Attribute)
             and "graph" in site.name.lower()
-            and not _on_a_stream(site)
+            and not _on_side_stream(site)
             and not _sets_stream(source, site)
         ):
             yield match_at(
                 site,
                 site.name,
-                stream="whatever stream is in force, which is the default one unless a caller changed it",
+                stream="the current stream, which is usually the default stream",
             )
     for site in source.calls_to(*GRAPH_CONTEXTS):
         stream = argument(site.call, 2, "stream")
@@ -75,7 +76,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield match_at(site, site.name, stream="the default stream")
 
 
-def _on_a_stream(site: Site) -> bool:
+def _on_side_stream(site: Site) -> bool:
     for block in enclosing_blocks(site):
         for item in getattr(block.node, "items", ()):
             if mentions(item.context_expr, ("stream",)):
@@ -84,7 +85,7 @@ def _on_a_stream(site: Site) -> bool:
 
 
 def _sets_stream(source: Source, site: Site) -> bool:
-    """Whether the function, or the class around it, handles streams itself."""
+    """Whether the function, or its class, manages streams itself."""
     owner = site.scope.enclosing_class or site.scope
     names = ("set_stream", "stream_ctx", "__enter__")
     return any(s.scope.name.startswith(owner.name) for name in names for s in source.calls.get(name, ()))

@@ -1,11 +1,12 @@
-"""A compiled function is captured before it has ever been called.
+"""A compiled function is first called inside a capture.
 
 ## What it does
-Reports a capture whose body calls something that `torch.compile` returned in the same function, with no call of it above.
+Reports a capture whose body calls a function that `torch.compile` returned in the same function, without an earlier
+call.
 
 ## Why it matters
-The first call compile_calls. In a capture that fails, or from torch 2.14 on is refused, or puts one-time work into the graph:
-libraries make their handles and workspaces at the first call too.
+The first call compiles. Inside a capture this fails; from torch 2.14 on, it is an error. Or it puts one-time work into
+the graph: libraries also create their handles and workspaces at the first call.
 
 ## Example
     import torch
@@ -27,7 +28,7 @@ libraries make their handles and workspaces at the first call too.
         out = model(x)
 
 ## When to allow it
-When the function has been called elsewhere with the same shapes, in the same grad mode and thread.
+When the function was called elsewhere with the same shapes, in the same grad mode and thread.
 """
 
 import ast
@@ -45,10 +46,10 @@ RULE = Rule(
     code="SRC205",
     name="capture-without-warmup",
     severity=Severity.CRITICAL,
-    message="{subject} was compiled in line {compiled} and is first called in this capture",
-    why="The first call compile_calls, and a compile inside a capture fails or ruins the graph.",
-    fix="Call it a few times with the same inputs before the capture, then synchronize; or use rs.capture.",
-    check="rocsolid explain compile-inside-capture",
+    message="`{subject}` (compiled in line {compiled}) is first called inside this capture",
+    why="The first call compiles, and a compile inside a capture fails or corrupts the graph.",
+    fix="Call it a few times with the same inputs before the capture, then torch.cuda.synchronize(); or use rs.capture.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured("capture-facts-on-h200#capture-first-compile", "A first compile inside a capture failed."),
@@ -58,7 +59,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures of what was compiled above in the same function and not called since."""
+    """Captures of functions that were compiled in the same function and not called since."""
     compiled = [
         w for w in source.assignments if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILE_NAMES
     ]
@@ -70,15 +71,15 @@ def check(source: Source) -> Iterator[SourceMatch]:
 def _first_called(capture: Capture, compiled: list[Assignment], source: Source) -> Iterator[SourceMatch]:
     for call in capture.calls():
         name = dotted_name(call.func)
-        made = [
+        compiles = [
             w for w in compiled if ast.unparse(w.target) == name and w.scope is capture.scope and w.line < call.lineno
         ]
-        if not made:
+        if not compiles:
             continue
-        last = made[-1]
+        last = compiles[-1]
         called = any(last.line < site.line < capture.site.line for site in calls_written_as(source, name))
-        handed = any(_hands_over(n, name) for n in _between(source, last.line, capture.site.line))
-        if not called and not handed:
+        passed = any(_passes(n, name) for n in _between(source, last.line, capture.site.line))
+        if not called and not passed:
             yield match_at(capture.site, name, compiled=last.line)
             return
 
@@ -88,6 +89,6 @@ def _between(source: Source, first: int, last: int) -> Iterator[ast.Call]:
         yield from (site.call for site in sites if first < site.line < last)
 
 
-def _hands_over(call: ast.Call, name: str) -> bool:
-    """Whether the function is given to something that may call it."""
+def _passes(call: ast.Call, name: str) -> bool:
+    """Whether the function is passed to a call that may call it."""
     return any(ast.unparse(a) == name for a in call.args)

@@ -1,11 +1,11 @@
-"""A graph's input is given a new tensor instead of new values.
+"""A graph's input gets a new tensor instead of new values.
 
 ## What it does
-Reports an assignment to a name that a capture read, just before a `replay()` in the same function.
+Reports an assignment to a variable that a capture read, before a `replay()` of that graph.
 
 ## Why it matters
-The graph reads the address it was captured with. An assignment makes the name stand for another tensor; the graph goes on
-reading the old one, with the old values.
+The graph reads from the address it was captured with. After the assignment, the variable refers to another tensor, but
+the graph still reads the old tensor with the old values.
 
 ## Example
     import torch
@@ -26,7 +26,7 @@ reading the old one, with the old values.
     graph.replay()
 
 ## When to allow it
-When the graph is captured anew before the replay.
+When the graph is captured graph_replays before the replay.
 """
 
 import ast
@@ -42,37 +42,37 @@ RULE = Rule(
     code="SRC215",
     name="captured-input-reassigned",
     severity=Severity.CRITICAL,
-    message="{subject} is given another tensor, and {graph} reads the one it was captured with",
-    why="The replay works on the old values.",
-    fix="Assignment the new values into the same memory: {subject}.copy_(...).",
-    check="rocsolid explain SRC215",
+    message="`{subject}` is assigned a new tensor, but `{graph}` still reads the old one",
+    why="The replay uses the old values, because the graph keeps the address it was captured with.",
+    fix="Copy the new values into the same memory: {subject}.copy_(...)",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments between a capture that reads the name and a replay of that graph."""
+    """Assignments between a capture that reads the variable and a replay of that graph."""
     if "replay" not in source.text:
         return
-    played = list(replays(source))
+    all_replays = list(replays(source))
     for capture in captures(source):
         if not capture.graph:
             continue
         read = {
             ast.unparse(a) for call in capture.calls() for a in call.args if isinstance(a, (ast.Name, ast.Attribute))
         }
-        again = [s for s in played if s.name.removesuffix(".replay") == capture.graph]
-        for write in source.assignments if again else ():
+        graph_replays = [s for s in all_replays if s.name.removesuffix(".replay") == capture.graph]
+        for write in source.assignments if graph_replays else ():
             text = ast.unparse(write.target)
-            if text not in read or isinstance(write.node, ast.AugAssign) or not _same_name(write, capture, text):
+            if text not in read or isinstance(write.node, ast.AugAssign) or not _is_same_variable(write, capture, text):
                 continue
-            if any(s.scope is write.scope and write.line < s.line and s.block is write.block for s in again):
+            if any(s.scope is write.scope and write.line < s.line and s.block is write.block for s in graph_replays):
                 yield match_at(write, text, graph=capture.graph)
 
 
-def _same_name(write: Assignment, capture: Capture, text: str) -> bool:
-    """Whether the two see the same variable: in one function, below the capture, or as an attribute of one object."""
+def _is_same_variable(write: Assignment, capture: Capture, text: str) -> bool:
+    """Whether both refer to the same variable: in one function after the capture, or an attribute of one object."""
     if write.scope is capture.scope:
         return write.line > capture.site.line
     owner = capture.scope.enclosing_class

@@ -1,10 +1,10 @@
-"""A captured output is cloned as if it were one tensor.
+"""A captured output is cloned as if it were always a single tensor.
 
 ## What it does
-Reports `static_output.clone()` after a replay, where the output is whatever a model returned.
+Reports `static_output.clone()` after a replay, if the output is whatever a model returned.
 
 ## Why it matters
-A model may return a tuple, a dict or a dataclass; those have no `clone`, and the wrapper fails for them.
+A model may return a tuple, a dict or a dataclass. They have no `clone` method, so the wrapper fails for such models.
 
 ## Example
     import torch
@@ -28,7 +28,7 @@ A model may return a tuple, a dict or a dataclass; those have no `clone`, and th
         return tree_map(torch.clone, static_output)
 
 ## When to allow it
-When the captured function is known to return one tensor.
+When the captured function always returns one tensor.
 """
 
 import ast
@@ -45,10 +45,10 @@ RULE = Rule(
     code="SRC214",
     name="graph-output-clone-assumes-tensor",
     severity=Severity.INFO,
-    message="{subject} is cloned as one tensor, and it is whatever the captured function returned",
-    why="A tuple, a dict or a dataclass has no clone.",
-    fix="Clone each tensor of the result; rs.capture does.",
-    check="rocsolid explain SRC214",
+    message="`{subject}.clone()` works only if the captured function returns one tensor",
+    why="A tuple, a dict or a dataclass has no clone method.",
+    fix="Clone each tensor: torch.utils._pytree.tree_map(torch.clone, {subject}). rs.capture does this.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured("compiler-facts-torch-2.13-cpu#static-copy-hazards", "A tuple has no clone."),
@@ -58,7 +58,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Clones of names that a capture bound to the result of a call."""
+    """Clones of names that a capture assigned from a call."""
     if "replay" not in source.text or "clone" not in source.text:
         return
     outputs = {

@@ -1,11 +1,11 @@
-"""What a graph wrote is kept, and the next replay writes over it.
+"""A graph's output is kept, and the next replay overwrites it.
 
 ## What it does
-Reports `graph.replay()` in a loop, or in a function that returns the captured output itself, without a `clone`.
+Reports `graph.replay()` in a loop, or in a function that returns the captured output itself, without `clone()`.
 
 ## Why it matters
-A graph writes its result to the same memory each time. Whoever holds the tensor of the last step finds the numbers of this
-one in it. It looks right as long as only one result is looked at.
+A graph writes its result to the same memory every time. A tensor kept from the previous step then contains the numbers
+of this step. It looks right as long as only one result is used.
 
 ## Example
     import torch
@@ -32,7 +32,7 @@ one in it. It looks right as long as only one result is looked at.
         results.append(static_output.clone())
 
 ## When to allow it
-When each result is used up before the next replay.
+When each result is used before the next replay.
 """
 
 import ast
@@ -48,17 +48,17 @@ RULE = Rule(
     code="SRC208",
     name="graph-output-kept-across-replays",
     severity=Severity.WARNING,
-    message="{subject}, which every replay writes over, is {how} after the replay in line {replayed}",
-    why="Whoever holds it sees the numbers of the latest replay.",
-    fix="Hand out {subject}.clone(), or use it up before the next replay; rs.capture copies unless asked to lend.",
-    check="rocsolid explain SRC208",
+    message="`{subject}` is {how} after the replay in line {replayed}; the next replay overwrites it",
+    why="Every replay writes to the same memory, so all kept results show the numbers of the latest replay.",
+    fix="Return {subject}.clone(), or use it before the next replay. rs.capture copies outputs by default.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Names bound in a capture that are returned, collected or renamed after a replay."""
+    """Captured outputs that are returned, appended to a list or assigned after a replay."""
     if "replay" not in source.text:
         return
     outputs = {ast.unparse(t) for c in captures(source) for t in _bound(c.node)}
@@ -85,13 +85,13 @@ def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMat
     for site in source.methods("append"):
         text = ast.unparse(site.call.args[0]) if site.call.args else ""
         if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
-            yield match_at(site, text, how="collected", replayed=replay.line)
+            yield match_at(site, text, how="appended to a list", replayed=replay.line)
             return
     for write in source.assignments:
         text = ast.unparse(write.value) if write.value is not None else ""
         in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(write))
         if in_loop and text in outputs and write.scope is replay.scope and write.line > replay.line:
-            yield match_at(write, text, how="given another name", replayed=replay.line)
+            yield match_at(write, text, how="assigned to another name", replayed=replay.line)
             return
 
 

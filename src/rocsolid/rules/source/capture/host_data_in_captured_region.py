@@ -1,11 +1,11 @@
-"""A tensor is made from data of the host while a graph is captured.
+"""A tensor is created from CPU data while a graph is captured.
 
 ## What it does
-Reports `torch.tensor`, `torch.as_tensor` and `torch.from_numpy` in the body of a capture and in functions it leads to.
+Reports `torch.tensor`, `torch.as_tensor` and `torch.from_numpy` in a capture and in functions called from it.
 
 ## Why it matters
-The values are read once. A copy from memory that is not pinned breaks the capture; where it goes through, every replay
-copies from an address that may hold something else by then, or repeats the values of the first time.
+The values are read once. A copy from memory that is not pinned breaks the capture. If it works, every replay copies
+from an address that may contain something else by then, or repeats the first values.
 
 ## Example
     import torch
@@ -22,7 +22,7 @@ copies from an address that may hold something else by then, or repeats the valu
         out = model(x, positions)
 
 ## When to allow it
-When the tensor stays on the host and is not used by the device.
+When the tensor stays on the CPU and the GPU does not use it.
 """
 
 from collections.abc import Iterator
@@ -37,22 +37,22 @@ RULE = Rule(
     code="SRC203",
     name="host-data-in-captured-region",
     severity=Severity.CRITICAL,
-    message="{subject} makes a tensor from data of the host in {where}",
-    why="Torch refuses the copy; where it is made, every replay repeats it from the same address. It comes to {runtimes}.",
-    fix="Make the tensor before the capture, and write new values into it with copy_ before each replay.",
-    check="rocsolid explain {call}",
+    message="`{subject}` copies CPU data in {where}",
+    why="Torch rejects the copy, or every replay repeats it from the same address. In a capture, {runtimes}.",
+    fix="Create the tensor before the capture, and write new values into it with copy_() before each replay.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "capture-facts-on-h200#capture-first-compile",
-            "A copy from memory that is not pinned is refused in a capture.",
+            "A copy from memory that is not pinned is rejected in a capture.",
         ),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Tensors made from lists, numbers or arrays; what is said to stay on the host is left out."""
+    """Tensors created from lists, numbers or arrays, except those that stay on the CPU."""
     for site in source.calls_to("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.cuda.FloatTensor"):
         device = keyword(site.call, "device")
         on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")

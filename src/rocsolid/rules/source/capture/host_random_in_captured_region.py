@@ -1,12 +1,12 @@
-"""Captured code reads random numbers, seeds or the clock of the host.
+"""Captured code uses random numbers, seeds or the clock of the CPU.
 
 ## What it does
-Reports `random.*`, `numpy.random.*`, `time.*`, and reads and writes of torch's generator state in the body of a capture and in
-functions it leads to.
+Reports `random.*`, `numpy.random.*`, `time.*`, and reads and writes of torch's generator state in a capture and in
+functions called from it.
 
 ## Why it matters
-The host's value is read once and is part of the graph from then on: every replay uses the same one. Reading the state of
-the device's generator in a capture is an error before torch 2.10.
+The value from the CPU is read once and becomes part of the graph: every replay uses the same value. Before torch 2.10,
+reading the state of the GPU's generator in a capture is an error.
 
 ## Example
     import random
@@ -23,7 +23,7 @@ the device's generator in a capture is an error before torch 2.10.
         out = model(x) * torch.rand((), device="cuda")
 
 ## When to allow it
-When the value is meant to be the same in every replay.
+When every replay should use the same value.
 """
 
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ RULE = Rule(
     code="SRC204",
     name="host-random-in-captured-region",
     severity=Severity.CRITICAL,
-    message="{subject} is called in {where}",
+    message="`{subject}` in {where} is not repeated by replays",
     why="{why}",
-    fix="Draw random numbers on the device, which a graph replays anew, or write the value into a static tensor before each replay.",
-    check="rocsolid explain rng-state-read-in-capture",
+    fix='Draw random numbers on the GPU (torch.rand(..., device="cuda")), or copy the value into a static tensor before each replay.',
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(issue("pytorch/pytorch#131782", "Reading the generator's seed in a capture is refused."),),
+    evidence=(issue("pytorch/pytorch#131782", "Reading the generator's seed in a capture is rejected."),),
 )
 _STATE = frozenset(
     {
@@ -61,17 +61,17 @@ _CLOCK = frozenset({"time.time", "time.perf_counter", "time.monotonic", "time.ti
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such call; whether the function is captured is for the project to say."""
+    """Every such call. The project decides whether the function is captured."""
     if not any(word in source.text for word in ("random", "rng", "seed", "time")):
         return
     for sites in source.calls.values():
         for site in sites:
             if site.name in _STATE:
-                why = "Before torch 2.10 the state of the device's generator may not be touched in a capture; later it is frozen into it."
+                why = "Before torch 2.10, using the GPU generator's state in a capture is an error; later it becomes a constant of the graph."
             elif site.name.startswith(_HOST):
-                why = "The number is drawn once and repeated by every replay."
+                why = "The number is drawn once, and every replay uses the same number."
             elif site.name in _CLOCK and site.block is not None and site.block.captured:
-                why = "The clock is read once, while the graph is captured, and never during a replay."
+                why = "The clock is read once, during the capture, and never during a replay."
             else:
                 continue
             yield from match_in_region(site, Region.CAPTURED, why=why)

@@ -1,14 +1,14 @@
-"""The host reads from the device, or waits for it, while a graph is captured.
+"""Captured code reads a value from the GPU, or waits for the GPU.
 
 ## What it does
-Reports `.item()`, `float(x.sum())`, `.cpu()`, `.tolist()`, `.numpy()`, `synchronize()`, `query()` of a stream or event, and `print` of a tensor
-in the body of a capture and in functions that it leads to. Each finding says what HIP 6.4, HIP 7.2 and CUDA do with the call
-that is behind it; `rocsolid explain hipStreamSynchronize` prints its rows of the table.
+Reports `.item()`, `float(x.sum())`, `.cpu()`, `.tolist()`, `.numpy()`, `synchronize()`, `query()` of a stream or event,
+and `print` of a tensor in a capture and in functions called from it. Each finding lists what HIP 6.4, HIP 7.2 and CUDA
+do with the underlying call; `rocsolid explain hipStreamSynchronize` prints its rows of the capture-rule table.
 
 ## Why it matters
-During a capture nothing runs on the device, so there is nothing to wait for. Most of these calls are refused, and the capture is
-lost. Some pass on one release and not on the next: an old event may be queried on HIP 6.4. Older HIP was reported to go on
-without an error, and the replay is wrong.
+During a capture nothing runs on the GPU, so there is nothing to wait for. Most of these calls raise an error and the
+capture is lost. Some work on one release and not on the next: HIP 6.4 allows querying an old event. Older HIP was
+reported to continue without an error, and the replay is wrong.
 
 ## Example
     import torch
@@ -25,7 +25,7 @@ without an error, and the replay is wrong.
     torch.cuda.synchronize()
 
 ## When to allow it
-When the line is not run during the capture.
+When the line does not run during the capture.
 """
 
 from collections.abc import Iterator
@@ -48,21 +48,21 @@ RULE = Rule(
     code="SRC201",
     name="host-sync-in-captured-region",
     severity=Severity.CRITICAL,
-    message="{subject} stands in {where}",
-    why="Nothing runs on the device during a capture. The line comes to {runtimes}.",
-    fix="SettingChange the line out of the capture, and read the result after the replay.",
+    message="Host sync `{subject}` in {where}",
+    why="Nothing runs on the GPU during a capture. For this line, {runtimes}.",
+    fix="Move the line out of the capture, and read the result after the replay.",
     check="rocsolid explain {call}",
     since="0.1",
     evidence=(
         measured("capture-facts-on-h200#capture-failed-message", "A capture that read a value with .item() failed."),
-        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 answer, on a pretend device."),
+        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 return, on a pretended chip."),
         issue("pytorch/pytorch#155684", "Older HIP captures did not raise for illegal operations."),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Reads, waits, stream_queries and prints; whether the function is captured is for the project to say."""
+    """Value reads, syncs, queries and prints. The project decides whether the function is captured."""
     for site in (*value_reads(source, *VALUE_READS), *number_conversions(source), *captured_prints(source)):
         yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(READ_CASE))
     for site in (*sync_calls(source), *stream_queries(source)):

@@ -1,11 +1,11 @@
 """Several graphs are replayed one right after the other.
 
 ## What it does
-Reports two `replay()` calls of different graphs in a row, and captures inside a loop over layers.
+Reports two consecutive `replay()` calls of different graphs.
 
 ## Why it matters
-Each replay is a launch of its own, with a gap for the host in between. One graph over the whole call has one launch, and
-the memory between the parts is planned once.
+Each replay is a separate launch, with a gap in between. One graph for the whole call needs one launch, and its memory
+is planned once.
 
 ## Example
     import torch
@@ -22,7 +22,7 @@ the memory between the parts is planned once.
     graph.replay()
 
 ## When to allow it
-When the parts are also replayed on their own, or something on the host must happen in between.
+When the parts are also replayed separately, or the CPU must do something in between.
 """
 
 import ast
@@ -39,18 +39,18 @@ RULE = Rule(
     code="SRC211",
     name="many-small-graphs",
     severity=Severity.INFO,
-    message="{subject} are replayed one right after the other",
-    why="Each replay is a launch of its own; one graph over both has one, and plans its memory once.",
+    message="`{subject}` are replayed one right after the other",
+    why="Each replay is a separate launch. One graph for both needs one launch and plans its memory once.",
     fix="Capture the whole call in one graph.",
-    check="rocsolid explain SRC211",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("torch 2.13 cuda/graphs.py CUDAGraph.replay", "Every replay is one launch of a graph."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Neighbouring statements that replay different graphs."""
-    if len(list(replays(source))) < 2:  # noqa: PLR2004 - one is alone
+    """Consecutive statements that replay different graphs."""
+    if len(list(replays(source))) < 2:  # noqa: PLR2004 - a pair
         return
     for node in ast.walk(source.tree):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
@@ -62,7 +62,7 @@ def _neighbours(body: Sequence[ast.stmt], source: Source) -> Iterator[SourceMatc
     for one, two in pairwise(body):
         first, second = _replayed(one), _replayed(two)
         if first and second and first != second:
-            yield match_at(site_of(source, two), f"{first} and {second}")
+            yield match_at(site_of(source, two), f"{first}` and `{second}")
 
 
 def _replayed(statement: ast.stmt) -> str:

@@ -1,11 +1,11 @@
 """Several graphs share one memory pool.
 
 ## What it does
-Reports the second and later captures of a function that take the same `pool=`, and captures in a loop that do.
+Reports the second and later captures in a function with the same `pool=`, and such captures in a loop.
 
 ## Why it matters
-Graphs of one pool may use each other's memory. That is safe only if they are replayed in the order they were captured in,
-each after the other, with no output kept from an earlier one. Replayed otherwise they write over each other's results.
+Graphs of one pool may use each other's memory. That is safe only if they are replayed in the order of their capture,
+one after the other, and no output of an earlier one is kept. Otherwise they overwrite each other's results.
 
 ## Example
     import torch
@@ -25,7 +25,7 @@ each after the other, with no output kept from an earlier one. Replayed otherwis
         b = decoder(y)
 
 ## When to allow it
-When the graphs are always replayed in the order of capture and no output outlives the next replay.
+When the graphs are always replayed in the order of their capture and no output is used after the next replay.
 """
 
 from collections.abc import Iterator
@@ -40,10 +40,10 @@ RULE = Rule(
     code="SRC210",
     name="pool-shared-by-graphs",
     severity=Severity.WARNING,
-    message="this capture shares the pool {subject} with {other}",
-    why="Graphs of one pool may only be replayed in the order they were captured in, with no output kept from an earlier one.",
-    fix="Give each graph its own pool, or keep to that order; rs.capture(pool=...) sees to it.",
-    check="rocsolid explain shared-graph-pool-corruption",
+    message="This capture shares the pool `{subject}` with {other}",
+    why="Graphs of one pool must be replayed in the order of their capture, and no output of an earlier one may be kept.",
+    fix="Give each graph its own pool, or keep that order. rs.capture(pool=...) enforces it.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream(
@@ -55,20 +55,20 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures of one function with the same pool, and one in a loop that captures again and again."""
+    """Captures in one function with the same pool, and such a capture in a loop."""
     found = [capture for capture in captures(source) if capture.pool and capture.pool != "None"]
-    for number, capture in enumerate(found):
-        earlier = next((c for c in found[:number] if c.pool == capture.pool and c.scope is capture.scope), None)
+    for index, capture in enumerate(found):
+        earlier = next((c for c in found[:index] if c.pool == capture.pool and c.scope is capture.scope), None)
         if earlier is not None:
-            if not _excludes(earlier.site.block, capture.site.block):
+            if not _are_exclusive(earlier.site.block, capture.site.block):
                 yield match_at(capture.site, capture.pool, other=f"the capture in line {earlier.site.line}")
         elif any(b.kind == "for" for b in enclosing_blocks(capture.site)):
-            yield match_at(capture.site, capture.pool, other="every other round of the loop")
+            yield match_at(capture.site, capture.pool, other="the captures of other loop iterations")
 
 
-def _excludes(first: object, second: object) -> bool:
-    """Whether the two stand in different branches of one `if`."""
-    ways = {}
+def _are_exclusive(first: object, second: object) -> bool:
+    """Whether the two are in different branches of one `if`."""
+    branches = {}
     for block in getattr(first, "self_and_parents", tuple)():
-        ways[id(block.node)] = block.branch
-    return any(ways.get(id(b.node), b.branch) != b.branch for b in getattr(second, "self_and_parents", tuple)())
+        branches[id(block.node)] = block.branch
+    return any(branches.get(id(b.node), b.branch) != b.branch for b in getattr(second, "self_and_parents", tuple)())

@@ -1,11 +1,11 @@
-"""New inputs are paired with a graph's static ones by a `zip` that stops at the shorter.
+"""`zip` without `strict=True` copies new inputs into a graph's static inputs.
 
 ## What it does
 Reports `for static, new in zip(...): static.copy_(new)` without `strict=True`.
 
 ## Why it matters
-With fewer new inputs than static ones, the rest keep the values of the last call. The graph replays with stale data and
-nothing says so.
+If there are fewer new inputs than static inputs, the rest keep the values of the last call. The graph replays with
+stale data, without an error.
 
 ## Example
     for static, new in zip(static_inputs, inputs):
@@ -35,10 +35,10 @@ RULE = Rule(
     code="SRC212",
     name="static-inputs-zip-without-strict",
     severity=Severity.WARNING,
-    message="{subject} pairs new inputs with static ones and stops at the shorter",
-    why="With fewer new inputs the graph replays with what the others held before.",
-    fix="Say zip(..., strict=True), and check shapes too: copy_ broadcasts.",
-    check="rocsolid lint",
+    message="`{subject}` silently stops at the shorter list",
+    why="With fewer new inputs, the remaining static inputs keep old values, and the graph replays with them.",
+    fix="Write zip(..., strict=True), and check shapes too, because copy_ broadcasts.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     autofix=Autofix.SAFE,
     evidence=(
@@ -52,14 +52,14 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Loops over a `zip` whose body copies one into the other, in files that replay a graph."""
+    """Loops over a `zip` whose body copies one item into the other, in files that replay a graph."""
     if "zip(" not in source.text or not any(replays(source)):
         return
     for site in source.calls_to("zip"):
         if keyword(site.call, "strict") is not None or len(site.call.args) < 2:  # noqa: PLR2004 - a pair
             continue
         loop = next((s.node for s in source.loops if isinstance(s.node, ast.For) and s.node.iter is site.call), None)
-        if isinstance(loop, ast.For) and _copies(loop) and not _compared(site.scope.node):
+        if isinstance(loop, ast.For) and _copies(loop) and not _compares_lengths(site.scope.node):
             yield match_at(site, source_text(site.node), edit=Edit(kind="keyword", text="strict=True"))
 
 
@@ -73,8 +73,8 @@ def _copies(loop: ast.For) -> bool:
     return False
 
 
-def _compared(function: ast.AST) -> bool:
-    """Whether lengths are compared in the same function."""
+def _compares_lengths(function: ast.AST) -> bool:
+    """Whether the same function compares lengths."""
     for node in ast.walk(function):
         if isinstance(node, ast.Compare):
             calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]

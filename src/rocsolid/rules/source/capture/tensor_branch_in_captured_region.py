@@ -1,11 +1,12 @@
-"""Captured code decides by a tensor's value.
+"""Captured code branches on the value of a tensor.
 
 ## What it does
-Reports `if mask.any():`, `while not torch.all(done):` and their like in the body of a capture and in functions it leads to.
+Reports `if mask.any():`, `while not torch.all(done):` and similar conditions in a capture and in functions called from
+it.
 
 ## Why it matters
-The test reads a value from the device, which is not possible during a capture. Where it goes through, the graph holds the
-one way that was taken, for every replay.
+The condition reads a value from the GPU, which is not possible during a capture. If it works, the graph contains only
+the branch that was taken, for every replay.
 
 ## Example
     import torch
@@ -21,7 +22,7 @@ one way that was taken, for every replay.
         out = torch.where(mask.any(), model(x), x)
 
 ## When to allow it
-When the value lies on the host.
+When the value is on the CPU.
 """
 
 from collections.abc import Iterator
@@ -37,19 +38,19 @@ RULE = Rule(
     code="SRC202",
     name="tensor-branch-in-captured-region",
     severity=Severity.CRITICAL,
-    message="{subject} decides in {where}",
-    why="The test comes to {runtimes}. Where the value can be read, every replay takes the way of that one time.",
-    fix="Choose with torch.where inside, or decide before the replay which graph to replay.",
-    check="rocsolid explain {call}",
+    message="Branch on tensor value `{subject}` in {where}",
+    why="For this condition, {runtimes}. If the value can be read, every replay takes the branch of that one time.",
+    fix="Select with torch.where inside the capture, or decide before the replay which graph to replay.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 answer, on a pretend device."),
+        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 return, on a pretended chip."),
         issue("pytorch/pytorch#155684", "Older HIP captures did not raise for illegal operations."),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Tests on tensors; whether the function is captured is for the project to say."""
+    """Conditions on tensors. The project decides whether the function is captured."""
     for site in tensor_branches(source):
         yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(READ_CASE))

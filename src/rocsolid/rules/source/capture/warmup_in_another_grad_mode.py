@@ -1,12 +1,12 @@
 """A function is warmed up in one grad mode and captured in another.
 
 ## What it does
-Reports a capture of something that the same class or function calls under `no_grad` or `inference_mode` before, where
-the capture itself is in another mode.
+Reports a capture of a function that the same class or function calls earlier under `no_grad` or `inference_mode`, if
+the capture is in another mode.
 
 ## Why it matters
-Compiled code is guarded by the grad mode. In another mode it compile_calls anew, inside the capture: what the warm-up was
-meant to prevent. On some versions that happens without an error.
+The grad mode is a Dynamo guard of compiled code. In another mode the function compiles again, inside the capture, which
+the warm-up was supposed to prevent. On some versions this happens without an error.
 
 ## Example
     import torch
@@ -31,7 +31,7 @@ meant to prevent. On some versions that happens without an error.
         return graph, out
 
 ## When to allow it
-When the function is not compiled and keeps nothing by grad mode.
+When the function is not compiled and does not depend on the grad mode.
 """
 
 from collections.abc import Iterator
@@ -47,10 +47,10 @@ RULE = Rule(
     code="SRC206",
     name="warmup-in-another-grad-mode",
     severity=Severity.CRITICAL,
-    message="{subject} is warmed up under {warm} in line {warmed} and captured {cold}",
-    why="Compiled code is guarded by the grad mode, so that it compile_calls again inside the capture.",
+    message="`{subject}` is warmed up under {warm} (line {warmed}) but captured {cold}",
+    why="The grad mode is a Dynamo guard, so compiled code compiles again inside the capture.",
     fix="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
-    check="rocsolid explain compile-inside-capture",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -63,33 +63,33 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures whose mode differs from that of an earlier call of the same thing, in the same function or class."""
+    """Captures whose grad mode differs from that of an earlier call of the same function."""
     for capture in captures(source):
         mode = own_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
         for name in dict.fromkeys(dotted_name(call.func) for call in capture.calls()):
             if name.startswith("?"):
                 continue
-            warm = [s for s in calls_written_as(source, name) if _before(s, capture.site)]
+            warm = [s for s in calls_written_as(source, name) if _is_warmup_call(s, capture.site)]
             modes = {grad_mode(s.block, s.scope, source) for s in warm}
             if warm and mode not in modes and "" not in modes:
                 first = warm[0]
-                cold = f"under {mode}" if mode else "outside of it"
+                cold = f"under {mode}" if mode else "without it"
                 warmed = grad_mode(first.block, first.scope, source)
                 yield match_at(capture.site, name, warm=warmed, warmed=first.line, cold=cold)
                 break
 
 
-def _before(call: Site, capture: Site) -> bool:
+def _is_warmup_call(call: Site, capture: Site) -> bool:
     if call.block is not None and call.block.captured:
         return False
     if call.scope is capture.scope:
         return call.line < capture.line
     return (
-        _named_for_warming(call.scope)
+        _is_warmup_function(call.scope)
         and call.scope.enclosing_class is not None
         and call.scope.enclosing_class is capture.scope.enclosing_class
     )
 
 
-def _named_for_warming(scope: Scope) -> bool:
+def _is_warmup_function(scope: Scope) -> bool:
     return "warm" in scope.name.rpartition(".")[2].lower()

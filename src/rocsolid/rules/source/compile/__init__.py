@@ -1,1 +1,1 @@
-"""What goes wrong around torch.compile and its settings."""
+"""Hazards in calls of torch.compile and in changes of compiler settings."""

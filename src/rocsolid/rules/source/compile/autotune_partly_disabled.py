@@ -1,11 +1,11 @@
-"""The search for kernels is switched off in one of its three places.
+"""Autotuning is turned off in only one of its three settings.
 
 ## What it does
-Reports `max_autotune = False` in a file that leaves `max_autotune_pointwise` and `max_autotune_gemm` alone.
+Reports `max_autotune = False` in a file that does not set `max_autotune_pointwise` and `max_autotune_gemm`.
 
 ## Why it matters
-Each of the three starts a search of its own. The sglang images for ROCm set the variables of two, so that a block that
-switches off `max_autotune` only still searches.
+Each of the three settings starts autotuning. The SGLang images for ROCm set the variables of two of them, so code that
+turns off only `max_autotune` still autotunes.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -20,7 +20,7 @@ switches off `max_autotune` only still searches.
     inductor_config.max_autotune_gemm = False
 
 ## When to allow it
-When the environment is known to set none of the variables.
+When the environment is known to set none of these variables.
 """
 
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ RULE = Rule(
     code="SRC119",
     name="autotune-partly-disabled",
     severity=Severity.INFO,
-    message="inductor.max_autotune is switched off, and {subject} {are} left as the environment has them",
-    why="Each of the three settings starts a search of its own.",
-    fix='Switch all three off, or use rs.compile(model, profile="safe").',
+    message="`inductor.max_autotune` is turned off, but {subject} {are} not",
+    why="Each of the three settings starts autotuning, and the environment may have turned the others on.",
+    fix='Turn all three off, or use rs.compile(model, profile="safe").',
     check="rocsolid probe",
     since="0.1",
     evidence=(
@@ -51,7 +51,7 @@ _OTHERS = ("max_autotune_pointwise", "max_autotune_gemm")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """The first such assignment of a file, unless the others are moved too."""
+    """The first such assignment in a file, unless the other two are set too."""
     if "max_autotune" not in source.text:
         return
     changes = [m for m in setting_changes(source) if m.owner == "inductor" and m.how == "assigned"]

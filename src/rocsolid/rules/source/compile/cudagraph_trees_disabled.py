@@ -1,11 +1,12 @@
-"""Graph trees are switched off to switch graphs off.
+"""`triton.cudagraph_trees = False` does not turn graphs off.
 
 ## What it does
-Reports `triton.cudagraph_trees = False`, assigned, patched or as an option.
+Reports `triton.cudagraph_trees = False` as an assignment, a patch or an option.
 
 ## Why it matters
-The setting chooses between two ways to capture. Off, any mode that captures graphs takes the older one, which has fewer
-checks; without such a mode the line does nothing. Graphs themselves are switched by `triton.cudagraphs` and by the mode.
+The setting selects one of two capture implementations. With False, every mode that captures graphs uses the older one,
+which has fewer checks. Without such a mode the line does nothing. The setting `triton.cudagraphs` and the mode turn
+graphs on and off.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -18,7 +19,7 @@ checks; without such a mode the line does nothing. Graphs themselves are switche
     model = torch.compile(model, options={"triton.cudagraphs": False})
 
 ## When to allow it
-When the older way of capturing is what you want.
+When you want the older implementation.
 """
 
 from collections.abc import Iterator
@@ -34,10 +35,10 @@ RULE = Rule(
     code="SRC112",
     name="cudagraph-trees-disabled",
     severity=Severity.WARNING,
-    message="{subject} is set to False",
-    why="That chooses the older way of capturing; it does not switch graphs off.",
-    fix='Switch graphs off where you compile: options={{"triton.cudagraphs": False}}; leave the trees on.',
-    check="rocsolid explain {subject}",
+    message="`{change}` does not turn graphs off",
+    why="It selects the older of two capture implementations, which has fewer checks, for modes that capture graphs.",
+    fix='Turn graphs off where you compile: options={{"triton.cudagraphs": False}}. Leave cudagraph_trees on.',
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -53,4 +54,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every change of the setting to False."""
     for change in setting_changes(source):
         if change.id == "inductor.triton.cudagraph_trees" and change.constant is False:
-            yield match_at(change.at, change.id)
+            yield match_at(change.at, change.id, change=change.text, underline=change.underline)

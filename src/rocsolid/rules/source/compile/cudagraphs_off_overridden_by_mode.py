@@ -1,11 +1,11 @@
-"""Graphs are switched off by an assignment, which a mode overrides.
+"""`triton.cudagraphs = False` is assigned, but a compile mode overrides it.
 
 ## What it does
-Reports `triton.cudagraphs = False` as an assignment.
+Reports assignments of `triton.cudagraphs = False`.
 
 ## Why it matters
-Modes and options lie on top of the settings: `mode="reduce-overhead"` and `"max-autotune"` switch graphs on again for
-their function, whatever was assigned, and `backend="cudagraphs"` never asks.
+Modes and options override settings: `mode="reduce-overhead"` and `mode="max-autotune"` turn graphs on again for their
+function, and `backend="cudagraphs"` ignores the setting.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -18,7 +18,7 @@ their function, whatever was assigned, and `backend="cudagraphs"` never asks.
     rs.guard(profile="safe").keep()
 
 ## When to allow it
-When no code in the process compile_calls with a mode.
+When no code in the process compiles with a mode.
 """
 
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ RULE = Rule(
     code="SRC125",
     name="cudagraphs-off-overridden-by-mode",
     severity=Severity.INFO,
-    message="{subject} is assigned False",
-    why="A compile with mode reduce-overhead or max-autotune switches it on again; since 2.12 it holds in this thread only.",
-    fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} where you compile.',
-    check="rocsolid explain {subject}",
+    message="`{change}` does not turn graphs off for compile modes",
+    why='mode="reduce-overhead" and mode="max-autotune" turn graphs on again; since torch 2.12 the assignment affects only this thread.',
+    fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} to torch.compile.',
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -53,4 +53,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every such assignment."""
     for change in setting_changes(source):
         if change.id == "inductor.triton.cudagraphs" and change.how == "assigned" and change.constant is False:
-            yield match_at(change.at, change.id)
+            yield match_at(change.at, change.id, change=change.text)

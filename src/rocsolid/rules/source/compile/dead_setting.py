@@ -1,10 +1,11 @@
-"""A setting is moved that nothing reads.
+"""Code changes a setting that nothing reads.
 
 ## What it does
-Reports assignments, patches and options of settings that exist and have no reader in any supported release.
+Reports assignments, patches and options of settings that exist but that no supported torch release reads.
 
 ## Why it matters
-The line looks like a fix and does nothing. `group_fusion` is in several guides; no code has read it since before torch 2.4.
+The line looks like a fix and does nothing. Several guides recommend `group_fusion`; no code has read it since before
+torch 2.4.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -15,7 +16,7 @@ The line looks like a fix and does nothing. `group_fusion` is in several guides;
     import torch._inductor.config as inductor_config
 
 ## When to allow it
-When the code must also run on a fork that reads the setting.
+When the code also runs on a fork that reads the setting.
 """
 
 from collections.abc import Iterator
@@ -31,10 +32,10 @@ RULE = Rule(
     code="SRC107",
     name="dead-setting",
     severity=Severity.WARNING,
-    message="{subject} is {how}, and nothing reads it",
+    message="`{change}` has no effect: nothing reads {subject}",
     why="{inert}",
     fix="Remove the line.",
-    check="rocsolid explain {subject}",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     autofix=Autofix.SAFE,
     evidence=(upstream("torch 2.4 to 2.15", "The name has no reader in the sources."),),
@@ -42,9 +43,11 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every change of a setting that the catalogue calls inert."""
+    """Every change of a setting that the catalogue marks as having no effect."""
     for change in setting_changes(source):
         setting = find(change.id)
         if setting and setting.inert and not source.module.startswith("torch."):
             edit = Edit(kind="remove") if change.how == "assigned" else None
-            yield match_at(change.at, setting.id, how=change.how, inert=setting.inert, edit=edit)
+            yield match_at(
+                change.at, setting.id, change=change.text, inert=setting.inert, edit=edit, underline=change.underline
+            )

@@ -1,11 +1,11 @@
-"""ROCm is given mode "default" to switch something off, and that mode switches nothing off.
+"""`mode="default"` is used on ROCm to turn features off, but it turns nothing off.
 
 ## What it does
-Reports a choice by vendor that gives ROCm `mode="default"` and other devices a mode that captures graphs.
+Reports code that uses `mode="default"` on ROCm and a mode that captures graphs elsewhere.
 
 ## Why it matters
-`mode="default"` is an empty patch. Where the environment or a library has switched on autotuning or graphs, it leaves them on.
-The sglang images for ROCm set `TORCHINDUCTOR_MAX_AUTOTUNE=1`, so that "default" searches there.
+`mode="default"` changes no setting. If the environment or a library has turned on autotuning or graphs, they stay on.
+The SGLang images for ROCm set `TORCHINDUCTOR_MAX_AUTOTUNE=1`, so "default" autotunes there.
 
 ## Example
     import torch
@@ -19,7 +19,7 @@ The sglang images for ROCm set `TORCHINDUCTOR_MAX_AUTOTUNE=1`, so that "default"
     model = rs.compile(model, profile="safe")
 
 ## When to allow it
-When the environment is known to change no setting; `rocsolid probe` says so.
+When the environment is known to change no setting; check with `rocsolid probe`.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.compile.mode_hard_coded import RISKY
+from rocsolid.rules.source.compile.mode_hard_coded import GRAPH_MODES
 from rocsolid.rules.source.settings import mode_choices_by_vendor
 from rocsolid.rules.source.syntax import match_at, site_of
 
@@ -36,9 +36,9 @@ RULE = Rule(
     code="SRC103",
     name="default-mode-disables-nothing",
     severity=Severity.INFO,
-    message='ROCm is given mode "default" where other devices get {subject!r}',
-    why="The mode default is an empty patch: what a variable, an image or a library has switched on stays on.",
-    fix='Say what must be off: rs.compile(model, profile="safe"), or options={{"triton.cudagraphs": False, "max_autotune": False}}.',
+    message='`mode="default"` on ROCm turns nothing off (other devices use mode="{subject}")',
+    why="The mode default changes no setting: what a variable, an image or a library has turned on stays on.",
+    fix='Name what must be off: options={{"triton.cudagraphs": False, "max_autotune": False}}, or rs.compile(model, profile="safe")',
     check="rocsolid probe",
     since="0.1",
     evidence=(
@@ -52,7 +52,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every choice between two modes by vendor that leaves `default` to ROCm."""
+    """Every choice between modes by vendor that gives "default" to ROCm."""
     for node, on_rocm, elsewhere in mode_choices_by_vendor(source):
-        if on_rocm == "default" and elsewhere in RISKY:
+        if on_rocm == "default" and elsewhere in GRAPH_MODES:
             yield match_at(site_of(source, node), elsewhere)

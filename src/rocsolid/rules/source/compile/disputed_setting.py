@@ -1,10 +1,10 @@
-"""A setting is moved about which guides contradict each other.
+"""Code changes a setting for which guides recommend opposite values.
 
 ## What it does
-Reports setting_changes of settings that one public guide switches on and another off, with what measurements say.
+Reports changes of settings that one public guide turns on and another turns off, with what measurements show.
 
 ## Why it matters
-A value copied from one guide is the opposite of what the next one advises. Neither knows your model.
+A value copied from one guide is the opposite of what another one advises. Neither knows your model.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -33,10 +33,10 @@ RULE = Rule(
     code="SRC128",
     name="disputed-setting",
     severity=Severity.INFO,
-    message="{subject} is {how}",
+    message="Guides disagree about `{change}`",
     why="{dispute}",
-    fix="Measure it on your own model (`rocsolid tune`), or leave it as upstream has it.",
-    check="rocsolid explain {subject}",
+    fix="Measure it on your model (`rocsolid tune`), or keep torch's default.",
+    check="rocsolid tune FILE:FUNCTION",
     since="0.1",
     evidence=(claim("guides S0, S1 and S3", "They advise opposite values."),),
 )
@@ -45,7 +45,7 @@ _OWN_RULES = frozenset({"dynamo.recompile_limit", "dynamo.accumulated_recompile_
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every change of a setting that the catalogue calls disputed."""
+    """Every change of a setting that the catalogue marks as disputed."""
     for change in setting_changes(source):
         setting = find(change.id)
         if (
@@ -55,4 +55,6 @@ def check(source: Source) -> Iterator[SourceMatch]:
             and change.constant is not None
             and not source.module.startswith("torch.")
         ):
-            yield match_at(change.at, setting.id, how=change.how, dispute=setting.dispute)
+            yield match_at(
+                change.at, setting.id, change=change.text, underline=change.underline, dispute=setting.dispute
+            )

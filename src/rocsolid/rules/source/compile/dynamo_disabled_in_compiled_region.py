@@ -1,11 +1,12 @@
-"""A function that is switched off for the compiler is called from code that is compiled.
+"""Compiled code calls a function that is excluded from compiling.
 
 ## What it does
-Reports functions under `@torch.compiler.disable` or `@torch._dynamo.disable` that a compiled function leads to.
+Reports functions with `@torch.compiler.disable` or `@torch._dynamo.disable` that a compiled function calls, directly or
+through others.
 
 ## Why it matters
-Every call breaks the graph in two: the compiler ends one graph, runs the function in Python, and begins another.
-Launches that could have been fused are not, and with `fullgraph=True` the compile fails.
+Every call is a graph break: the compiler ends one graph, runs the function in Python, and starts another graph. Kernels
+are not fused across it, and with `fullgraph=True` the compile fails.
 
 ## Example
     import torch
@@ -30,7 +31,7 @@ Launches that could have been fused are not, and with `fullgraph=True` the compi
         return attention(q, k, v) + q
 
 ## When to allow it
-When the break is wanted and the function is called once per step or less.
+When you want the break and the function is called at most once per step.
 """
 
 from collections.abc import Iterator
@@ -45,10 +46,10 @@ RULE = Rule(
     code="SRC113",
     name="dynamo-disabled-in-compiled-region",
     severity=Severity.WARNING,
-    message="{subject} is switched off for the compiler and called from {where}",
-    why="Each call breaks the graph in two, and fails under fullgraph=True.",
-    fix="Register it as an operator (rs.vendor_op or torch.library.custom_op), so that it stays in the graph.",
-    check="rocsolid explain SRC113",
+    message="Graph break in {where}: `{subject}` is excluded from compiling",
+    why="Each call is a graph break, and an error with fullgraph=True.",
+    fix="Register it as an operator with rs.vendor_op or torch.library.custom_op, so that it stays in the graph.",
+    check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(
         measured(
@@ -58,11 +59,11 @@ RULE = Rule(
         upstream("torch 2.13 _dynamo/decorators.py disable", "A call of a disabled function is a graph break."),
     ),
 )
-_DISABLING = ("torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo")
+_DISABLE_DECORATORS = ("torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every function so decorated; whether compiled code leads to it is for the project to say."""
+    """Every function with such a decorator. The project decides whether compiled code calls it."""
     for scope in source.scopes.values():
-        if any(d in _DISABLING for d in scope.decorators):
+        if any(d in _DISABLE_DECORATORS for d in scope.decorators):
             yield match_at(Site(scope.node, scope.name, scope, None), scope.name, region=Region.COMPILED)

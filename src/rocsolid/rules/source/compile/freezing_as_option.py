@@ -1,11 +1,11 @@
-"""Freezing is given as an option, where it does nothing.
+"""`options={"freezing": True}` does nothing.
 
 ## What it does
 Reports `torch.compile(options={"freezing": True})`.
 
 ## Why it matters
-Whether weights are frozen is decided before options are put in force: nothing is frozen, and no error says so. What was
-measured with it was measured without it.
+Torch decides whether to freeze weights before it applies options. Nothing is frozen, and there is no error. A
+measurement with this option was made without freezing.
 
 ## Example
     import torch
@@ -20,7 +20,7 @@ measured with it was measured without it.
         model(example)
 
 ## When to allow it
-When a release of torch is known to honour it.
+When your torch release is known to support it.
 """
 
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ RULE = Rule(
     code="SRC117",
     name="freezing-as-option",
     severity=Severity.WARNING,
-    message="torch.compile is given freezing among its options",
-    why="As an option it does nothing: what is frozen is decided before options hold.",
-    fix="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call.",
-    check="rocsolid explain inductor.freezing",
+    message='`options={{"freezing": True}}` does not freeze anything',
+    why="Torch decides what to freeze before it applies options.",
+    fix="Put `with torch.no_grad(), torch._inductor.config.patch(freezing=True):` around the first call.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured("compiler-facts-torch-2.13-cpu#freezing-stale-weights", "Given as an option, nothing was frozen."),
@@ -50,4 +50,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every such option."""
     for change in setting_changes(source):
         if change.id == "inductor.freezing" and change.how == "option" and change.constant is True:
-            yield match_at(change.at, change.id)
+            yield match_at(change.at, change.id, underline=change.underline)

@@ -1,11 +1,11 @@
-"""Freezing is switched on for every compile of the process.
+"""Freezing is turned on for every compile in the process.
 
 ## What it does
-Reports `inductor.freezing = True` as an assignment.
+Reports assignments of `inductor.freezing = True`.
 
 ## Why it matters
-It holds for whatever this thread compile_calls from then on, models that still train included. It does nothing where gradients
-are on; where they are off, later changes of weights are ignored.
+It applies to everything this thread compiles from then on, including models that are still trained. With gradients on,
+it does nothing; with gradients off, later changes of the weights are ignored.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -36,10 +36,10 @@ RULE = Rule(
     code="SRC121",
     name="freezing-for-all-compiles",
     severity=Severity.INFO,
-    message="inductor.freezing is switched on for everything this thread compile_calls",
-    why="Without gradients, later changes of weights are ignored; with gradients it does nothing.",
-    fix="Put torch._inductor.config.patch(freezing=True) and torch.no_grad() around the first call of the model that serves.",
-    check="rocsolid explain inductor.freezing",
+    message="`{change}` freezes the weights of everything this thread compiles",
+    why="Without gradients, later changes of the weights are ignored. With gradients, it does nothing.",
+    fix="Put `with torch.no_grad(), torch._inductor.config.patch(freezing=True):` around the first call of that model.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -52,9 +52,9 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such assignment that the same function does not take back."""
+    """Every such assignment that the same function does not undo."""
     assigned = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.how == "assigned"]
     for change in assigned:
         restored = any(m.at.scope is change.at.scope and m.at.line > change.at.line for m in assigned)
         if change.constant is True and not restored:
-            yield match_at(change.at, change.id)
+            yield match_at(change.at, change.id, change=change.text)

@@ -1,11 +1,11 @@
-"""A compile mode is chosen by vendor, the wrong way round.
+"""A mode that captures graphs is used only on ROCm; the choice looks reversed.
 
 ## What it does
-Reports a choice between modes that gives `reduce-overhead` or `max-autotune` to ROCm and a milder mode to CUDA.
+Reports code that uses `reduce-overhead` or `max-autotune` on ROCm and a mode without graphs on CUDA.
 
 ## Why it matters
-The modes that capture graphs and search for kernels are the ones with public reports of wrong results and hangs on ROCm.
-A choice that keeps them off CUDA and on ROCm is nearly always a slip.
+On ROCm, the modes that capture graphs and autotune have public reports of wrong results and hangs. Code that uses them
+on ROCm but not on CUDA is nearly always a mistake.
 
 ## Example
     import torch
@@ -19,7 +19,7 @@ A choice that keeps them off CUDA and on ROCm is nearly always a slip.
     model = rs.compile(model, profile="safe")
 
 ## When to allow it
-When measurements on your AMD devices say so, and answers were checked against eager.
+When measurements on your AMD GPUs show a gain, and results were compared with eager.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.compile.mode_hard_coded import RISKY
+from rocsolid.rules.source.compile.mode_hard_coded import GRAPH_MODES
 from rocsolid.rules.source.settings import mode_choices_by_vendor
 from rocsolid.rules.source.syntax import match_at, site_of
 
@@ -35,17 +35,17 @@ RULE = Rule(
     code="SRC102",
     name="graph-mode-only-on-rocm",
     severity=Severity.CRITICAL,
-    message="ROCm is given mode {subject!r}, and other devices {other!r}",
-    why="{subject} captures device graphs, which is where ROCm has public reports of wrong results; the choice looks reversed.",
-    fix='Turn the choice round, or use rs.compile(model, profile="safe").',
-    check="rocsolid explain compile.mode",
+    message='ROCm uses mode="{subject}", other devices use mode="{other}": the choice looks reversed',
+    why="{subject} captures HIP graphs, for which there are public reports of wrong results on ROCm.",
+    fix='Swap the two modes, or use rs.compile(model, profile="safe").',
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(issue("ROCm/clr#279", "Graph replay corrupts output on ROCm 7.2.0 to 7.2.3."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every choice between two modes by vendor that leaves the risky one to ROCm."""
+    """Every choice between modes by vendor that uses graphs only on ROCm."""
     for node, on_rocm, elsewhere in mode_choices_by_vendor(source):
-        if on_rocm in RISKY and elsewhere not in RISKY:
+        if on_rocm in GRAPH_MODES and elsewhere not in GRAPH_MODES:
             yield match_at(site_of(source, node), on_rocm, other=elsewhere)

@@ -1,11 +1,12 @@
-"""Compiled code reads a value from the device, or waits for it.
+"""Compiled code reads a value from the GPU, or waits for the GPU.
 
 ## What it does
-Reports `.item()`, `.tolist()`, `float(x.sum())` and its like, `synchronize()` and `print` of a tensor in functions that `torch.compile` traces.
+Reports `.item()`, `.tolist()`, `float(x.sum())` and similar calls, and `synchronize()`, in functions that
+`torch.compile` traces.
 
 ## Why it matters
-The compiler cannot know the value while it traces. It breaks the graph there, runs the line in Python, and begins a new
-graph; the host waits for the device each time.
+The compiler does not know the value while tracing. The graph breaks there: the line runs in Python, a new graph starts,
+and the CPU waits for the GPU each time.
 
 ## Example
     import torch
@@ -24,7 +25,7 @@ graph; the host waits for the device each time.
         return x / scale
 
 ## When to allow it
-When the value is needed on the host and the break was measured to cost little, or `capture_scalar_outputs` is on.
+When the value is needed on the CPU and the break costs little in a measurement, or `capture_scalar_outputs` is on.
 """
 
 from collections.abc import Iterator
@@ -39,9 +40,9 @@ RULE = Rule(
     code="SRC123",
     name="host-sync-in-compiled-region",
     severity=Severity.WARNING,
-    message="{subject} stands in {where}",
-    why="The value is not known while tracing: the graph breaks there, and the host waits for the device.",
-    fix="Keep the value on the device as a tensor, or change the line out of what is compiled.",
+    message="Graph break: host sync `{subject}` in {where}",
+    why="The value is not known while tracing: the graph breaks at this line, and the CPU waits for the GPU.",
+    fix="Keep the value on the GPU as a tensor, or move the line out of the compiled function.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(
@@ -51,6 +52,6 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Reads and waits; whether the function is compiled is for the project to say."""
+    """Value reads and syncs. The project decides whether the function is compiled."""
     for site in (*value_reads(source, "item", "tolist"), *number_conversions(source), *sync_calls(source)):
         yield from match_in_region(site, Region.COMPILED, source_text(site.node))

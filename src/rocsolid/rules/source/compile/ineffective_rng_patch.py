@@ -1,12 +1,13 @@
-"""Dynamo's handling of random numbers is patched, as guides advise, and the patch does nothing or harm.
+"""Code patches how Dynamo saves the random state; the patch has no effect or does harm.
 
 ## What it does
-Reports assignments to `preserve_global_state` in `torch._dynamo.convert_frame` or `torch._dynamo.utils`.
+Reports assignments to `preserve_global_state` in `torch._dynamo.convert_frame` or `torch._dynamo.utils`, as some guides
+advise.
 
 ## Why it matters
-Since torch 2.9 the function is bound when the module is imported, so that a replacement is never called;
-`torch._dynamo.utils` never had one. On 2.8 and older the replacement takes effect and drops most of what the original
-restores. The error that it was written for is gone since 2.10.
+Since torch 2.9 the function is bound when the module is imported, so a replacement is never called.
+`torch._dynamo.utils` never had such a function. On 2.8 and older, the replacement takes effect and drops most of the
+state that the original restores. The error that the patch was written for is gone since 2.10.
 
 ## Example
     import torch._dynamo.convert_frame as convert_frame
@@ -20,7 +21,7 @@ restores. The error that it was written for is gone since 2.10.
         out = model(x)
 
 ## When to allow it
-Never; compile before the capture, and nothing is compiled in it.
+Never. Compile before the capture, so that nothing is compiled during it.
 """
 
 from collections.abc import Iterator
@@ -35,10 +36,10 @@ RULE = Rule(
     code="SRC111",
     name="ineffective-rng-patch",
     severity=Severity.WARNING,
-    message="{subject} is replaced",
+    message="Patching `{subject}` does not help",
     why="{why}",
     fix='Remove the patch, warm up before the capture, and capture under torch.compiler.set_stance("fail_on_recompile").',
-    check="rocsolid explain rng-state-read-in-capture",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -51,9 +52,9 @@ RULE = Rule(
 )
 _WHY = {
     "torch._dynamo.convert_frame.preserve_global_state": (
-        "Since torch 2.9 it is bound at import and the patch is never called; before, it drops state that must be restored."
+        "Since torch 2.9 it is bound at import, so the patch is never called; before, it drops state that must be restored."
     ),
-    "torch._dynamo.utils.preserve_global_state": "No release has that name; nothing calls it.",
+    "torch._dynamo.utils.preserve_global_state": "No torch release has this name, so nothing calls it.",
 }
 
 

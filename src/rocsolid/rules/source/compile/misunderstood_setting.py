@@ -1,12 +1,12 @@
-"""A setting is moved that does something else than it is praised for.
+"""Code changes a setting that does something else than guides say.
 
 ## What it does
-Reports setting_changes of settings that guides describe wrongly, with what they really do.
+Reports changes of settings that guides describe wrongly, with what they really do.
 
 ## Why it matters
 `benchmark_kernel` benchmarks nothing while compiling, `trace.debug_log` prints no generated code,
-`max_autotune_gemm_backends` is not read while autotuning is off, and `epilogue_fusion` has nothing to fuse into where matmuls go
-to the BLAS library. Who sets them expects a gain that cannot come.
+`max_autotune_gemm_backends` is not read while autotuning is off, and `epilogue_fusion` has nothing to fuse into when
+matmuls go to the BLAS library. The expected gain cannot come.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -19,7 +19,7 @@ to the BLAS library. Who sets them expects a gain that cannot come.
     model = torch.compile(model, mode="max-autotune-no-cudagraphs")
 
 ## When to allow it
-When what it really does is what you want.
+When you want what it really does.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ RULE = Rule(
     code="SRC127",
     name="misunderstood-setting",
     severity=Severity.INFO,
-    message="{subject} is {how}",
+    message="`{change}` does not do what guides say",
     why="{notes}",
-    fix="Remove it, unless that is what you want; `rocsolid explain {subject}` tells more.",
-    check="rocsolid explain {subject}",
+    fix="Remove it, unless you want what it really does (`rocsolid explain {subject}`).",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 _inductor", "Read where each setting is read."),),
+    evidence=(upstream("torch 2.13 _inductor", "The code that reads each setting."),),
 )
-_PRAISED = {
+_MISUNDERSTOOD_VALUES = {
     "inductor.benchmark_kernel": True,
     "inductor.trace.debug_log": True,
     "inductor.triton.multi_kernel": 1,
@@ -50,16 +50,22 @@ _PRAISED = {
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Settings switched on that do something else, and settings that another in the same file makes idle."""
+    """Settings that do something else, and settings that another setting in the same file makes ineffective."""
     found = [m for m in setting_changes(source) if m.owner == "inductor" and not source.module.startswith("torch.")]
     for change in found:
         setting = find(change.id)
-        if setting and (_PRAISED.get(change.id, ...) == change.constant or _idle(change, found)):
-            yield match_at(change.at, change.id, how=change.how, notes=setting.notes or setting.summary)
+        if setting and (_MISUNDERSTOOD_VALUES.get(change.id, ...) == change.constant or _is_unread(change, found)):
+            yield match_at(
+                change.at,
+                change.id,
+                change=change.text,
+                underline=change.underline,
+                notes=setting.notes or setting.summary,
+            )
 
 
-def _idle(change: SettingChange, found: list[SettingChange]) -> bool:
-    """Whether the file itself sees to it that nothing reads the setting."""
+def _is_unread(change: SettingChange, found: list[SettingChange]) -> bool:
+    """Whether another setting in the file means that nothing reads this one."""
     values = {m.name: m.constant for m in found}
     if change.name == "max_autotune_gemm_backends":
         return values.get("max_autotune") is False and values.get("max_autotune_gemm") is not True

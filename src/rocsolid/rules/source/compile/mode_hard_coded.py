@@ -1,12 +1,13 @@
-"""A compile mode that captures graphs or searches for kernels is written into the code.
+"""`torch.compile` always uses a mode that captures graphs or autotunes.
 
 ## What it does
-Reports `torch.compile(mode="reduce-overhead")` and `mode="max-autotune"` where nothing around asks which device it is.
+Reports `torch.compile(mode="reduce-overhead")` and `mode="max-autotune"`, unless the code checks the device.
 
 ## Why it matters
-Both modes capture device graphs, and `max-autotune` benchmarks kernels for every matmul on top.
-On ROCm 7.2.0 to 7.2.3 replays were reported to return wrong numbers, and searches that do not end were reported for both vendors.
-A mode in the code beats the settings: `inductor_config.triton.cudagraphs = False` does not switch it off.
+Both modes capture CUDA or HIP graphs, and `max-autotune` also benchmarks kernels for every matmul.
+On ROCm 7.2.0 to 7.2.3, graph replays were reported to return wrong numbers. Autotuning that never ends was reported for
+both vendors.
+A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not turn graphs off for it.
 
 ## Example
     import torch
@@ -34,10 +35,10 @@ RULE = Rule(
     code="SRC101",
     name="mode-hard-coded",
     severity=Severity.WARNING,
-    message="torch.compile is always given mode={subject!r}",
-    why="The mode {does}, on every device and whatever the settings say.",
+    message='`torch.compile(mode="{subject}")` is used on every device',
+    why="The mode {does}, whatever the device and the settings are.",
     fix='Let the caller choose the mode, or use rs.compile(model, profile="fast"), which chooses by device and version.',
-    check="rocsolid explain compile.mode",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         source("torch 2.13 _inductor/__init__.py list_mode_options", "Both modes set triton.cudagraphs."),
@@ -45,15 +46,15 @@ RULE = Rule(
         issue("pytorch/pytorch#140395", "Compiles hang under max-autotune."),
     ),
 )
-RISKY = {
-    "reduce-overhead": "captures device graphs",
-    "max-autotune": "captures device graphs and benchmarks kernels for every matmul",
+GRAPH_MODES = {
+    "reduce-overhead": "captures CUDA or HIP graphs",
+    "max-autotune": "captures CUDA or HIP graphs and benchmarks kernels for every matmul",
 }
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every risky mode that is a text in the call, under no question about the vendor."""
+    """Every such mode as a literal in the call, in code that does not check the vendor."""
     for site, mode in compile_modes(source):
         value = literal(mode)
-        if isinstance(value, str) and value in RISKY and not is_vendor_specific(site):
-            yield match_at(site, value, does=RISKY[value])
+        if isinstance(value, str) and value in GRAPH_MODES and not is_vendor_specific(site):
+            yield match_at(site, value, does=GRAPH_MODES[value], underline=mode)

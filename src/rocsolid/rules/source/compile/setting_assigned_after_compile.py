@@ -1,12 +1,11 @@
-"""A setting is assigned after the function it was meant for has been compiled.
+"""A setting is assigned after the function it was meant for was compiled.
 
 ## What it does
-Reports an assignment to a config module of torch that comes, in the same function, after a call of something that
-`torch.compile` returned there.
+Reports an assignment to a torch config module that comes, in the same function, after a call of a compiled function.
 
 ## Why it matters
-A compiled function is made at its first call, with the settings of that moment. What is assigned later changes nothing
-for it, or makes it compile again when it next recompiles, with other settings than before.
+A compiled function uses the settings at the time of its first call. A later assignment does not change it, or takes
+effect at some later recompile.
 
 ## Example
     import torch
@@ -39,21 +38,22 @@ RULE = Rule(
     code="SRC104",
     name="setting-assigned-after-compile",
     severity=Severity.WARNING,
-    message="{subject} is assigned after {compiled} was compiled by its call in line {called}",
-    why="The compiled function keeps the settings of its first call.",
-    fix="Assign it before the first call, or pass it as options= to torch.compile.",
-    check="rocsolid explain {subject}",
+    message="`{change}` comes after `{compiled}` was compiled in line {called}",
+    why="A compiled function keeps the settings of its first call.",
+    fix="Assign it before the first call, or pass it to torch.compile as options=.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream(
-            "torch 2.13 _dynamo/convert_frame.py", "A frame is compiled at its first call, with the settings of then."
+            "torch 2.13 _dynamo/convert_frame.py",
+            "A frame is compiled at its first call, with the settings at that time.",
         ),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments below a call of a compiled function."""
+    """Assignments after a call of a compiled function."""
     compiled = {
         (w.name, w.scope)
         for w in source.assignments
@@ -70,4 +70,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for change in setting_changes(source):
         before = next((c for c in calls if change.how == "assigned" and runs_before(c, change.at)), None)
         if before:
-            yield match_at(change.at, change.id, compiled=before.name, called=before.line)
+            yield match_at(change.at, change.id, change=change.text, compiled=before.name, called=before.line)

@@ -1,12 +1,12 @@
-"""A setting is assigned in one thread, and the compile happens in another.
+"""A setting is assigned in one thread, and another thread compiles.
 
 ## What it does
-Reports an assignment to a config module of torch where a function started as a thread compile_calls and the assignment is
-outside it, or the other way round.
+Reports an assignment to a torch config module outside a thread function that compiles, or inside a thread function when
+the compile is outside.
 
 ## Why it matters
-Since torch 2.12 an assignment holds in its own thread. A worker thread compile_calls with the defaults and the environment's
-values, as if the assignment were not there. Options given to `torch.compile` do travel.
+Since torch 2.12, an assignment is visible only in its own thread. A worker thread compiles with the defaults and the
+values from the environment, as if the assignment did not exist. Options of `torch.compile` do apply in every thread.
 
 ## Example
     import threading
@@ -34,7 +34,7 @@ values, as if the assignment were not there. Options given to `torch.compile` do
     threading.Thread(target=serve).start()
 
 ## When to allow it
-When the code only runs on torch 2.11 or older.
+When the code runs only on torch 2.11 or older.
 """
 
 from collections.abc import Iterator
@@ -50,10 +50,10 @@ RULE = Rule(
     code="SRC105",
     name="setting-assigned-in-another-thread",
     severity=Severity.WARNING,
-    message="{subject} is assigned {here}, and torch.compile is called {there}",
-    why="Since torch 2.12 an assignment holds in its own thread only; the other thread compile_calls without it.",
-    fix="Pass the value as options= to torch.compile, or use rs.compile, whose plan rides on the function.",
-    check="rocsolid explain setting-differs-between-threads",
+    message="`{change}` does not apply in the thread that calls torch.compile",
+    why="It is assigned {here}, and torch.compile is called {there}. Since torch 2.12, an assignment is visible only in its own thread.",
+    fix="Pass the value to torch.compile as options=, or use rs.compile, whose plan belongs to the function.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -66,7 +66,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments on one side of a thread's border whose compile_calls are all on the other."""
+    """Assignments in one thread when every compile is in another."""
     if "Thread" not in source.text and "submit" not in source.text and "run_in_executor" not in source.text:
         return
     threads = list(_thread_functions(source))
@@ -81,7 +81,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             here = f"in the thread function {own.name}" if own else "outside the thread"
             other = _thread_of(compiling[0], threads)
             there = f"in the thread function {other.name}" if other else "outside that thread"
-            yield match_at(change.at, change.id, here=here, there=there)
+            yield match_at(change.at, change.id, change=change.text, here=here, there=there)
 
 
 def _thread_of(scope: Scope, threads: list[Scope]) -> Scope | None:

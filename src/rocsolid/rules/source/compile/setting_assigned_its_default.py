@@ -1,11 +1,11 @@
-"""A setting is assigned the value it has anyway.
+"""A setting is assigned the value that it already has by default.
 
 ## What it does
 Reports assignments of a value that is the default in every release from 2.9 to 2.15, on ROCm and on CUDA.
 
 ## Why it matters
-Where nothing moved the setting, the line does nothing, and what it is praised for has another cause. `memory_planning`
-has been off in every release, so that switching it off fixes no recursion.
+Unless something else changed the setting, the line does nothing, and an improvement seen with it has another cause.
+`memory_planning` has been off in every release, so turning it off fixes no recursion.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -19,7 +19,7 @@ has been off in every release, so that switching it off fixes no recursion.
         train()
 
 ## When to allow it
-When it is a pin against what an image or a library may have moved.
+When it protects against an image or a library that may have changed the setting.
 """
 
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ RULE = Rule(
     code="SRC118",
     name="setting-assigned-its-default",
     severity=Severity.INFO,
-    message="{subject} is assigned {value}, which is the default of every release from 2.9 to 2.15",
-    why="Unless something else moved it, the line changes nothing.",
-    fix="Remove it, or keep it as a pin and say against what; profiles of rocsolid pin what matters.",
+    message="`{change}` is already the default in torch 2.9 to 2.15",
+    why="Unless something else changed {subject}, the line does nothing.",
+    fix="Remove it, or add a comment that says what it protects against. rocsolid's profiles set the values that matter.",
     check="rocsolid settings --here {subject}",
     since="0.1",
     evidence=(upstream_source("torch 2.9 to 2.15, the config modules", "The default is the same in all of them."),),
@@ -47,7 +47,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments at which nothing would be different without them."""
+    """Assignments of the default value."""
     for change in setting_changes(source):
         if change.how != "assigned" or change.constant is None or source.module.startswith("torch."):
             continue
@@ -55,4 +55,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
         name = setting.id if setting else change.id
         tables = [table for release in known_releases() if (table := upstream(release))]
         if all(name in t.values and same(t.values[name], change.constant) and name not in t.hip_values for t in tables):
-            yield match_at(change.at, name, value=repr(change.constant))
+            yield match_at(change.at, name, change=change.text)

@@ -1,12 +1,12 @@
-"""A setting is moved whose name no supported torch has.
+"""Code changes a setting whose name does not exist in any supported torch.
 
 ## What it does
-Compares names assigned to `torch._inductor.config`, `torch._dynamo.config` and their like, given to `config.patch` or to
-`options=`, with the names that the releases 2.8 to 2.15 have.
+Compares the names in assignments to `torch._inductor.config`, `torch._dynamo.config` and similar modules, in
+`config.patch` and in `options=`, with the names that exist in releases 2.8 to 2.15.
 
 ## Why it matters
-The config modules refuse unknown names: the assignment raises `AttributeError`, an option raises `RuntimeError`.
-Code that was never run on this path fails in production.
+Config modules reject unknown names: an assignment raises `AttributeError`, an option raises `RuntimeError`. Code that
+was never run on this path fails in production.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -19,7 +19,7 @@ Code that was never run on this path fails in production.
     inductor_config.max_autotune_gemm = False
 
 ## When to allow it
-When the code supports a release outside that range and asks for the version first.
+When the code supports a release outside that range and checks the version first.
 """
 
 import ast
@@ -37,39 +37,40 @@ RULE = Rule(
     code="SRC106",
     name="setting-name-unknown",
     severity=Severity.CRITICAL,
-    message="{subject} is {how}, and no torch from 2.8 to 2.15 has that name",
-    why="The config modules raise an error for a name they do not have.",
+    message="`{subject}` does not exist in torch 2.8 to 2.15",
+    why="`{change}` raises an error, because the config modules reject unknown names.",
     fix="{fix}",
     check="rocsolid settings",
     since="0.1",
     evidence=(upstream("torch 2.8 to 2.15, the config modules", "The name is in none of them."),),
 )
-_OPTIONS_OF_COMPILE = frozenset({"guard_filter_fn", "use_aoti"})
+_OTHER_OPTIONS = frozenset({"guard_filter_fn", "use_aoti"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every name that is neither an entry nor a group of entries, unless the code asks first whether it is there."""
+    """Every unknown name, unless the code first checks that it exists."""
     for change in setting_changes(source):
         known = config_names(change.owner)
         if not known or change.name in known or any(name.startswith(f"{change.name}.") for name in known):
             continue
         if (
-            _asked_first(change)
-            or (change.how == "option" and _not_an_entry(change))
+            _checked_first(change)
+            or (change.how == "option" and _is_not_inductor_setting(change))
             or source.module.startswith("torch.")
         ):
             continue
         near = near_matches(change.name, known)
-        fix = f"Did you mean {' or '.join(near)}?" if near else "Remove it."
+        fix = f"Did you mean {' or '.join(near)}?" if near else "Remove the line."
         yield match_at(
             change.at,
             change.id,
-            how={"option": "an option", "patched": "patched", "assigned": "assigned"}[change.how],
+            change=change.text,
+            underline=change.underline,
             fix=fix,
         )
 
 
-def _asked_first(change: SettingChange) -> bool:
+def _checked_first(change: SettingChange) -> bool:
     for block in enclosing_blocks(change.at):
         test = condition_of(block)
         if block.kind == "try" or (test is not None and mentions(test, ("hasattr", "version", "get_config", "torch_"))):
@@ -77,7 +78,7 @@ def _asked_first(change: SettingChange) -> bool:
     return False
 
 
-def _not_an_entry(change: SettingChange) -> bool:
+def _is_not_inductor_setting(change: SettingChange) -> bool:
     call = change.at.node
     backend = keyword(call, "backend") if isinstance(call, ast.Call) else None
-    return change.name in _OPTIONS_OF_COMPILE or (backend is not None and literal(backend) != "inductor")
+    return change.name in _OTHER_OPTIONS or (backend is not None and literal(backend) != "inductor")

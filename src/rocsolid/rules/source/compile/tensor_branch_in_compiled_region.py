@@ -1,12 +1,12 @@
-"""Compiled code decides by a tensor's value.
+"""Compiled code branches on the value of a tensor.
 
 ## What it does
-Reports `if mask.any():`, `while not torch.all(done):`, `assert torch.equal(a, b)` and their like in functions that
-`torch.compile` traces.
+Reports `if mask.any():`, `while not torch.all(done):`, `assert torch.equal(a, b)` and similar conditions in functions
+that `torch.compile` traces.
 
 ## Why it matters
-Which way to go is not known while tracing. The graph breaks, the host waits for the device, and with `fullgraph=True` the
-compile fails.
+The compiler does not know the value while tracing, so it cannot choose a branch. The graph breaks, the CPU waits for
+the GPU, and with `fullgraph=True` the compile fails.
 
 ## Example
     import torch
@@ -25,7 +25,7 @@ compile fails.
         return torch.where(mask.any(), x * 2, x)
 
 ## When to allow it
-When the branch is rare and both sides are large; or write it with `torch.cond`.
+When the branch is rare and both sides are large. Or write it with `torch.cond`.
 """
 
 from collections.abc import Iterator
@@ -40,9 +40,9 @@ RULE = Rule(
     code="SRC124",
     name="tensor-branch-in-compiled-region",
     severity=Severity.WARNING,
-    message="{subject} decides in {where}",
-    why="The value is not known while tracing: the graph breaks there, or the compile fails under fullgraph=True.",
-    fix="Compute both sides and choose with torch.where, or use torch.cond.",
+    message="Graph break: branch on tensor value `{subject}` in {where}",
+    why="The value is not known while tracing: the graph breaks at this line, or the compile fails with fullgraph=True.",
+    fix="Compute both sides and select with torch.where(condition, a, b), or use torch.cond.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(
@@ -52,6 +52,6 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Tests on tensors; whether the function is compiled is for the project to say."""
+    """Conditions on tensors. The project decides whether the function is compiled."""
     for site in tensor_branches(source):
         yield from match_in_region(site, Region.COMPILED, source_text(site.node))

@@ -1,12 +1,12 @@
-"""`torch.compile` itself is replaced by assignment.
+"""Code replaces `torch.compile` itself.
 
 ## What it does
 Reports `torch.compile = ...` and `setattr(torch, "compile", ...)`.
 
 ## Why it matters
-The replacement misses what does not go through that name: `nn.Module.compile` keeps the old one where it was imported
-before, `torch._dynamo.optimize` and `torch._inductor.compile` never see it, and a wrapper that forces `mode=` breaks every
-call that passes `options=`. Nobody puts the old one back.
+The replacement does not cover other entry points: `nn.Module.compile` keeps the old function where it was imported
+earlier, and `torch._dynamo.optimize` and `torch._inductor.compile` never use it. A wrapper that forces `mode=` breaks
+every call with `options=`. The original is usually never restored.
 
 ## Example
     import torch
@@ -42,10 +42,10 @@ RULE = Rule(
     code="SRC110",
     name="torch-compile-monkey-patched",
     severity=Severity.WARNING,
-    message="{subject} is replaced by assignment",
-    why="Other ways into the compiler do not pass there, and calls with options= may break.",
-    fix='Use rs.guard(profile="safe"), which covers every way in and can be undone.',
-    check="rocsolid explain SRC110",
+    message="`{subject}` is replaced for the whole process",
+    why="Other entry points into the compiler bypass the replacement, and calls with options= may fail.",
+    fix='Use rs.guard(profile="safe"), which covers every entry point and can be undone.',
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -61,7 +61,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments to the name, by `=` or by `setattr`."""
+    """Assignments to the name, with `=` or `setattr`."""
     for write in source.assignments:
         if write.name in COMPILE_NAMES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
             yield match_at(write, write.name)
@@ -71,5 +71,5 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 
 def _restores(value: ast.expr | None) -> bool:
-    """Whether it puts the original back, by the name that was kept."""
+    """Whether the assignment restores the original under a saved name."""
     return value is not None and mentions(value, ("orig", "old", "saved", "real", "previous"))

@@ -1,11 +1,11 @@
-"""A `try` around `torch.compile` waits for an error that does not come there.
+"""A `try` around `torch.compile` does not catch compile errors.
 
 ## What it does
-Reports `try: model = torch.compile(model)` with a handler, where the `try` does not also call the result.
+Reports `try: model = torch.compile(model)` with an exception handler, if the `try` block does not call the result.
 
 ## Why it matters
-`torch.compile` returns at once and compile_calls at the first call. A model that cannot be compiled raises there, outside the
-`try`, and the fallback in the handler is never used.
+`torch.compile` returns immediately and compiles at the first call. If compiling fails, the error is raised there,
+outside the `try`, and the fallback in the handler never runs.
 
 ## Example
     import torch
@@ -30,7 +30,7 @@ Reports `try: model = torch.compile(model)` with a handler, where the `try` does
     out = model(x)
 
 ## When to allow it
-When the handler is for a torch that has no `torch.compile`.
+When the handler is for a torch version without `torch.compile`.
 """
 
 import ast
@@ -46,32 +46,32 @@ RULE = Rule(
     code="SRC122",
     name="try-around-lazy-compile",
     severity=Severity.WARNING,
-    message="torch.compile stands in a try, and what it returns is first called outside",
-    why="torch.compile returns at once; what cannot be compiled raises at the first call, where nothing catches it.",
-    fix="Call the compiled function once inside the try.",
-    check="rocsolid explain SRC122",
+    message="This `try` does not catch compile errors: torch.compile compiles at the first call",
+    why="torch.compile returns immediately. A compile error is raised at the first call, which is outside the try block.",
+    fix="Call the compiled function once inside the try block: compiled = torch.compile(model); compiled(example)",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(issue("ScrollPrize/villa#1703", "The fallback around torch.compile was never reached."),),
 )
-_BROAD = frozenset({"Exception", "BaseException", "RuntimeError"})
+_BROAD_ERRORS = frozenset({"Exception", "BaseException", "RuntimeError"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments of a compiled function in the body of a `try` of few statements with a broad handler."""
+    """Assignments of a compiled function in a `try` with a broad handler that does not call it."""
     for site in compile_calls(source):
         block = next(iter(enclosing_blocks(site)), None)
         if block is None or block.kind != "try" or block.branch != "body" or not site.call.args:
             continue
         attempt = block.node
-        if not isinstance(attempt, ast.Try) or not _catches_much(attempt, source):
+        if not isinstance(attempt, ast.Try) or not _catches_broadly(attempt, source):
             continue
         bound = _bound_to(attempt, site.call)
-        if bound and not any(_calls(statement, bound, source) for statement in attempt.body):
+        if bound and not any(_calls(statement, bound) for statement in attempt.body):
             yield match_at(site, "torch.compile")
 
 
-def _catches_much(attempt: ast.Try, source: Source) -> bool:
-    return any(h.type is None or source.resolve(h.type) in _BROAD for h in attempt.handlers)
+def _catches_broadly(attempt: ast.Try, source: Source) -> bool:
+    return any(h.type is None or source.resolve(h.type) in _BROAD_ERRORS for h in attempt.handlers)
 
 
 def _bound_to(attempt: ast.Try, call: ast.Call) -> str:
@@ -81,9 +81,8 @@ def _bound_to(attempt: ast.Try, call: ast.Call) -> str:
     return ""
 
 
-def _calls(statement: ast.stmt, name: str, source: Source) -> bool:
-    """Whether the compiled thing is called there, or handed to something that may."""
-    del source
+def _calls(statement: ast.stmt, name: str) -> bool:
+    """Whether the statement calls the compiled function, or passes it to another function."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):
             parts = [node.func, *node.args, *(k.value for k in node.keywords)]

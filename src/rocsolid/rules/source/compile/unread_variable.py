@@ -1,11 +1,11 @@
-"""A program sets an environment variable that nothing reads.
+"""Code sets an environment variable that nothing reads.
 
 ## What it does
-Reports names set through `os.environ` that begin like a setting of torch, Triton, HIP or HSA, and that neither these nor
-any file of the project ask for.
+Reports names set through `os.environ` that begin like a setting of torch, Triton, HIP or HSA but that neither these
+libraries nor any file of the project reads.
 
 ## Why it matters
-A wrong name raises no error. Public guides have several, such as `INDUCTOR_COORD_DESCENT`.
+A wrong name raises no error. Public guides contain several, such as `INDUCTOR_COORD_DESCENT`.
 
 ## Example
     import os
@@ -35,16 +35,16 @@ RULE = Rule(
     code="SRC109",
     name="unread-variable",
     severity=Severity.WARNING,
-    message="{subject} is set, and nothing we know reads that name",
+    message="Environment variable {subject} is set, but nothing reads that name",
     why="It has no effect. {meant}",
     fix="{fix}",
-    check="rocsolid explain {subject}",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4", "The name is in none of them."),),
 )
 
-# Between parts of one program, or of packages that only begin alike.
-_NOT_OURS = (
+# Private names of a program, and packages whose names only begin alike.
+_OTHER_PREFIXES = (
     "_",
     *(f"TORCH{name}" for name in ("VISION", "AUDIO", "TEXT", "DATA", "SERVE", "RL", "X", "AO", "TITAN")),
     *(f"TORCH_{name}" for name in ("MUSA", "NPU", "XLA", "HPU")),
@@ -52,12 +52,12 @@ _NOT_OURS = (
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every name of a family we hold in full that is in no list; what the project reads itself is taken out later."""
+    """Every unknown name in a family whose names are all known. Names that the project itself reads are removed later."""
     if "environ" not in source.text and "putenv" not in source.text:
         return
     for variable in variable_assignments(source):
         name = variable.name
-        if name.startswith(_NOT_OURS) or source.module.startswith("torch."):
+        if name.startswith(_OTHER_PREFIXES) or source.module.startswith("torch."):
             continue
         own = family(name)
         setting = find(name)
@@ -65,7 +65,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield match_at(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
         elif name in MISNOMERS or (own and own.complete and not is_read(name)):
             right = meant(name)
-            said = f"The name that is read: {right[0]}." if right else ""
+            hint = f"The correct name is {right[0]}." if right else ""
             yield match_at(
-                variable.at, name, variable=name, meant=said, fix=f"Set {right[0]}." if right else "Remove it."
+                variable.at, name, variable=name, meant=hint, fix=f"Set {right[0]}." if right else "Remove it."
             )

@@ -1,11 +1,11 @@
-"""An environment variable is set after the import that value_reads it.
+"""An environment variable is set after the import that reads it.
 
 ## What it does
-Reports `os.environ[...] = ...` at the top of a file, below `import torch` for variables that torch value_reads while it is
-imported, and below an import of torch's compiler for those that its config modules read.
+Reports `os.environ[...] = ...` at module level, after `import torch` for variables that torch reads during import, and
+after an import of torch's compiler for those that its config modules read.
 
 ## Why it matters
-The variable is read once. Set later it stays without effect for this process, and no error says so.
+The variable is read once. Setting it later has no effect in this process, and there is no error.
 
 ## Example
     import os
@@ -44,20 +44,20 @@ RULE = Rule(
     code="SRC108",
     name="variable-set-too-late",
     severity=Severity.WARNING,
-    message="{subject} is set below the import of {imported} in line {line_of_import}, which has read it",
-    why="It has no effect in this process.",
-    fix="Set it before that import, or before the process starts: `rocsolid env` prints the lines.",
-    check="rocsolid explain {subject}",
+    message="{subject} is set too late: `import {imported}` (line {line_of_import}) already read it",
+    why="The variable is read once, during that import. It has no effect in this process.",
+    fix="Set it before that import, or before the process starts: `rocsolid env` prints the commands.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#config-import-time",
             "A variable set after the config module was loaded changed nothing.",
         ),
-        upstream("torch 2.13, every variable asked for while it is imported", "Each is read once, at import."),
+        upstream("torch 2.13, every variable read while it is imported", "Each is read once, at import."),
     ),
 )
-# Asked for by `import torch` itself, or by the thread libraries that it loads (seen on torch 2.13).
+# Read by `import torch` itself, or by the thread libraries that it loads (observed with torch 2.13).
 _AT_IMPORT = frozenset(
     {
         "TORCH_LOGS",
@@ -77,7 +77,7 @@ _AT_IMPORT = frozenset(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Variables set at the top level, below an import that has read them."""
+    """Variables set at module level, after an import that has read them."""
     if "environ" not in source.text:
         return
     for variable in variable_assignments(source):

@@ -1,12 +1,11 @@
-"""A vendor library's Python function is called in compiled code.
+"""Compiled code calls a Python function of a vendor library.
 
 ## What it does
-Reports calls of functions imported from `aiter`, and of the compiled modules behind flash-attention, where compiled code
-leads to them.
+Reports calls of functions from `aiter`, and of the compiled modules behind flash-attention, in compiled code.
 
 ## Why it matters
-Such wrappers choose kernels in Python and call into extensions that the compiler cannot trace: the graph breaks there.
-As a registered operator the same kernel stays in the graph.
+Such wrappers choose kernels in Python and call extensions that the compiler cannot trace: the graph breaks there. As a
+registered operator, the same kernel stays in the graph.
 
 ## Example
     import torch
@@ -27,7 +26,7 @@ As a registered operator the same kernel stays in the graph.
         return attention_op(q, k, v)
 
 ## When to allow it
-When the installed release registers that function as an operator; `rs.audit_op` tells.
+When the installed release registers that function as an operator; `rs.audit_op` shows it.
 """
 
 from collections.abc import Iterator
@@ -41,9 +40,9 @@ RULE = Rule(
     code="SRC114",
     name="vendor-wrapper-in-compiled-region",
     severity=Severity.INFO,
-    message="{subject} is called in {where}",
-    why="The compiler traces Python, but not the extensions that a vendor's wrapper calls; unless those are operators, the graph breaks.",
-    fix="Register the kernel with rs.vendor_op, and call the operator.",
+    message="`{subject}` in {where} may break the graph",
+    why="The compiler cannot trace the extensions that a vendor wrapper calls. Unless they are registered operators, the graph breaks.",
+    fix="Register the kernel with rs.vendor_op, and call that operator.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(claim("guide S0, line 64", "Python wrappers of vendor operators break the graph."),),

@@ -1,12 +1,12 @@
-"""Weights are changed in a program that freezes them into compiled code.
+"""Weights are changed after `inductor.freezing` made them constants.
 
 ## What it does
-Reports `load_state_dict`, `optimizer.step` and the like below the line, in the same function, that switches
+Reports `load_state_dict`, `optimizer.step` and similar calls after a line, in the same function, that turns
 `inductor.freezing` on.
 
 ## Why it matters
-Freezing copies the weights into the compiled code as constants. An update after the first call is not seen: the model
-goes on with the old weights, and no error says so.
+Freezing copies the weights into the compiled code as constants. An update after the first call is ignored: the model
+continues with the old weights, without an error.
 
 ## Example
     import torch
@@ -41,15 +41,15 @@ RULE = Rule(
     code="SRC116",
     name="weights-updated-after-freezing",
     severity=Severity.CRITICAL,
-    message="{subject} changes weights, and freezing was switched on in line {frozen}",
-    why="Compiled code holds frozen weights as constants and does not see the change.",
-    fix="Leave freezing off, or compile again after the change.",
-    check="rocsolid explain frozen-weights-go-stale",
+    message="`{subject}` changes weights that were frozen (freezing is on since line {frozen})",
+    why="Compiled code contains the frozen weights as constants and ignores the change.",
+    fix="Turn freezing off, or compile again after the change.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#freezing-stale-weights",
-            "A weight changed after the compile left the answer unchanged.",
+            "A weight changed after the compile left the result unchanged.",
         ),
         upstream("torch 2.13 _inductor/freezing.py freeze", "Parameters are replaced by constants."),
     ),
@@ -58,7 +58,7 @@ _UPDATES = ("load_state_dict", "load_adapter", "load_lora_weights", "set_adapter
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Updates below both the setting and a compile."""
+    """Weight updates after freezing was turned on and something was compiled."""
     if "freezing" not in source.text:
         return
     frozen = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.constant is True]

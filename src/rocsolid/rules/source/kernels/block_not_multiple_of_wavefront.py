@@ -1,11 +1,11 @@
-"""A kernel's block is no multiple of the wavefront.
+"""A kernel's block size is not a multiple of the wavefront size.
 
 ## What it does
-Reports launches and configurations whose blocks, multiplied, hold fewer elements than a wavefront, or no whole number of
-wavefronts: 64 lanes on CDNA, 32 on RDNA.
+Reports launches and configurations whose block sizes, multiplied, are not a multiple of 64. A wavefront has 64 lanes on
+CDNA and 32 on RDNA.
 
 ## Why it matters
-AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them idle in every instruction.
+AMD's data-centre GPUs run 64 lanes together. With a block of 32, half of them are idle in every instruction.
 
 ## Example
     import triton
@@ -30,7 +30,7 @@ AMD's data-centre chips run 64 lanes in step. A block of 32 leaves half of them 
     add[(n // 256,)](x, y, out, n, BLOCK=256)
 
 ## When to allow it
-When the kernel runs on RDNA or on NVIDIA only, or its data are that small.
+When the kernel runs only on RDNA or NVIDIA, or the data is that small.
 """
 
 import ast
@@ -47,10 +47,10 @@ RULE = Rule(
     code="SRC301",
     name="block-not-multiple-of-wavefront",
     severity=Severity.INFO,
-    message="the block holds {subject} elements ({blocks}), which is no multiple of 64",
-    why="A wavefront of AMD's data-centre chips has 64 lanes; some are idle in every instruction.",
-    fix="Make the block a multiple of 64, 256 or more for elementwise kernels.",
-    check="rocsolid explain SRC301",
+    message="The block has {subject} elements ({blocks}), which is not a multiple of 64",
+    why="A wavefront of AMD's data-centre GPUs has 64 lanes. Some lanes are idle in every instruction.",
+    fix="Make the block a multiple of 64; for elementwise kernels, 256 or more.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9, 32 on gfx10 to gfx12."),),
 )
@@ -58,23 +58,23 @@ _LANES = 64
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Launches of kernels of which every block is written out."""
+    """Launches of kernels whose block sizes are all literals."""
     if is_nvidia_only(source):
         return
     declared = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
     for launch in launches(source):
-        wanted = declared.get(launch.kernel)
+        parameters = declared.get(launch.kernel)
         blocks = launch.blocks
-        if not blocks or wanted is None or set(wanted) != set(blocks) or is_vendor_specific(launch.site):
+        if not blocks or parameters is None or set(parameters) != set(blocks) or is_vendor_specific(launch.site):
             continue
-        if _aranges(source, launch.kernel) != set(blocks):
-            continue  # other constants make up the block too
+        if _arange_ends(source, launch.kernel) != set(blocks):
+            continue  # the block also depends on other constants
         elements = prod(blocks.values())
         if elements % _LANES and elements > 1:
             yield match_at(launch.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
 
 
-def _aranges(source: Source, kernel: str) -> set[str]:
-    """The names that a kernel's ranges run to."""
+def _arange_ends(source: Source, kernel: str) -> set[str]:
+    """The names that end the kernel's `tl.arange` calls."""
     ends = (argument(s.call, 1, "end") for s in kernel_calls(source, "arange") if s.scope.name == kernel)
     return {ast.unparse(end) for end in ends if end is not None}

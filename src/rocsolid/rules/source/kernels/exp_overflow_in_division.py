@@ -1,10 +1,10 @@
-"""A tanh or sigmoid is written with `exp` above and below the line.
+"""A tanh or sigmoid divides one `exp` by another, which gives NaN for large inputs.
 
 ## What it does
-Reports a division in a kernel with an unbounded `exp` in its numerator and in its denominator.
+Reports a division in a kernel with an unbounded `exp` in both the numerator and the denominator.
 
 ## Why it matters
-For large inputs both become infinite, and infinity divided by infinity is not a number. One such element spoils the layer.
+For large inputs both become infinite, and infinity divided by infinity is NaN. One such element spoils the whole layer.
 
 ## Example
     import triton
@@ -42,10 +42,10 @@ RULE = Rule(
     code="SRC304",
     name="exp-overflow-in-division",
     severity=Severity.WARNING,
-    message="{subject} divides by an exp what has an exp itself",
-    why="For large inputs that is infinity divided by infinity, which is not a number.",
-    fix="Assignment tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
-    check="rocsolid explain SRC304",
+    message="`{subject}` divides one exp by another",
+    why="For large inputs this is infinity divided by infinity, which is NaN.",
+    fix="Write tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("IEEE 754", "Infinity divided by infinity is not a number."),),
 )
@@ -54,20 +54,20 @@ _BOUNDS = ("clamp", "minimum", "maximum", "abs", "max", "min", "where")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Divisions in kernels, with names that were made by `exp` followed one step."""
+    """Divisions in kernels. Names assigned from `exp` are followed one step."""
     if "exp" not in source.text:
         return
     for kernel in kernels(source):
-        made = _made_by_exp(source, kernel)
+        arguments = _exp_arguments(source, kernel)
         for node in ast.walk(kernel.node):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                above, below = _exps(node.left, made, source), _exps(node.right, made, source)
-                if above & below and not _sums(node.right, source):
+                numerator, denominator = _exps(node.left, arguments, source), _exps(node.right, arguments, source)
+                if numerator & denominator and not _sums(node.right, source):
                     yield match_at(site_of(source, node), source_text(node))
 
 
-def _made_by_exp(source: Source, kernel: Scope) -> dict[str, str]:
-    """Names bound to `exp` of something unbounded, and of what."""
+def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
+    """Names assigned from an unbounded `exp`, with its argument."""
     found: dict[str, str] = {}
     for write in source.assignments:
         if write.scope is kernel and isinstance(write.value, ast.Call) and source.resolve(write.value.func) in EXPS:
@@ -78,9 +78,9 @@ def _made_by_exp(source: Source, kernel: Scope) -> dict[str, str]:
     return found
 
 
-def _exps(node: ast.AST, made: dict[str, str], source: Source) -> set[str]:
-    """What is raised to a power of e in an expression."""
-    found = {made[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in made}
+def _exps(node: ast.AST, arguments: dict[str, str], source: Source) -> set[str]:
+    """The unbounded arguments of `exp` in an expression."""
+    found = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and source.resolve(call.func) in EXPS and call.args:
             text = ast.unparse(call.args[0])
@@ -90,12 +90,12 @@ def _exps(node: ast.AST, made: dict[str, str], source: Source) -> set[str]:
 
 
 def bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
-    """Whether the argument is kept small: by a clamp, by a subtraction, or by one of these in the line that made it."""
+    """Whether the argument is limited by a clamp or a subtraction, here or in the line that assigned it."""
     if isinstance(argument, ast.UnaryOp) or _limits(argument):
         return True
     names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
-    made = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
-    return any(_limits(value) for value in made)
+    arguments = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
+    return any(_limits(value) for value in arguments)
 
 
 def _limits(node: ast.expr) -> bool:
@@ -105,5 +105,5 @@ def _limits(node: ast.expr) -> bool:
 
 
 def _sums(node: ast.AST, source: Source) -> bool:
-    """A softmax divides by a sum; that is another rule's matter."""
+    """Whether this is a softmax, which divides by a sum. Another rule checks that."""
     return any(isinstance(c, ast.Call) and source.resolve(c.func) == f"{TL}sum" for c in ast.walk(node))

@@ -1,11 +1,11 @@
-"""A float32 sum is stored without saying as what.
+"""A float32 sum is stored without an explicit dtype.
 
 ## What it does
-Reports `tl.store(pointer, acc)` where `acc` was made as float32 in the kernel and nothing converts it.
+Reports `tl.store(pointer, acc)` when `acc` was created as float32 in the kernel and nothing converts it.
 
 ## Why it matters
-Triton converts silently to the type the pointer has. A reader cannot see that precision is lost here, and a change of the
-output's type changes the numbers without a change of the kernel.
+Triton silently converts to the type of the pointer. A reader cannot see that precision is lost here, and changing the
+output's dtype changes the numbers without any change in the kernel.
 
 ## Example
     import triton
@@ -44,27 +44,29 @@ RULE = Rule(
     code="SRC303",
     name="implicit-cast-in-store",
     severity=Severity.INFO,
-    message="{subject} was summed in float32 and is stored as whatever type the pointer has",
-    why="Triton converts without a word.",
-    fix="Say it: tl.store(pointer, {subject}.to(pointer.dtype.element_ty)).",
-    check="rocsolid explain SRC303",
+    message="`{subject}` is float32 and is stored with whatever dtype the pointer has",
+    why="Triton converts it without a warning.",
+    fix="Convert explicitly: tl.store(pointer, {subject}.to(pointer.dtype.element_ty))",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("triton 3.7 language/core.py store", "The value is cast to the pointer's element type."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Stores of a plain name that began as float32 zeros and was never converted."""
+    """Stores of a name that was created as float32 zeros and never converted."""
     for site in kernel_calls(source, "store"):
         value = argument(site.call, 1, "value")
         if not isinstance(value, ast.Name):
             continue
-        made = [w for w in source.assignments if w.name == value.id and w.scope is site.scope and w.value is not None]
-        began = any(
+        assigned = [
+            w for w in source.assignments if w.name == value.id and w.scope is site.scope and w.value is not None
+        ]
+        is_float32 = any(
             isinstance(w.value, ast.Call)
             and source.resolve(w.value.func) == f"{TL}zeros"
             and source.resolve(dtype_argument(w.value, 1)) == f"{TL}float32"
-            for w in made
+            for w in assigned
         )
-        if began and not any(".to(" in source_text(w.value, 1000) for w in made):
+        if is_float32 and not any(".to(" in source_text(w.value, 1000) for w in assigned):
             yield match_at(site, value.id, uncertain=True)

@@ -1,10 +1,10 @@
-"""A kernel has NVIDIA's assembly in it.
+"""A kernel contains NVIDIA assembly (PTX).
 
 ## What it does
-Reports `tl.inline_asm_elementwise` with PTX in its text, where nothing around asks for the vendor.
+Reports `tl.inline_asm_elementwise` with PTX in its text, unless the code checks the vendor.
 
 ## Why it matters
-The kernel does not compile on AMD: the assembler there does not know the instructions.
+The kernel does not compile on AMD: the AMD assembler does not know these instructions.
 
 ## Example
     import triton
@@ -25,7 +25,7 @@ The kernel does not compile on AMD: the assembler there does not know the instru
         tl.store(out, libdevice.tanh(tl.load(x)))
 
 ## When to allow it
-When the kernel is chosen on NVIDIA only.
+When the kernel is used only on NVIDIA.
 """
 
 import re
@@ -41,16 +41,16 @@ RULE = Rule(
     code="SRC308",
     name="inline-ptx",
     severity=Severity.WARNING,
-    message="{subject} is PTX, the assembly of NVIDIA",
+    message="`{subject}` in `tl.inline_asm_elementwise` is PTX, NVIDIA's assembly",
     why="The kernel does not compile on AMD.",
-    fix="Use a function of triton.language or libdevice, or choose the kernel by vendor.",
-    check="rocsolid explain SRC308",
+    fix="Use a function of triton.language or libdevice, or select the kernel by vendor.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream("triton 3.7 language/core.py inline_asm_elementwise", "The text goes to the target's assembler."),
     ),
 )
-# An instruction of PTX ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.
+# A PTX instruction ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.
 _PTX = re.compile(
     r"\b[a-z]+\d*(\.[a-z0-9_:]+)*\.(?:[fsub](?:8|16|32|64)|bf16|f16x2|bf16x2|e4m3x2|e5m2x2|pred)\b|%(?:tid|smid|laneid|globaltimer)"
 )

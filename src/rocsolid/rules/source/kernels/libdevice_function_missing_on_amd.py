@@ -1,10 +1,10 @@
-"""A kernel calls a function of libdevice that AMD's has not.
+"""A kernel calls a libdevice function that AMD's libdevice does not have.
 
 ## What it does
-Compares calls of `libdevice` in kernels with the functions that Triton offers for HIP.
+Compares the `libdevice` calls in kernels with the functions that Triton provides for HIP.
 
 ## Why it matters
-The kernel does not compile on AMD. Triton's library for HIP has about a third of the functions.
+The kernel does not compile on AMD. Triton's HIP library has about a third of the functions.
 
 ## Example
     import triton
@@ -26,7 +26,7 @@ The kernel does not compile on AMD. Triton's library for HIP has about a third o
         tl.store(out, libdevice.pow(tl.abs(v), 1.0 / 3.0) * tl.where(v < 0, -1.0, 1.0))
 
 ## When to allow it
-When the kernel is chosen on NVIDIA only.
+When the kernel is used only on NVIDIA.
 """
 
 from collections.abc import Iterator
@@ -42,17 +42,17 @@ RULE = Rule(
     code="SRC309",
     name="libdevice-function-missing-on-amd",
     severity=Severity.WARNING,
-    message="{subject} is in the libdevice of NVIDIA and not in that of AMD",
+    message="`{subject}` does not exist in AMD's libdevice",
     why="The kernel does not compile on AMD.",
-    fix="Assignment it with what both have, or choose the kernel by vendor.",
-    check="rocsolid explain SRC309",
+    fix="Write it with functions that both libraries have, or select the kernel by vendor.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("triton 3.7.1 language/extra/hip/libdevice.py", "The name is not among its functions."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Calls of missing names in kernels, and of NVIDIA's module by its own path."""
+    """Calls of missing functions in kernels, including through NVIDIA's own module path."""
     if is_nvidia_only(source):
         return
     if "libdevice" not in source.text:

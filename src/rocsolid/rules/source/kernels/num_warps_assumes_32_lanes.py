@@ -1,11 +1,11 @@
-"""A number of warps was chosen for warps of 32 lanes.
+"""A number of warps assumes 32 lanes per warp.
 
 ## What it does
-Reports `num_warps` of 32 and more at launches and in configurations, and products of `num_warps` with 32.
+Reports `num_warps` of 32 or more in launches and configurations, and products of `num_warps` and 32.
 
 ## Why it matters
-On AMD's data-centre chips a warp has 64 lanes and a block at most 1024 threads, so that 16 warps are the most. What was
-tuned as 32 warps does not launch, and a count of threads as `num_warps * 32` is half of what there are.
+On AMD's data-centre GPUs, a warp has 64 lanes and a block has at most 1024 threads, so 16 warps are the maximum. A
+kernel tuned with 32 warps does not launch, and `num_warps * 32` is half of the real number of threads.
 
 ## Example
     import triton
@@ -18,7 +18,7 @@ tuned as 32 warps does not launch, and a count of threads as `num_warps * 32` is
     kernel[(64,)](x, BLOCK=4096, num_warps=16)
 
 ## When to allow it
-When the configuration is tried on NVIDIA only.
+When the configuration is used only on NVIDIA.
 """
 
 import ast
@@ -34,10 +34,10 @@ RULE = Rule(
     code="SRC307",
     name="num-warps-assumes-32-lanes",
     severity=Severity.WARNING,
-    message="{subject} counts on warps of 32 lanes",
-    why="A warp has 64 lanes on AMD's data-centre chips, and a block has at most 1024 threads, which is 16 warps.",
-    fix="Tune num_warps for each vendor, and ask Triton for the warp size instead of writing 32.",
-    check="rocsolid explain SRC307",
+    message="`{subject}` assumes warps of 32 lanes",
+    why="On AMD's data-centre GPUs, a warp has 64 lanes and a block has at most 1024 threads, which is 16 warps.",
+    fix="Tune num_warps for each vendor, and read the warp size from Triton's target instead of writing 32.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
 )
@@ -45,7 +45,7 @@ _TOO_MANY, _LANES = 32, 32
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Too many warps, and products that count lanes."""
+    """32 or more warps, and products of `num_warps` and 32."""
     if is_nvidia_only(source):
         return
     if "num_warps" not in source.text:

@@ -1,10 +1,10 @@
 """A softmax in a kernel does not subtract the maximum.
 
 ## What it does
-Reports `e = tl.exp(x)` divided by `tl.sum(e)` where nothing was subtracted from `x`.
+Reports `e = tl.exp(x)` divided by `tl.sum(e)` when nothing was subtracted from `x`.
 
 ## Why it matters
-`exp` of a number above 88 is infinite in float32. One large score makes the whole row not a number.
+In float32, `exp` of a number above 88 is infinite. One large score turns the whole row into NaN.
 
 ## Example
     import triton
@@ -27,7 +27,7 @@ Reports `e = tl.exp(x)` divided by `tl.sum(e)` where nothing was subtracted from
         tl.store(out, e / tl.sum(e, axis=0))
 
 ## When to allow it
-When the scores are bounded, by a soft cap for instance.
+When the scores are bounded, for example by a soft cap.
 """
 
 import ast
@@ -44,22 +44,22 @@ RULE = Rule(
     code="SRC305",
     name="softmax-without-max-subtraction",
     severity=Severity.WARNING,
-    message="{subject} is divided by its sum, and no maximum was subtracted before exp",
-    why="exp of a number above 88 is infinite in float32, and one such score spoils the row.",
+    message="Softmax of `{subject}` does not subtract the maximum before exp",
+    why="In float32, exp of a number above 88 is infinite, and one such score turns the row into NaN.",
     fix="Subtract the maximum first: tl.exp(x - tl.max(x, axis)).",
-    check="rocsolid explain SRC305",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("IEEE 754", "exp overflows float32 above 88.7."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Names made by `exp` of something unbounded that are divided by their own sum."""
+    """Names assigned from an unbounded `exp` that are divided by their own sum."""
     if "exp" not in source.text:
         return
     for kernel in kernels(source):
-        made = [(w.name, w.value) for w in source.assignments if w.scope is kernel]
-        calls = {name: call for name, call in made if isinstance(call, ast.Call) and call.args}
+        assigned = [(w.name, w.value) for w in source.assignments if w.scope is kernel]
+        calls = {name: call for name, call in assigned if isinstance(call, ast.Call) and call.args}
         exps = {
             n for n, c in calls.items() if source.resolve(c.func) in EXPS and not bounded(c.args[0], source, kernel)
         }

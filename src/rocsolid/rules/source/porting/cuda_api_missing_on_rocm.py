@@ -1,11 +1,11 @@
-"""Something of `torch.cuda` is used that ROCm builds do not have.
+"""Code uses a part of `torch.cuda` that ROCm builds do not have.
 
 ## What it does
-Reports green contexts, GPUDirect Storage, conditional nodes of graphs, graph data, and device properties that only CUDA
-builds offer, where nothing around asks for the vendor.
+Reports green contexts, GPUDirect Storage, conditional graph nodes, graph data, and device properties that exist only in
+CUDA builds, unless the code checks the vendor.
 
 ## Why it matters
-Nearly all of `torch.cuda` works on ROCm under the same name. These do not: they raise, or are not there.
+Nearly all of `torch.cuda` works on ROCm under the same name. These parts raise an error or do not exist.
 
 ## Example
     import torch
@@ -22,7 +22,7 @@ Nearly all of `torch.cuda` works on ROCm under the same name. These do not: they
         shared = properties.shared_memory_per_block_optin
 
 ## When to allow it
-When the code runs on NVIDIA only.
+When the code runs only on NVIDIA.
 """
 
 import ast
@@ -44,10 +44,10 @@ RULE = Rule(
     code="SRC401",
     name="cuda-api-missing-on-rocm",
     severity=Severity.WARNING,
-    message="{subject} is used",
+    message="`{subject}` does not exist on ROCm",
     why="{why}",
-    fix="Ask for the vendor first (torch.version.hip is None), and do without it on ROCm.",
-    check="rocsolid explain SRC401",
+    fix="Check the vendor first (if torch.version.hip is None: ...), and do without it on ROCm.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream("torch 2.13 cuda/_utils.py", "HIP has no shared_memory_per_block_optin among its properties."),
@@ -55,16 +55,16 @@ RULE = Rule(
     ),
 )
 _CALLS = {
-    "torch.cuda.GreenContext.create": "Green contexts are there in CUDA builds only.",
-    "torch.cuda.green_contexts.GreenContext.create": "Green contexts are there in CUDA builds only.",
-    "torch.cuda.gds.GdsFile": "GPUDirect Storage is there in CUDA builds only.",
-    "torch.cuda.gds.gds_register_buffer": "GPUDirect Storage is there in CUDA builds only.",
-    "torch.cuda.gds.gds_deregister_buffer": "GPUDirect Storage is there in CUDA builds only.",
+    "torch.cuda.GreenContext.create": "Green contexts exist only in CUDA builds.",
+    "torch.cuda.green_contexts.GreenContext.create": "Green contexts exist only in CUDA builds.",
+    "torch.cuda.gds.GdsFile": "GPUDirect Storage exists only in CUDA builds.",
+    "torch.cuda.gds.gds_register_buffer": "GPUDirect Storage exists only in CUDA builds.",
+    "torch.cuda.gds.gds_deregister_buffer": "GPUDirect Storage exists only in CUDA builds.",
 }
 _METHODS = {
-    "begin_capture_to_if_node": "ROCm builds have no conditional nodes.",
-    "begin_capture_to_while_loop_node": "ROCm builds have no conditional nodes.",
-    "get_graph_data": "It needs the cuda.bindings package of NVIDIA.",
+    "begin_capture_to_if_node": "ROCm builds have no conditional graph nodes.",
+    "begin_capture_to_while_loop_node": "ROCm builds have no conditional graph nodes.",
+    "get_graph_data": "It needs NVIDIA's cuda.bindings package.",
 }
 _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device property."}
 
@@ -85,18 +85,18 @@ def check(source: Source) -> Iterator[SourceMatch]:
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            found = (s for s in _attributes(source, name) if not is_vendor_specific(s) and not _asked_for(s))
+            found = (s for s in _attributes(source, name) if not is_vendor_specific(s) and not _existence_checked(s))
             yield from (match_at(s, name, why=why) for s in found)
 
 
-def _asked_for(site: Site) -> bool:
-    """Whether an `if` around asks whether the attribute is there."""
-    tests = (condition_of(block) for block in enclosing_blocks(site))
-    return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in tests)
+def _existence_checked(site: Site) -> bool:
+    """Whether an enclosing `if` checks that the attribute exists."""
+    conditions = (condition_of(block) for block in enclosing_blocks(site))
+    return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in conditions)
 
 
 def _attributes(source: Source, name: str) -> Iterator[Site]:
-    """Reads of an attribute in an assignment, a return or an argument, with the place they stand in."""
+    """The first read of an attribute in an assignment, a return or an argument."""
     holders = [(w.value, w.scope, w.block) for w in source.assignments if w.value is not None]
     holders += [(s.node, s.scope, s.block) for s in source.returns if isinstance(s.node, ast.expr)]
     holders += [(a, s.scope, s.block) for sites in source.calls.values() for s in sites for a in s.call.args]
