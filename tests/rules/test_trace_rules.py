@@ -1,4 +1,4 @@
-"""Rules about traces: each trips where it should and stays silent where it should."""
+"""Every trace rule reports exactly the traces that it should."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ MS = 1_000_000
 
 
 def device(**fields: Any) -> DeviceTrace:
-    """A device with a span of 100 ms, half busy, of which nothing is worth a word."""
+    """A device traced for 100 ms, half of it busy, without findings."""
     given: dict[str, Any] = {
         "device": "0", "kernel_count": 10, "kernel_time_ns": 50 * MS, "span_ns": 100 * MS, "busy_ns": 50 * MS,
         "idle_ns": 50 * MS, "copy_count": 0, "copy_bytes": 0, "graph_launches": 0, "graph_kernel_count": 0,
@@ -76,7 +76,7 @@ def steps(*ms: int) -> TraceFile:
     )
 
 
-def talk(exposed_ms: int) -> TraceFile:
+def communication(exposed_ms: int) -> TraceFile:
     return file(device(collectives=CollectiveTime(count=5, time_ns=40 * MS, exposed_ns=exposed_ms * MS)))
 
 
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
     ),
     "TRC005": ([idle(Cause.LOADER, 6)], [idle(Cause.LOADER, 4)]),
-    "TRC006": ([talk(12)], [talk(5)]),
+    "TRC006": ([communication(12)], [communication(5)]),
     "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
     "TRC008": (
         [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=Launches(unlinked_count=5)))],
@@ -111,14 +111,14 @@ def found(trace: TraceFile, code: str) -> list[Finding]:
     return [f for f in check_traces([trace]) if f.code == code]
 
 
-def test_every_rule_about_traces_has_its_cases() -> None:
+def test_every_trace_rule_has_test_cases() -> None:
     codes = {f.rule.code for f in all_rules() if f.rule.code.startswith("TRC")}
 
     assert codes == {*CASES, "TRC012"}
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
+def test_rule_reports_its_hazard_and_nothing_else(code: str) -> None:
     for trace in CASES[code][0]:
         (finding,) = found(trace, code)
         assert finding.location == "t.json"
@@ -129,7 +129,7 @@ def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
         assert found(trace, code) == []
 
 
-def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
+def test_replayed_kernels_are_not_advised_to_be_captured() -> None:
     trace = idle(Cause.HOST_LATE, 30)
     replayed = replace(trace.devices[0], graph_kernel_time_ns=45 * MS)
     (before,) = found(trace, "TRC001")
@@ -139,7 +139,7 @@ def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
     assert after.fix.startswith("The kernels are already replayed")
 
 
-def test_the_straggler_is_named() -> None:
+def test_slowest_rank_is_reported() -> None:
     def ranks(*ms: int) -> Ranks:
         return Ranks(
             rows=tuple(
@@ -163,7 +163,7 @@ def test_the_straggler_is_named() -> None:
     assert check_traces([], ranks(80, 99)) == []
 
 
-def test_a_check_that_crashes_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashing_check_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> Iterator[Finding]:
         msg = "boom"
         raise RuntimeError(msg)

@@ -94,7 +94,8 @@ class Rule:
         All findings are created here, so every message comes from a documented template and carries its facts.
         A rule whose only evidence is a claim never reports more than INFO.
         """
-        file = location.rpartition(":")[0] or location
+        path, _, line = location.rpartition(":")
+        file = path if line.isdigit() else location
         values = {"code": self.code, "subject": subject, "location": location, "file": file, **facts}
         backing = evidence or self.evidence
         level = self.severity if severity is None else severity

@@ -55,7 +55,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             location=place,
             format=name,
             target=run.target,
-            known=" and ".join(known) or "none",
+            known=" and ".join(known) or "no FP8 type",
             fix=f"Convert on {run.target}: x.to(torch.{twin})"
             if twin
             else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",

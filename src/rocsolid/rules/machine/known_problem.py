@@ -31,8 +31,8 @@ RULE = Rule(
     code="KNO001",
     name="known-problem",
     severity=Severity.WARNING,
-    message="{title} ({where}; {status})",
-    why="{symptom}",
+    message="{title} ({where})",
+    why="{symptom} Status: {status}.",
     fix="{fix}",
     check="{verify}",
     since="0.1",
@@ -54,7 +54,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 symptom=" ".join(
                     [
                         problem.symptom,
-                        *(f"During a capture, {cited(call, runtimes)}." for call in problem.calls if runtimes),
+                        *(f"Call during the capture: {cited(call, runtimes)}." for call in problem.calls if runtimes),
                     ]
                 ),
                 fix=problem.fix,

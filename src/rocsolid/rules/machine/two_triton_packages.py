@@ -34,7 +34,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{problem}: {installed}{required}",
     why="{reason}",
-    fix="Uninstall all of them, then install the version that torch requires: pip install --no-deps ...",
+    fix="pip uninstall triton pytorch-triton pytorch-triton-rocm   (then install the version torch requires with pip install --no-deps)",
     check="pip list | grep -i triton",
     since="0.1",
     evidence=(source("pip, one folder per package name", "Both distributions own the folder site-packages/triton."),),
@@ -57,7 +57,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         yield RULE.found(
             "triton",
             severity=Severity.INFO,
-            problem="Torch requires another version of Triton",
+            problem="The installed Triton is not the version torch requires",
             installed=env.triton_copies[0],
             required=required,
             reason="Torch was released with another version. Failures look like torch bugs.",

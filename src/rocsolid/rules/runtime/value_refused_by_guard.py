@@ -24,7 +24,7 @@ RULE = Rule(
     code="GRD001",
     name="value-refused-by-guard",
     severity=Severity.WARNING,
-    message="`{subject} = {asked}` was rejected; {got} is used (set by {how}, at {location})",
+    message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {location})",
     why="{reason}",
     fix="{fix}",
     check="read guard.interventions, or the summary of rocsolid run",

@@ -30,7 +30,7 @@ RULE = Rule(
     message="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
     why="The CPU is in the data loader while the device has nothing to do.",
     fix="Give the DataLoader more workers, pinned memory and a larger prefetch_factor, or do less work per sample.",
-    check="rocsolid trace FILE   (shows idle time by cause)",
+    check="rocsolid trace {file}   (shows idle time by cause)",
     since="0.1",
 )
 

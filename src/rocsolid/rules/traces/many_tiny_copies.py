@@ -32,7 +32,7 @@ RULE = Rule(
     message="{count} {direction} copies on {subject} move only {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
     why="Starting a copy costs more than moving its bytes: {time_ms:.2f} ms on the GPU, and one call on the CPU for each.",
     fix="Put the parts into one pinned buffer and copy it once with non_blocking=True.",
-    check="rocsolid trace FILE   (lists copies by direction)",
+    check="rocsolid trace {file}   (lists copies by direction)",
     since="0.1",
 )
 

@@ -32,7 +32,7 @@ RULE = Rule(
     message="{subject} is idle for {waited_ms:.2f} ms ({share:.1%}) because of {gaps} host syncs",
     why="While the CPU waits, it launches nothing. The longest gap is before {after}. A CUDA graph cannot be captured across a host sync.",
     fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True.",
-    check="rocsolid trace FILE   (shows idle time by cause)",
+    check="rocsolid trace {file}   (shows idle time by cause)",
     since="0.1",
 )
 

@@ -30,7 +30,7 @@ RULE = Rule(
     message="{subject} is incomplete: {what}",
     why="All numbers cover only the readable part. Do not trust idle time next to lost events.",
     fix="Profile again, and let the profiler finish writing.",
-    check="rocsolid trace FILE   (shows no skipped events)",
+    check="rocsolid trace {file}   (shows no skipped events)",
     since="0.1",
 )
 

@@ -31,7 +31,7 @@ RULE = Rule(
     message="{subject}: {name} took {longest_ms:.2f} ms; the median of {count} steps is {median_ms:.2f} ms",
     why="Averages hide what slows down only some steps.",
     fix="Look at that step alone: recompiles, allocation, the data loader, another program on the machine.",
-    check="rocsolid trace FILE   (with more profiled steps)",
+    check="rocsolid trace {file}   (with more profiled steps)",
     since="0.1",
 )
 

@@ -67,11 +67,10 @@ def _visible_devices(env: Environment) -> Iterator[Finding]:
 def _tunableop(env: Environment) -> Iterator[Finding]:
     enabled, tuning = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
     if env.variables.get(tuning) == "1" and env.variables.get(enabled, "0") == "0":
-        text = {**env.variables, enabled: env.variables.get(enabled, "(unset)")}
         yield RULE.found(
             f"{tuning}|{enabled}",
             one=f"{tuning}=1",
-            other=f"{enabled}={text[enabled]}",
+            other=f"{enabled}=0" if enabled in env.variables else f"{enabled} (unset)",
             reason="Tuning is requested, but TunableOp is off, so nothing is tuned.",
             fix=f"export {enabled}=1   (or unset {tuning})",
         )

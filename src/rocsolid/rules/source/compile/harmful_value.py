@@ -37,7 +37,7 @@ RULE = Rule(
     name="harmful-value",
     severity=Severity.INFO,
     message="`{subject} = {value}` is known to cause problems",
-    why="{hazard} (Where: {platforms}.)",
+    why="{hazard} Affected: {platforms}.",
     fix="Remove it, or check the platform first; `rocsolid explain {subject}` shows what to set instead.",
     check="rocsolid probe",
     since="0.1",

@@ -52,7 +52,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="`{change}` does not apply in the thread that calls torch.compile",
     why="It is assigned {here}, and torch.compile is called {there}. Since torch 2.12, an assignment is visible only in its own thread.",
-    fix="Pass the value to torch.compile as options=, or use rs.compile, whose plan belongs to the function.",
+    fix="Pass the value to torch.compile as options=, or use rs.compile, which attaches values to the function.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
