@@ -49,9 +49,9 @@ RULE = Rule(
     name="host-sync-in-captured-region",
     severity=Severity.CRITICAL,
     message="Host sync `{subject}` in {where}",
-    why="Nothing runs on the GPU during a capture. The underlying call is {runtimes}.",
+    why="Nothing runs on the GPU during a capture. The underlying call is {runtimes} (`rocsolid explain {call}`).",
     fix="Move the line out of the capture, and read the result after the replay.",
-    check="rocsolid explain {call}",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured("capture-facts-on-h200#capture-failed-message", "A capture that read a value with .item() failed."),
