@@ -10,7 +10,7 @@ From inside the program, a changed default looks unchanged: `config._is_default(
 always a mistake: vendor builds and forks have their own sources.
 
 ## Example
-torch/_inductor/config.py does not match the hash in its wheel
+    torch/_inductor/config.py does not match the hash in its wheel
 
 ## Use instead
 Reinstall a build you trust, or set the values you need with a profile.

@@ -7,7 +7,7 @@ For every config file that differs from the release, compares each default in it
 A changed default in the source leaves no trace in the environment, in start-up files or in the program.
 
 ## Example
-max_autotune = True        # in the image's copy of torch/_inductor/config.py
+    max_autotune = True        # in the image's copy of torch/_inductor/config.py
 
 ## Use instead
 Apply a profile: `rs.apply`, `rs.compile` and `rocsolid run` set the value whatever the default is.

@@ -11,7 +11,7 @@ An assignment is easy to forget, and it affects everything compiled afterwards i
     torch._inductor.config.max_autotune = True      # in a helper three modules away
 
 ## Use instead
-model = rs.compile(model, profile="safe")       # the values belong to this function only
+    model = rs.compile(model, profile="safe")       # the values belong to this function only
 
 ## When to allow it
 When you made the assignment and everything compiled should use it.

@@ -10,9 +10,9 @@ From torch 2.12 on, its assignments apply in the main thread but not in worker t
 from a script.
 
 ## Example
-# sitecustomize.py in a container image
-import torch._inductor.config as c
-c.max_autotune = True
+    # sitecustomize.py in a container image
+    import torch._inductor.config as c
+    c.max_autotune = True
 
 ## Use instead
 Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets its own values after the

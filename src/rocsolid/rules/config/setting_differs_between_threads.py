@@ -14,7 +14,7 @@ gets no warning.
     ThreadPoolExecutor().submit(model, x)           # compiles without it
 
 ## Use instead
-model = rs.compile(model, profile="safe")       # the values belong to the function, in every thread
+    model = rs.compile(model, profile="safe")       # the values belong to the function, in every thread
 
 ## When to allow it
 When only this thread compiles.

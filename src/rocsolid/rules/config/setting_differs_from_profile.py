@@ -7,7 +7,7 @@ Lists the values that the profile would change on this machine.
 Nothing is wrong. The list shows in advance what `rocsolid run` or `rs.apply` would change here.
 
 ## Example
-inductor.compile_worker_wait_timeout is 0; profile safe sets 900
+    inductor.compile_worker_wait_timeout is 0; profile safe sets 900
 
 ## Use instead
     rs.compile(model, profile="safe")

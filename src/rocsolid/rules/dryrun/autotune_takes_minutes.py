@@ -11,7 +11,7 @@ Each kernel is compiled and then measured, in every process without a warm cache
     torch.compile(model, mode="max-autotune")
 
 ## Use instead
-torch.compile(model)                  # then measure whether autotuning gains anything: `rocsolid tune`
+    torch.compile(model)                  # then measure whether autotuning gains anything: `rocsolid tune`
 
 ## When to allow it
 When the compile cache is shipped with the program and the gain was measured.

@@ -12,7 +12,7 @@ inside a capture kills the process.
         y = conv(x)                       # the first call with this shape
 
 ## Use instead
-conv(x); torch.cuda.synchronize()     # before the capture, on the stream that is captured
+    conv(x); torch.cuda.synchronize()     # before the capture, on the stream that is captured
 
 ## When to allow it
 When the model is never captured, or every shape runs once before the capture.

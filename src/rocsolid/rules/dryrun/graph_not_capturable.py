@@ -8,7 +8,7 @@ or an operation that waits for the GPU.
 `reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.
 
 ## Example
-positions = mask.nonzero()            # the size of the result is known only on the GPU
+    positions = mask.nonzero()            # the size of the result is known only on the GPU
 
 ## Use instead
     torch.where(mask, a, b)               # the size does not depend on values

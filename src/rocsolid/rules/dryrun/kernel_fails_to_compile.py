@@ -8,7 +8,7 @@ compiler.
 The first call on that GPU would fail, or silently use another configuration.
 
 ## Example
-tl.dot(a, b)                      # with a block of 8: the matrix units need 16 or more
+    tl.dot(a, b)                      # with a block of 8: the matrix units need 16 or more
 
 ## Use instead
 Read the error, and change the kernel or its configuration. The finding names the line.

@@ -8,7 +8,7 @@ gfx12, 160 KiB on gfx950.
 Triton compiles such a kernel without a warning. The launch fails with OutOfResources.
 
 ## Example
-triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_stages=3)      # 256 KiB: tuned for another GPU
+    triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_stages=3)      # 256 KiB: tuned for another GPU
 
 ## Use instead
     triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_stages=2)       # 32 KiB

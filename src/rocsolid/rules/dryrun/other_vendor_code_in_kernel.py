@@ -11,7 +11,7 @@ An AMD assembler does not understand PTX. The kernel does not compile, and some 
     tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
 
 ## Use instead
-x.to(tl.float16)                      # code that both compilers understand, or a branch by target
+    x.to(tl.float16)                      # code that both compilers understand, or a branch by target
 
 ## When to allow it
 When the kernel is never launched on that GPU.

@@ -8,10 +8,10 @@ Every spilled value is written to memory and read back. For its own kernels on R
 that spills more than 32 registers and then discards it. A kernel you wrote is kept and is slow.
 
 ## Example
-triton.Config({"BM": 256, "BN": 256}, num_warps=4)      # a matrix product, gfx942, Triton 3.9.0: 249 spills
+    triton.Config({"BM": 256, "BN": 256}, num_warps=4)      # a matrix product, gfx942, Triton 3.9.0: 249 spills
 
 ## Use instead
-triton.Config({"BM": 256, "BN": 256}, num_warps=8)      # the same block, with twice the lanes
+    triton.Config({"BM": 256, "BN": 256}, num_warps=8)      # the same block, with twice the lanes
 
 ## When to allow it
 When measurements on the GPU show that this configuration is the fastest.

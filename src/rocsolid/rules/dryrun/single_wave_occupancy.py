@@ -9,7 +9,7 @@ With a single wave, nothing hides the latency of memory loads. Matrix kernels ar
 kernels rarely are.
 
 ## Example
-triton.Config({"XBLOCK": 4096}, num_warps=4)      # 400 registers per lane
+    triton.Config({"XBLOCK": 4096}, num_warps=4)      # 400 registers per lane
 
 ## Use instead
     triton.Config({"XBLOCK": 1024}, num_warps=4)

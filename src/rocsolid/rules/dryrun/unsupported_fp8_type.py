@@ -12,7 +12,7 @@ factor of two.
     torch._scaled_mm(a.to(torch.float8_e4m3fn), ...)      # on gfx942
 
 ## Use instead
-torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert the values, never reinterpret the bytes
+    torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert the values, never reinterpret the bytes
 
 ## When to allow it
 When the type is only used for storage and is converted before computing.

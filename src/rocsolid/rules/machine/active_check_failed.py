@@ -9,7 +9,7 @@ is compared with a reference.
 This finding does not depend on a list of known problems: the computation fails on this machine, now.
 
 ## Example
-Active check `capture` gave a wrong result: replay 117 differs from eager by 3.1
+    Active check `capture` gave a wrong result: replay 117 differs from eager by 3.1
 
 ## Use instead
 Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, whatever the

@@ -8,7 +8,7 @@ Installing a package that depends on torch can make pip replace a ROCm build wit
 then runs on the CPU, or fails with an error about a missing NVIDIA driver.
 
 ## Example
-$ pip install some-package            # replaces torch 2.13.0+rocm7.2 with 2.13.0+cu130
+    $ pip install some-package            # replaces torch 2.13.0+rocm7.2 with 2.13.0+cu130
 
 ## Use instead
 Reinstall the build for your GPU from its own package index, and pin that version in a pip constraints file.

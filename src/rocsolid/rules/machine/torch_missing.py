@@ -7,7 +7,7 @@ Looks for torch where `import torch` would.
 Most checks need torch. Often the probe just runs under a different Python than your program.
 
 ## Example
-$ rocsolid probe                      # installed with pipx, outside the program's environment
+    $ rocsolid probe                      # installed with pipx, outside the program's environment
 
 ## Use instead
     $ python -m pip install rocsolid      # into the environment that has torch

@@ -14,8 +14,8 @@ Triton release that torch was not built with fails in ways that look like torch 
     triton               3.7.1
 
 ## Use instead
-pip uninstall triton pytorch-triton-rocm
-pip install --no-deps <the version torch requires>
+    pip uninstall triton pytorch-triton-rocm
+    pip install --no-deps <the version torch requires>
 
 ## When to allow it
 When you build Triton yourself and know that it is compatible.

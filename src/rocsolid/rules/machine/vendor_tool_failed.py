@@ -9,7 +9,7 @@ If the tool hangs, the driver probably hangs, and so will the next GPU program. 
 Linux, access rights or versions are wrong.
 
 ## Example
-rocminfo is silent after 5 s
+    rocminfo is silent after 5 s
 
 ## Use instead
 Read the kernel log (`dmesg | grep -i amdgpu`), and restart the container or the host.

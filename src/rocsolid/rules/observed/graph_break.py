@@ -9,8 +9,8 @@ Between two graphs, Python runs again. Kernels are not fused across the break, t
 CUDA graph cannot contain the whole call. With `fullgraph=True`, a break is an error.
 
 ## Example
-scale = x.max().item()      # needs the value on the CPU, so the graph ends here
-return x / scale
+    scale = x.max().item()      # needs the value on the CPU, so the graph ends here
+    return x / scale
 
 ## Use instead
     scale = x.max()             # stays a tensor

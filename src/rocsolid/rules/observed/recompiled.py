@@ -12,8 +12,8 @@ function runs in eager from then on.
         compiled(x, 0.1 * step)                  # a new Python float each time
 
 ## Use instead
-for step in range(100):
-    compiled(x, torch.tensor(0.1 * step))    # one compiled graph for all steps
+    for step in range(100):
+        compiled(x, torch.tensor(0.1 * step))    # one compiled graph for all steps
 
 ## When to allow it
 When there are few variants and all of them are compiled during warm-up: train and eval, two batch sizes.

@@ -9,7 +9,7 @@ A capture records kernel launches and addresses. An operator that needs a value 
 breaks the capture or makes the replay return wrong results.
 
 ## Example
-vendor::topk(Tensor x) -> (Tensor, int)        # the int must be copied from the GPU
+    vendor::topk(Tensor x) -> (Tensor, int)        # the int must be copied from the GPU
 
 ## Use instead
     vendor::topk(Tensor x) -> (Tensor, Tensor)

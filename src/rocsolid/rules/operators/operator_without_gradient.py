@@ -10,7 +10,7 @@ Its result silently requires no gradient, or backward fails. For inference it do
     torch.library.custom_op("vendor::norm", ...)             # no register_autograd
 
 ## Use instead
-rs.vendor_op("mine::norm", vendor.norm, reference=plain)   # uses the gradient of the reference
+    rs.vendor_op("mine::norm", vendor.norm, reference=plain)   # uses the gradient of the reference
 
 ## When to allow it
 When the operator is used for inference only.

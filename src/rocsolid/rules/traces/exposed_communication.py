@@ -10,7 +10,7 @@ Communication that overlaps with computation costs no time. Communication withou
     ncclDevKernel_Generic_1: 71 ms, 40 ms of it alone
 
 ## Use instead
-start communication earlier with smaller buckets, use a separate stream, send fewer bytes (bf16 gradients)
+Start communication earlier with smaller buckets, use a separate stream, or send fewer bytes (bf16 gradients).
 
 ## When to allow it
 When the collective is the last operation of a step, or waits for a slower rank.

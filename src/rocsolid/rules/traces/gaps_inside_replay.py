@@ -11,7 +11,7 @@ may insert a marker between kernels that otherwise run back to back.
     1 hipGraphLaunch, 544 kernels, 543 gaps
 
 ## Use instead
-time the replay without the profiler before you trust these gaps: rocsolid ab, or CUDA events
+Time the replay without the profiler before you trust these gaps: use `rocsolid ab` or CUDA events.
 
 ## When to allow it
 When a measurement without the profiler confirms the busy time.

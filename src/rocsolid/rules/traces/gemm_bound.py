@@ -10,7 +10,7 @@ CUDA graphs remove waits between kernels. There are none here, so capturing will
     device 0: 97 % busy, 81 % of it gemm
 
 ## Use instead
-smaller dtypes (bf16, fp8), a better library for these shapes, larger batches that use the GPU better
+Use smaller dtypes (bf16, fp8), a better library for these shapes, or larger batches that use the GPU better.
 
 ## When to allow it
 It is for information: graphs will not make this faster.

@@ -15,7 +15,7 @@ replays all kernels with one launch.
     device 2: 3.1 of 3.5 ms idle, 60 kernels, 60 launches
 
 ## Use instead
-    fast = rs.capture(model)              # one launch for the total_ns call
+    fast = rs.capture(model)              # one launch for the whole call
     model = torch.compile(model)          # fewer, larger kernels
 
 ## When to allow it

@@ -7,10 +7,10 @@ Compares ranks that were traced together: which one computes longest, and which 
 A collective ends when the last rank arrives, so all devices are as slow as the slowest.
 
 ## Example
-rank 3 computes 92 ms; the others compute 81 ms and wait
+    rank 3 computes 92 ms; the others compute 81 ms and wait
 
 ## Use instead
-look at that rank alone: its clocks (rocm-smi, nvidia-smi), its data, its share of the experts
+Look at that rank alone: its clocks (rocm-smi, nvidia-smi), its data, its share of the experts.
 
 ## When to allow it
 When ranks have different work by design, such as pipeline stages.

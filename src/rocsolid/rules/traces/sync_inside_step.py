@@ -8,11 +8,11 @@ The queue of launches runs empty, so the launches that follow cannot overlap wit
 impossible to capture in a CUDA graph.
 
 ## Example
-if loss.item() > best: ...            # waits for the loss of this step
+    if loss.item() > best: ...            # waits for the loss of this step
 
 ## Use instead
-losses.append(loss.detach())          # read them every hundredth step
-x = x.to(device, non_blocking=True)   # from pinned memory
+    losses.append(loss.detach())          # read them every hundredth step
+    x = x.to(device, non_blocking=True)   # from pinned memory
 
 ## When to allow it
 At the end of a measured step, and where a value decides what runs next.

@@ -7,10 +7,10 @@ Reports how many events are broken, whether the file is truncated, and how much 
 All numbers cover only the readable part. A gap next to lost events may not be a gap at all.
 
 ## Example
-the gzip data ends early, after 41,943,040 bytes of text
+    the gzip data ends early, after 41,943,040 bytes of text
 
 ## Use instead
-profile again and let the program finish; profile fewer steps if the disk was full
+Profile again and let the program finish. Profile fewer steps if the disk was full.
 
 ## When to allow it
 When you know the reason. A few launches before the start of the trace are normal.

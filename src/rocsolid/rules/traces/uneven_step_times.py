@@ -8,10 +8,10 @@ A mean over such steps is misleading. First find what slows some of them: recomp
 another program.
 
 ## Example
-ProfilerStep#7: 210 ms, the others 80 ms
+    ProfilerStep#7: 210 ms, the others 80 ms
 
 ## Use instead
-rocsolid trace on one slow and one fast step, then rocsolid compare
+Run `rocsolid trace` on one slow and one fast step, then `rocsolid compare`.
 
 ## When to allow it
 When steps differ on purpose: evaluation, checkpoints.

@@ -11,7 +11,7 @@ avoids most of that traffic.
     vectorized_elementwise_kernel<4, ...>: 27,120 launches, 41 % of the device time
 
 ## Use instead
-model = rs.compile(model)             # Inductor generates one kernel for a chain of operations
+    model = rs.compile(model)             # Inductor generates one kernel for a chain of operations
 
 ## When to allow it
 When they belong to the optimizer step, which has its own fused version (fused=True).

@@ -8,7 +8,7 @@ versions and these GPUs.
 These variables have no equivalent Python setting: once the process runs, they cannot be undone.
 
 ## Example
-HIP_LAUNCH_BLOCKING=1       # left over from debugging: every kernel launch waits for the GPU
+    HIP_LAUNCH_BLOCKING=1       # left over from debugging: every kernel launch waits for the GPU
 
 ## Use instead
     unset HIP_LAUNCH_BLOCKING

@@ -7,7 +7,7 @@ Finds variables that the catalogue marks as unused, or as belonging to another p
 Whoever set it expects an effect that does not happen.
 
 ## Example
-DEBUG_CLR_GRAPH_PACKET_CAPTURE=1       # removed in ROCm 7.2
+    DEBUG_CLR_GRAPH_PACKET_CAPTURE=1       # removed in ROCm 7.2
 
 ## Use instead
 Remove it.

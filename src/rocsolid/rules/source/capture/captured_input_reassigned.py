@@ -26,7 +26,7 @@ the graph still reads the old tensor with the old values.
     graph.replay()
 
 ## When to allow it
-When the graph is captured graph_replays before the replay.
+When the graph is captured again before the replay.
 """
 
 import ast
@@ -63,17 +63,24 @@ def check(source: Source) -> Iterator[SourceMatch]:
             ast.unparse(a) for call in capture.calls() for a in call.args if isinstance(a, (ast.Name, ast.Attribute))
         }
         graph_replays = [s for s in all_replays if s.name.removesuffix(".replay") == capture.graph]
-        for write in source.assignments if graph_replays else ():
-            text = ast.unparse(write.target)
-            if text not in read or isinstance(write.node, ast.AugAssign) or not _is_same_variable(write, capture, text):
+        for assignment in source.assignments if graph_replays else ():
+            text = ast.unparse(assignment.target)
+            if (
+                text not in read
+                or isinstance(assignment.node, ast.AugAssign)
+                or not _is_same_variable(assignment, capture, text)
+            ):
                 continue
-            if any(s.scope is write.scope and write.line < s.line and s.block is write.block for s in graph_replays):
-                yield match_at(write, text, graph=capture.graph)
+            if any(
+                s.scope is assignment.scope and assignment.line < s.line and s.block is assignment.block
+                for s in graph_replays
+            ):
+                yield match_at(assignment, text, graph=capture.graph)
 
 
-def _is_same_variable(write: Assignment, capture: Capture, text: str) -> bool:
+def _is_same_variable(assignment: Assignment, capture: Capture, text: str) -> bool:
     """Whether both refer to the same variable: in one function after the capture, or an attribute of one object."""
-    if write.scope is capture.scope:
-        return write.line > capture.site.line
+    if assignment.scope is capture.scope:
+        return assignment.line > capture.site.line
     owner = capture.scope.enclosing_class
-    return text.startswith("self.") and owner is not None and write.scope.enclosing_class is owner
+    return text.startswith("self.") and owner is not None and assignment.scope.enclosing_class is owner

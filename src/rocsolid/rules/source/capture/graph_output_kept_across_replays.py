@@ -87,13 +87,13 @@ def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMat
         if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
             yield match_at(site, text, how="appended to a list", replayed=replay.line)
             return
-    for write in source.assignments:
-        text = ast.unparse(write.value) if write.value is not None else ""
-        in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(write))
-        if in_loop and text in outputs and write.scope is replay.scope and write.line > replay.line:
-            yield match_at(write, text, how="assigned to another name", replayed=replay.line)
+    for assignment in source.assignments:
+        text = ast.unparse(assignment.value) if assignment.value is not None else ""
+        in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(assignment))
+        if in_loop and text in outputs and assignment.scope is replay.scope and assignment.line > replay.line:
+            yield match_at(assignment, text, how="assigned to another name", replayed=replay.line)
             return
 
 
-def _captured(write: Assignment) -> bool:
-    return write.block is not None and write.block.captured
+def _captured(assignment: Assignment) -> bool:
+    return assignment.block is not None and assignment.block.captured

@@ -60,6 +60,6 @@ _WHY = {
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Every assignment to one of the two names."""
-    for write in source.assignments:
-        if write.name in _WHY:
-            yield match_at(write, write.name, why=_WHY[write.name])
+    for assignment in source.assignments:
+        if assignment.name in _WHY:
+            yield match_at(assignment, assignment.name, why=_WHY[assignment.name])

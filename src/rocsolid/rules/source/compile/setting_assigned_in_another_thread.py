@@ -58,7 +58,7 @@ RULE = Rule(
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#config-thread-local",
-            "VariableAssignment in the main thread, a value was not seen in a threading.Thread.",
+            "Assigned in the main thread, a value was not seen in a threading.Thread.",
         ),
         upstream("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),
     ),

@@ -62,9 +62,13 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments to the name, with `=` or `setattr`."""
-    for write in source.assignments:
-        if write.name in COMPILE_NAMES and isinstance(write.target, ast.Attribute) and not _restores(write.value):
-            yield match_at(write, write.name)
+    for assignment in source.assignments:
+        if (
+            assignment.name in COMPILE_NAMES
+            and isinstance(assignment.target, ast.Attribute)
+            and not _restores(assignment.value)
+        ):
+            yield match_at(assignment, assignment.name)
     for site in source.calls_to("setattr"):
         if source.resolve(argument(site.call, 0)) == "torch" and literal(argument(site.call, 1)) == "compile":
             yield match_at(site, "torch.compile")

@@ -77,12 +77,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 
 def _is_added_to(source: Source, name: str, kernel: str) -> bool:
-    for write in source.assignments:
-        if write.name != name or write.scope.name != kernel or write.value is None:
+    for assignment in source.assignments:
+        if assignment.name != name or assignment.scope.name != kernel or assignment.value is None:
             continue
-        if isinstance(write.node, ast.AugAssign) and isinstance(write.node.op, ast.Add):
+        if isinstance(assignment.node, ast.AugAssign) and isinstance(assignment.node.op, ast.Add):
             return True
-        value = write.value
+        value = assignment.value
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and name in ast.unparse(value).split(" + "):
             return True
         if (

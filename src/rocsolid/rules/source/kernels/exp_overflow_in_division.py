@@ -69,12 +69,16 @@ def check(source: Source) -> Iterator[SourceMatch]:
 def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
     """Names assigned from an unbounded `exp`, with its argument."""
     found: dict[str, str] = {}
-    for write in source.assignments:
-        if write.scope is kernel and isinstance(write.value, ast.Call) and source.resolve(write.value.func) in EXPS:
-            if write.value.args and not bounded(write.value.args[0], source, kernel):
-                found[write.name] = ast.unparse(write.value.args[0])
+    for assignment in source.assignments:
+        if (
+            assignment.scope is kernel
+            and isinstance(assignment.value, ast.Call)
+            and source.resolve(assignment.value.func) in EXPS
+        ):
+            if assignment.value.args and not bounded(assignment.value.args[0], source, kernel):
+                found[assignment.name] = ast.unparse(assignment.value.args[0])
             else:
-                found.pop(write.name, None)
+                found.pop(assignment.name, None)
     return found
 
 
@@ -94,8 +98,8 @@ def bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
     if isinstance(argument, ast.UnaryOp) or _limits(argument):
         return True
     names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
-    arguments = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
-    return any(_limits(value) for value in arguments)
+    values = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
+    return any(_limits(value) for value in values)
 
 
 def _limits(node: ast.expr) -> bool:

@@ -51,10 +51,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments, parameter defaults and keyword arguments with such a name and the value 32."""
     if is_nvidia_only(source) or "warp" not in source.text.lower():
         return
-    for write in source.assignments:
-        name = write.name.rpartition(".")[2]
-        if name.lower() in _NAMES and literal(write.value) == _LANES and not _is_fallback(source, write):
-            yield match_at(write, name)
+    for assignment in source.assignments:
+        name = assignment.name.rpartition(".")[2]
+        if name.lower() in _NAMES and literal(assignment.value) == _LANES and not _is_fallback(source, assignment):
+            yield match_at(assignment, name)
     for scope in source.scopes.values():
         yield from _defaults(scope)
     for site in (s for sites in source.calls.values() for s in sites):
@@ -63,11 +63,11 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield match_at(site, str(keyword.arg), underline=keyword)
 
 
-def _is_fallback(source: Source, write: Assignment) -> bool:
+def _is_fallback(source: Source, assignment: Assignment) -> bool:
     """Whether it is for one vendor, or is the fallback of a function that otherwise reads the number."""
-    if is_vendor_specific(write):
+    if is_vendor_specific(assignment):
         return True
-    others = (w for w in source.assignments if w.name == write.name and w.scope is write.scope)
+    others = (w for w in source.assignments if w.name == assignment.name and w.scope is assignment.scope)
     return any(not isinstance(w.value, ast.Constant) for w in others)
 
 

@@ -8,10 +8,10 @@ and the value used instead.
 A silent change would be hard to find. The program continues with the value that is safe here.
 
 ## Example
-torch.compile(model, mode="reduce-overhead")       # on ROCm: the guard rejects Inductor's own graph capture
+    torch.compile(model, mode="reduce-overhead")       # on ROCm: the guard rejects Inductor's own graph capture
 
 ## Use instead
-model = torch.compile(model)                       # then capture the whole call with rs.capture(model)
+    model = torch.compile(model)                       # then capture the whole call with rs.capture(model)
 
 ## When to allow it
 When you have checked the value on your machine: do not use the guard, or override it for a test with
@@ -22,7 +22,7 @@ from rocsolid.model.finding import Rule, Severity
 
 RULE = Rule(
     code="GRD001",
-    name="value-refused-by-guard",
+    name="value-rejected-by-guard",
     severity=Severity.WARNING,
     message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {location})",
     why="{reason}",
