@@ -48,15 +48,15 @@ def check_run(run: DryRun) -> Iterator[Finding]:
     for name, place in used.items():
         if name in known:
             continue
-        twin = name.removesuffix("fnuz") if name.endswith("fnuz") else name.removesuffix("fn") + "fnuz"
-        twin = next((k for k in known if k.startswith(twin)), "")
+        equivalent = name.removesuffix("fnuz") if name.endswith("fnuz") else name.removesuffix("fn") + "fnuz"
+        equivalent = next((k for k in known if k.startswith(equivalent)), "")
         yield RULE.found(
             f"{run.target} {name}",
             location=place,
             format=name,
             target=run.target,
             known=" and ".join(known) or "no FP8 type",
-            fix=f"Convert on {run.target}: x.to(torch.{twin})"
-            if twin
+            fix=f"Convert on {run.target}: x.to(torch.{equivalent})"
+            if equivalent
             else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",
         )

@@ -62,8 +62,10 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     threshold_ns = _SHARE * device.span_ns
     if not device.span_ns or total_ns < threshold_ns:
         return
-    seen = file.captures
-    probably_capturing = not seen.count and seen.silent_launches >= max(_MIN_SILENT, _SILENT_SHARE * seen.launches)
+    captures = file.captures
+    probably_capturing = not captures.count and captures.silent_launches >= max(
+        _MIN_SILENT, _SILENT_SHARE * captures.launches
+    )
     capturing = total_ns - captured_ns < threshold_ns or probably_capturing
     waited_ns = total_ns if capturing else total_ns - captured_ns
     share = waited_ns / device.span_ns
@@ -86,9 +88,9 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         kernels=device.kernel_count,
         replayed=replayed,
         capture=text.format(
-            recorded=seen.recorded_launches,
-            silent=seen.silent_launches,
-            launches=seen.launches,
+            recorded=captures.recorded_launches,
+            silent=captures.silent_launches,
+            launches=captures.launches,
             captured_ms=captured_ns / 1e6,
         ),
         advice=advice,
