@@ -32,7 +32,7 @@ from rocsolid.model.capture_rule import Answer, CaptureMode, Outcome, Runtime
 from rocsolid.model.finding import Finding
 from rocsolid.model.platform import Platform
 from rocsolid.report.capture_rules import table_page
-from rocsolid.rules.engine import judge
+from rocsolid.rules.engine import check_environment
 
 RELEASES = {"6.4.3": Runtime.HIP_6_4, "7.2.4": Runtime.HIP_7_2}
 # How the stored experiment names our cases; it ran these from another thread too where the name begins with `T:`.
@@ -290,7 +290,7 @@ def test_what_the_probe_finds_names_the_answers_of_this_machines_runtime() -> No
 
 def judged(release: str) -> list[Finding]:
     env = make_env(rocm=release, torch="2.11.0")
-    return judge(env, resolve("safe", env))
+    return check_environment(env, resolve("safe", env))
 
 
 def test_what_the_lint_finds_names_the_answers_of_every_runtime(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_what_the_lint_finds_names_the_answers_of_every_runtime(tmp_path: Path) 
         file.write_text(text.format(line))
         (found,) = (f for f in rs.lint(file).findings if f.code in ("SRC201", "SRC202", "SRC203"))
         assert says in found.why
-        assert found.check == f"rocsolid explain {call}"
+        assert f"(`rocsolid explain {call}`)" in found.why
         assert rules_of(call)
 
 

@@ -91,8 +91,8 @@ def test_version_and_no_command() -> None:
 @pytest.mark.parametrize(
     ("name", "holds"),
     [
-        ("CFG001", "CFG001 setting-moved-by-variable"),
-        ("setting-moved-by-variable", "CFG001"),
+        ("CFG001", "CFG001 setting-changed-by-variable"),
+        ("setting-changed-by-variable", "CFG001"),
         ("inductor.group_fusion", "No code reads it in any release"),
         ("TORCHINDUCTOR_FX_GRAPH_CACHE", "forces it"),
         ("safe", "inductor.max_autotune = False"),

@@ -93,7 +93,7 @@ def test_a_planted_mistake_is_found_with_its_line(
 ) -> None:
     finding = found(planted, code, kernel)
 
-    assert finding.place == f"{file}:{LINES[kernel]}"
+    assert finding.location == f"{file}:{LINES[kernel]}"
     assert finding.severity is severity
 
 

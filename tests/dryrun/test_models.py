@@ -165,7 +165,7 @@ def test_library_calls_that_captures_do_not_bear_are_found_with_their_line(net: 
     found = [f for f in net.findings if f.code == "DRY008" and "MIOpen" in f.subject]
 
     assert found
-    assert all(f.place.endswith("w.py:32") for f in found)
+    assert all(f.location.endswith("w.py:32") for f in found)
     assert all(f.severity.name == "WARNING" for f in found)
 
 
@@ -191,7 +191,7 @@ def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
     assert kernel.configs[0].resources.lanes_used == 1
     assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
     (unfit,) = [f for f in record.findings if f.code == "DRY011"]
-    assert unfit.place.endswith("w.py:46")
+    assert unfit.location.endswith("w.py:46")
     assert "is on the CPU" in unfit.message
     (note,) = run.notes
     assert note.endswith("needs values; what comes after was not seen")

@@ -1,4 +1,4 @@
-"""Every rule of a dry run: trips where it should, stays silent where it should."""
+"""Every dry-run rule reports exactly the runs that it should."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from rocsolid.model.dryrun import (
     Unfit,
 )
 from rocsolid.model.finding import Severity
-from rocsolid.rules.dryrun.judging import judge_run, run_checks
+from rocsolid.rules.dryrun_rules import check_dry_run, run_checks
 from rocsolid.rules.engine import find_rule
 
 
@@ -24,7 +24,7 @@ def used(**changes: float) -> Resources:
 
 
 def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[str, ...]) -> DryRun:
-    """A run with one kernel; a text in place of resources is an error."""
+    """A run with one kernel. A string instead of resources is a compile error."""
     configs = tuple(
         KernelConfig(warps=4, error=r) if isinstance(r, str) else KernelConfig(warps=4, resources=r) for r in resources
     )
@@ -43,7 +43,7 @@ def searching(choices: int, compiled: int = 0, seconds: float = 0.0) -> DryRun:
 
 
 CONV = ExternCall(name="convolution", library="MIOpen", count=1, capture="Not safe", evidence="miopen-not-graph-safe")
-# By code: runs that trip the rule with the severity expected, then runs that come near and do not.
+# By code: runs that the rule must report, with the severity, then similar runs that it must not report.
 CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
     "DRY001": (
         [(kernel("boom"), Severity.CRITICAL), (kernel("boom", used()), Severity.WARNING)],
@@ -95,12 +95,12 @@ CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
 CHECKS = dict(run_checks())
 
 
-def test_every_rule_has_its_cases() -> None:
+def test_every_rule_has_test_cases() -> None:
     assert set(CASES) == set(CHECKS)
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_rule_trips_where_it_should(code: str) -> None:
+def test_rule_reports_its_hazard(code: str) -> None:
     for run, severity in CASES[code][0]:
         (finding,) = CHECKS[code](run)
         assert (finding.code, finding.severity) == (code, severity)
@@ -110,24 +110,24 @@ def test_a_rule_trips_where_it_should(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_rule_stays_silent_where_it_should(code: str) -> None:
+def test_rule_ignores_similar_runs(code: str) -> None:
     for run in CASES[code][1]:
         assert list(CHECKS[code](run)) == [], run
 
 
-def test_the_cure_for_a_wrong_fp8_type_names_the_right_one() -> None:
+def test_fix_for_an_unsupported_fp8_type_names_a_supported_one() -> None:
     fixes = [list(CHECKS["DRY006"](run))[0].fix for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
 
     assert fixes == [
-        "convert to float8_e4m3fnuz there",
-        "convert to float8_e5m2 there",
-        "compute in bfloat16 there",
-        "convert to float8_e4m3fnuz there",
+        "Convert on gfx942: x.to(torch.float8_e4m3fnuz)",
+        "Convert on gfx950: x.to(torch.float8_e5m2)",
+        "Compute in bfloat16 on gfx90a: x.to(torch.bfloat16)",
+        "Convert on gfx942: x.to(torch.float8_e4m3fnuz)",
     ]
 
 
-def test_findings_of_a_run_come_worst_first_and_have_pages() -> None:
-    findings = judge_run(kernel("boom", foreign=("inline assembly x",)))
+def test_findings_of_a_run_are_sorted_and_have_pages() -> None:
+    findings = check_dry_run(kernel("boom", foreign=("inline assembly x",)))
 
     assert [f.code for f in findings] == ["DRY007", "DRY001"]
     assert findings[1].cause == findings[0].key

@@ -32,7 +32,7 @@ TRACE_RULES = (
     "pageable-copies",
     "trace-incomplete",
     "gaps-inside-replay",
-    "steps-vary",
+    "uneven-step-times",
     "many-tiny-copies",
     "rank-straggler",
 )

@@ -159,11 +159,11 @@ def test_shell_scripts_and_dockerfiles_are_read_for_variables(tmp_path: Path) ->
     (tmp_path / "Dockerfile.rocm").write_text(
         "FROM x\nENV TORCHINDUCTOR_MAX_AUTOTUNE=1 TORCHINDUCTOR_MAX_AUTOTUNES=1\n"
     )
-    found = [(Path(f.place).name, f.name) for f in lint_folder(tmp_path).findings]
+    found = [(Path(f.location).name, f.name) for f in lint_folder(tmp_path).findings]
 
     assert found == [
-        ("Dockerfile.rocm:2", "variable-nobody-reads"),
-        ("Dockerfile.rocm:2", "value-known-to-hurt"),
-        ("run.sh:2", "variable-nobody-reads"),
-        ("run.sh:5", "value-known-to-hurt"),
+        ("Dockerfile.rocm:2", "unread-variable"),
+        ("Dockerfile.rocm:2", "harmful-value"),
+        ("run.sh:2", "unread-variable"),
+        ("run.sh:5", "harmful-value"),
     ]

@@ -1,6 +1,6 @@
-"""The code blocks of the guides yield the findings that our study of them lists.
+"""Code blocks of public tuning guides produce the findings that a study of them lists.
 
-The guides are not ours to keep; they are read from the folder `shared` beside the checkout, where there is one.
+The guides are not part of the repository. They are read from the folder `shared` next to the checkout, if it exists.
 """
 
 import re
@@ -13,36 +13,36 @@ from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 from rocsolid.model.finding import Finding
 
-BESIDE = ROOT.parent / "shared/seeds"
+GUIDES = ROOT.parent / "shared/seeds"
 FENCE = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ENDINGS = {"python": "py", "bash": "sh"}
 
-# Guide, line, rule: what the study says about each line of code (facts/torch.md, section 9).
+# Guide, line, rule: the expected findings in each guide.
 EXPECTED = {
-    ("S0", 15, "default-mode-taken-for-off"),  # mode="default" as the gate does not neutralise the environment
-    ("S1", 27, "default-mode-taken-for-off"),
-    ("S0", 39, "cudagraphs-off-taken-for-guard"),  # modes switch them on again
-    ("S1", 45, "cudagraphs-off-taken-for-guard"),
-    ("S3", 24, "cudagraphs-off-taken-for-guard"),
-    ("S4", 43, "cudagraphs-off-taken-for-guard"),
-    ("S0", 40, "graph-trees-taken-for-graphs"),  # picks the older path, or is inert
-    ("S1", 46, "graph-trees-taken-for-graphs"),
-    ("S4", 44, "graph-trees-taken-for-graphs"),
+    ("S0", 15, "default-mode-disables-nothing"),  # mode="default" does not undo what the environment turns on
+    ("S1", 27, "default-mode-disables-nothing"),
+    ("S0", 39, "cudagraphs-off-overridden-by-mode"),  # modes switch them on again
+    ("S1", 45, "cudagraphs-off-overridden-by-mode"),
+    ("S3", 24, "cudagraphs-off-overridden-by-mode"),
+    ("S4", 43, "cudagraphs-off-overridden-by-mode"),
+    ("S0", 40, "cudagraph-trees-disabled"),  # selects the older path, or does nothing
+    ("S1", 46, "cudagraph-trees-disabled"),
+    ("S4", 44, "cudagraph-trees-disabled"),
     ("S1", 40, "setting-assigned-its-default"),  # the "container default" is False upstream in all versions
     ("S4", 39, "setting-assigned-its-default"),
-    ("S1", 69, "compile-replaced"),  # misses max-autotune, breaks options=
-    ("S0", 150, "rng-patch-without-effect"),  # inert since 2.9, harmful before
-    ("S2", 136, "rng-patch-without-effect"),  # never existed there
-    ("S2", 52, "warmup-in-another-grad-mode"),  # no_grad warm-up in 39, grad capture
-    ("S2", 62, "inputs-zipped-into-static"),  # fewer inputs: stale data silently
-    ("S2", 68, "graph-output-cloned-whole"),  # fails for tuples and dicts
-    ("S2", 161, "pool-shared-by-graphs"),  # the ordering rule is missing
-    ("S2", 178, "shape-dependent-slice-into-replay"),
+    ("S1", 69, "torch-compile-monkey-patched"),  # misses max-autotune, breaks options=
+    ("S0", 150, "ineffective-rng-patch"),  # no effect since 2.9, harmful before
+    ("S2", 136, "ineffective-rng-patch"),  # never existed there
+    ("S2", 52, "warmup-in-another-grad-mode"),  # warm-up under no_grad in line 39, capture with gradients
+    ("S2", 62, "static-inputs-zip-without-strict"),  # with fewer inputs, silently stale data
+    ("S2", 68, "graph-output-clone-assumes-tensor"),  # fails for tuples and dicts
+    ("S2", 161, "pool-shared-by-graphs"),  # the required order of replays is not mentioned
+    ("S2", 178, "variable-length-slice-in-replay"),
     ("S2", 191, "capture-without-warmup"),
     ("S2", 208, "host-sync-in-captured-region"),
     ("S0", 105, "graph-output-kept-across-replays"),
     ("S0", 71, "vendor-wrapper-in-compiled-region"),
-    ("S3", 30, "dead-setting"),  # group_fusion has no reader
+    ("S3", 30, "dead-setting"),  # nothing reads group_fusion
     ("S3", 37, "setting-assigned-its-default"),  # shape_padding is True anyway
     ("S3", 43, "setting-assigned-its-default"),  # memory_planning is off anyway
     ("S0", 44, "setting-assigned-its-default"),
@@ -51,39 +51,39 @@ EXPECTED = {
     ("S3", 46, "recompile-limit-raised"),  # allows more recompiles; no eviction
     ("S0", 50, "recompile-limit-raised"),
     ("S4", 50, "recompile-limit-raised"),
-    ("S0", 30, "autotune-half-off"),  # every block omits max_autotune_pointwise and max_autotune_gemm
-    ("S1", 40, "autotune-half-off"),
-    ("S3", 21, "autotune-half-off"),
-    ("S4", 39, "autotune-half-off"),
-    ("S3", 20, "setting-taken-for-another"),  # backends are not read while the search is off: the pair is redundant
-    ("S0", 29, "setting-taken-for-another"),
-    ("S3", 27, "setting-taken-for-another"),  # with ATEN there is no template to fuse into
-    ("S3", 35, "setting-taken-for-another"),  # benchmark_kernel emits a harness
-    ("S3", 36, "setting-taken-for-another"),  # multi_kernel is about reductions only
-    ("S3", 111, "setting-taken-for-another"),  # debug_log prints no Triton code
-    ("S3", 29, "setting-in-dispute"),  # aggressive_fusion: True here, False in S0:36
-    ("S0", 36, "setting-in-dispute"),
-    ("S3", 34, "setting-in-dispute"),  # coordinate descent: True here, False in S0:31 and S1:42
-    ("S0", 31, "setting-in-dispute"),
-    ("S1", 42, "setting-in-dispute"),
-    ("S3", 123, "variable-nobody-reads"),  # none of the six names exists
-    ("S3", 124, "variable-nobody-reads"),
-    ("S3", 125, "variable-nobody-reads"),
-    ("S3", 126, "variable-nobody-reads"),
-    ("S3", 127, "variable-nobody-reads"),
-    ("S3", 128, "variable-nobody-reads"),
-    ("S0", 165, "variable-nobody-reads"),  # HIP_CACHE_ENABLED
-    ("S0", 169, "value-known-to-hurt"),  # expandable segments
-    ("S4", 119, "value-known-to-hurt"),  # the variable that images leave on
+    ("S0", 30, "autotune-partly-disabled"),  # every block omits max_autotune_pointwise and max_autotune_gemm
+    ("S1", 40, "autotune-partly-disabled"),
+    ("S3", 21, "autotune-partly-disabled"),
+    ("S4", 39, "autotune-partly-disabled"),
+    ("S3", 20, "misunderstood-setting"),  # backends are not read while autotuning is off
+    ("S0", 29, "misunderstood-setting"),
+    ("S3", 27, "misunderstood-setting"),  # with ATEN there is no template to fuse into
+    ("S3", 35, "misunderstood-setting"),  # benchmark_kernel emits a harness
+    ("S3", 36, "misunderstood-setting"),  # multi_kernel is about reductions only
+    ("S3", 111, "misunderstood-setting"),  # debug_log does not print Triton code
+    ("S3", 29, "disputed-setting"),  # aggressive_fusion: True here, False in S0:36
+    ("S0", 36, "disputed-setting"),
+    ("S3", 34, "disputed-setting"),  # coordinate descent: True here, False in S0:31 and S1:42
+    ("S0", 31, "disputed-setting"),
+    ("S1", 42, "disputed-setting"),
+    ("S3", 123, "unread-variable"),  # none of the six names exists
+    ("S3", 124, "unread-variable"),
+    ("S3", 125, "unread-variable"),
+    ("S3", 126, "unread-variable"),
+    ("S3", 127, "unread-variable"),
+    ("S3", 128, "unread-variable"),
+    ("S0", 165, "unread-variable"),  # HIP_CACHE_ENABLED
+    ("S0", 169, "harmful-value"),  # expandable segments
+    ("S4", 119, "harmful-value"),  # the variable that container images set
 }
 
 
 def guides() -> list[Path]:
-    return sorted(BESIDE.glob("*.txt"))
+    return sorted(GUIDES.glob("*.txt"))
 
 
 def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Finding]:
-    """Every block as a file of its own whose lines keep their numbers."""
+    """Lint every code block as its own file, with the line numbers of the guide."""
     text = guide.read_text(encoding="utf-8")
     for block in FENCE.finditer(text):
         above = text.count("\n", 0, block.start(2))
@@ -91,27 +91,27 @@ def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Fi
     return list(lint([folder], Options(confidence=confidence), jobs=1, cache=None).findings)
 
 
-@pytest.mark.skipif(not guides(), reason="the guides are not beside this checkout")
-def test_the_guides_code_yields_what_the_study_lists(tmp_path: Path) -> None:
+@pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")
+def test_guides_produce_the_expected_findings(tmp_path: Path) -> None:
     found: set[tuple[str, int, str]] = set()
     for number, guide in enumerate(guides()):
         folder = tmp_path / f"S{number}"
         folder.mkdir()
-        found |= {(f"S{number}", int(f.place.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
+        found |= {(f"S{number}", int(f.location.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
 
     assert sorted(EXPECTED - found) == []
 
 
-@pytest.mark.skipif(not guides(), reason="the guides are not beside this checkout")
-def test_what_a_guide_calls_good_is_left_alone(tmp_path: Path) -> None:
-    """The third guide shows bad and good side by side; only the bad halves trip the rules about captures."""
+@pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")
+def test_good_examples_of_a_guide_are_not_reported(tmp_path: Path) -> None:
+    """The third guide shows bad and good code side by side. Only the bad code is reported by the capture rules."""
     found = found_in(guides()[2], tmp_path, "reachable")
-    lines = sorted({int(f.place.rpartition(":")[2]) for f in found if f.code in ("SRC201", "SRC205", "SRC209")})
+    lines = sorted({int(f.location.rpartition(":")[2]) for f in found if f.code in ("SRC201", "SRC205", "SRC209")})
 
     assert lines == [178, 191, 208]
 
 
-def test_the_table_names_rules_that_exist() -> None:
+def test_expected_findings_name_existing_rules() -> None:
     from rocsolid.rules.engine import source_rules
 
     assert {name for _, _, name in EXPECTED} <= {file.rule.name for file in source_rules()}

@@ -33,7 +33,7 @@ def names(record: LintRecord) -> list[str]:
         (f"# rocsolid: allow[dead-setting] ours\n\n# and more words\n{DEAD}", []),
         (f"x = 1\n# rocsolid: allow-file[dead-setting] ours\n{DEAD}\n{DEAD}", []),
         (f"{DEAD}  # rocsolid: allow[dead-setting]", ["dead-setting", "allow-without-reason"]),
-        (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "allow-of-nothing"]),
+        (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "unused-allow"]),
         (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
         (f"{DEAD}  # noqa", ["dead-setting"]),
         (f'"""# rocsolid: allow[dead-setting] in a text"""\n{DEAD}', ["dead-setting"]),
@@ -201,13 +201,13 @@ def test_a_rule_that_crashes_is_a_finding_and_hides_nothing() -> None:
         msg = "boom"
         raise RuntimeError(msg)
 
-    broken = RuleFile(rule=rule("SRC101").rule, page="", inspect=crash)  # type: ignore[arg-type]
+    broken = RuleFile(rule=rule("SRC101").rule, page="", check_source=crash)  # type: ignore[arg-type]
     facts = check_text(
         f"import torch\n{DEAD}\n".encode(), file="m.py", module="m", package=False, rules=[broken, rule("SRC107")]
     )
 
     assert [s.code for s in facts.seen] == ["INT001", "SRC107"]
-    assert "RuntimeError: boom" in facts.seen[0].sighting.facts["error"]
+    assert "RuntimeError: boom" in facts.seen[0].match.facts["error"]
 
 
 def test_a_variable_the_project_reads_itself_is_no_mistake(tmp_path: Path) -> None:
@@ -215,5 +215,5 @@ def test_a_variable_the_project_reads_itself_is_no_mistake(tmp_path: Path) -> No
     alone = names(run(tmp_path))
     (tmp_path / "b.py").write_text("import os\nflag = os.getenv('TORCH_MADE_UP')\n")
 
-    assert alone == ["variable-nobody-reads"]
+    assert alone == ["unread-variable"]
     assert names(run(tmp_path)) == []

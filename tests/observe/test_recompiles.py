@@ -232,4 +232,4 @@ def test_a_recompile_is_a_finding_with_its_guard() -> None:
     assert "again because the dtype of a tensor changed" in str(recorder.log)
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.message
-    assert finding.place.startswith(__file__)
+    assert finding.location.startswith(__file__)

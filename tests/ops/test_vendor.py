@@ -245,12 +245,12 @@ def test_an_audit_tells_what_is_missing() -> None:
     run = audit_op("testvendor::mha", torch.ones(2), torch.ones(2))
 
     assert [f.code for f in bare.findings] == ["OPR001", "OPR002", "OPR004"]
-    assert (bare.fit, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
+    assert (bare.ok, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
     assert "to every tensor it takes" in bare.findings[1].message
     assert "q, k, and did not when it was run" in run.findings[1].message
     assert [f.code for f in counting.findings] == ["OPR001", "OPR003", "OPR004"]
     assert "it returns int to the host" in counting.findings[1].message
-    assert str(bare).startswith("testvendor::mha: not fit for compile and capture\n")
+    assert str(bare).startswith("testvendor::mha: has problems in compiled or captured code\n")
     del library
 
 
@@ -258,7 +258,7 @@ def test_an_audit_of_what_is_in_order(norm: VendorOp) -> None:
     del norm
     audit = audit_op("testing::rms_norm", torch.ones(2, 8), torch.ones(8), 1e-6)
 
-    assert audit.fit
+    assert audit.ok
     assert audit.findings == ()
     assert audit.captured is None or audit.captured
     with pytest.raises(UnknownNameError, match="unknown operator 'testing::rms_nrm'; did you mean 'testing::rms_norm'"):

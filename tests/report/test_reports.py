@@ -19,7 +19,7 @@ from rocsolid.report.machine_readable import github, probe_json, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
 from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
 from rocsolid.report.terminal import Terminal, page_text, terminal_of
-from rocsolid.rules.engine import all_rules, judge
+from rocsolid.rules.engine import all_rules, check_environment
 
 VARIABLE = "TORCHINDUCTOR_MAX_AUTOTUNE"
 
@@ -35,7 +35,7 @@ def hurting() -> Environment:
 
 def a_record(env: Environment | None = None) -> ProbeRecord:
     seen = env or hurting()
-    return ProbeRecord(environment=seen, findings=tuple(judge(seen, resolve("safe", seen))), profile="safe")
+    return ProbeRecord(environment=seen, findings=tuple(check_environment(seen, resolve("safe", seen))), profile="safe")
 
 
 def test_text_shows_the_worst_first_with_its_cure() -> None:
@@ -45,7 +45,7 @@ def test_text_shows_the_worst_first_with_its_cure() -> None:
     assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python "
     first = next(i for i, line in enumerate(lines) if line.startswith("CRITICAL CFG001"))
     assert lines[first] == "CRITICAL CFG001 inductor.max_autotune"
-    assert lines[first + 1].strip().startswith(f"the environment variable {VARIABLE} makes inductor.max_autotune True")
+    assert lines[first + 1].strip().startswith(f"Environment variable {VARIABLE} sets `inductor.max_autotune` to True")
     assert any(line.startswith(f"  fix    unset {VARIABLE}") for line in lines)
     assert all(len(line) <= 100 for line in lines if "http" not in line)
     assert "\033" not in text
@@ -105,7 +105,7 @@ def test_sarif_has_what_code_scanning_asks_for() -> None:
 
 
 def test_sarif_and_annotations_know_a_place() -> None:
-    finding = replace(a_record().findings[0], place="src/a,b.py:12")
+    finding = replace(a_record().findings[0], location="src/a,b.py:12")
     (run,) = json.loads(sarif([finding]))["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]
 
@@ -119,7 +119,7 @@ def test_annotations_are_one_line_each() -> None:
     text = github(findings)
 
     assert len(text.splitlines()) == len(findings)
-    assert text.startswith("::error title=CFG001 inductor.max_autotune::the environment variable")
+    assert text.startswith("::error title=CFG001 inductor.max_autotune::Environment variable")
     assert "%0AFix: unset" in text
 
 
@@ -189,7 +189,7 @@ def test_a_page_in_a_terminal_is_spoken_not_marked_up() -> None:
 def test_the_sentences_of_a_rule_name_what_is_filled_in() -> None:
     pages = {file.rule.code: rule_page(file) for file in all_rules()}
 
-    assert "the environment variable ‹by› makes ‹subject› ‹value›" in pages["CFG001"]
+    assert "Environment variable ‹by› sets `‹subject›` to ‹value›" in pages["CFG001"]
     assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## What it says")[2])]
 
 
@@ -202,4 +202,4 @@ def test_a_page_reads_well_in_a_terminal() -> None:
 def test_a_finding_prints_as_a_line() -> None:
     finding: Finding = a_record().findings[0]
 
-    assert str(finding).startswith("CRITICAL CFG001 inductor.max_autotune: the environment variable")
+    assert str(finding).startswith("CRITICAL CFG001 inductor.max_autotune: Environment variable")

@@ -1,4 +1,4 @@
-"""Every rule: its page is whole, it trips where it should and stays silent where it should."""
+"""Every rule: its page is complete, and it reports exactly the environments that it should."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,20 +25,29 @@ from rocsolid.model.environment import (
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
-from rocsolid.rules.engine import RuleFile, all_rules, find_rule, judge, rule
+from rocsolid.rules.engine import RuleFile, all_rules, check_environment, find_rule, rule
 
 HEADINGS = ["What it does", "Why it matters", "Example", "Use instead", "When to allow it"]
 QUIET = make_env(rocm="7.1.1")
 
 
-def moved(origin: Origin) -> Environment:
-    return make_env(moved={"inductor.max_autotune": (True, False, origin, "who")})
+CHANGED_BY = {
+    Origin.VARIABLE: "TORCHINDUCTOR_MAX_AUTOTUNE",
+    Origin.FORCED: "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    Origin.OVERRIDE: "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS",
+    Origin.STARTUP: "/usr/lib/python3/sitecustomize.py:3",
+    Origin.LIBRARY: "vllm/env_override.py:12",
+}
+
+
+def changed(origin: Origin) -> Environment:
+    return make_env(moved={"inductor.max_autotune": (True, False, origin, CHANGED_BY.get(origin, ""))})
 
 
 def with_file(integrity: Integrity) -> Environment:
     file = ConfigFile(owner="inductor", file="_inductor/config.py", integrity=integrity)
     build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), table="2.13.0")
-    return replace(moved(Origin.PATCHED), torch=build)
+    return replace(changed(Origin.PATCHED), torch=build)
 
 
 def variables(**values: str) -> Environment:
@@ -49,25 +58,33 @@ def host(**fields: object) -> Environment:
     return make_env(host=Host(**{"compiler": "g++", **fields}))  # type: ignore[arg-type]
 
 
-# By code: surroundings that trip the rule, then surroundings that come near and do not.
+# By code: environments that the rule must report, then similar ones that it must not report.
 CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
-    "CFG001": ([moved(Origin.VARIABLE)], [moved(Origin.FORCED), QUIET]),
-    "CFG002": ([moved(Origin.FORCED)], [moved(Origin.VARIABLE)]),
-    "CFG003": ([moved(Origin.OVERRIDE)], [moved(Origin.VARIABLE)]),
-    "CFG004": ([moved(Origin.STARTUP)], [moved(Origin.LIBRARY)]),
-    "CFG005": ([moved(Origin.LIBRARY)], [moved(Origin.STARTUP)]),
+    "CFG001": ([changed(Origin.VARIABLE)], [changed(Origin.FORCED), QUIET]),
+    "CFG002": ([changed(Origin.FORCED)], [changed(Origin.VARIABLE)]),
+    "CFG003": ([changed(Origin.OVERRIDE)], [changed(Origin.VARIABLE)]),
+    "CFG004": ([changed(Origin.STARTUP)], [changed(Origin.LIBRARY)]),
+    "CFG005": ([changed(Origin.LIBRARY)], [changed(Origin.STARTUP)]),
     "CFG006": (
         [with_file(Integrity.CHANGED), with_file(Integrity.DIFFERENT), with_file(Integrity.RECORDED)],
         [with_file(Integrity.RELEASED), with_file(Integrity.UNKNOWN)],
     ),
-    "CFG007": ([with_file(Integrity.DIFFERENT)], [moved(Origin.VARIABLE)]),
-    "CFG008": ([moved(Origin.ASSIGNED), moved(Origin.MUTATED)], [moved(Origin.STARTUP)]),
+    "CFG007": ([with_file(Integrity.DIFFERENT)], [changed(Origin.VARIABLE)]),
+    "CFG008": ([changed(Origin.ASSIGNED), changed(Origin.MUTATED)], [changed(Origin.STARTUP)]),
     "CFG009": (
         [
-            make_env(settings={"a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2, where="x")}),
-            make_env(settings={"a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2, where="x")}),
+            make_env(
+                settings={
+                    "a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2, where="a new thread")
+                }
+            ),
+            make_env(
+                settings={
+                    "a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2, where="a new thread")
+                }
+            ),
         ],
-        [moved(Origin.ASSIGNED)],
+        [changed(Origin.ASSIGNED)],
     ),
     "CFG010": (
         [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=0, upstream=0)})],
@@ -177,44 +194,44 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
 CHECKED = [file for file in all_rules() if file.check]
 
 
-def trips(file: RuleFile, env: Environment) -> list[Finding]:
+def findings_in(file: RuleFile, env: Environment) -> list[Finding]:
     assert file.check
     return list(file.check(env, resolve("safe", env)))
 
 
 @pytest.mark.parametrize("file", CHECKED, ids=lambda file: file.rule.code)
-def test_every_rule_has_its_cases(file: RuleFile) -> None:
+def test_every_rule_has_test_cases(file: RuleFile) -> None:
     assert file.rule.code in CASES
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_rule_trips_where_it_should(code: str) -> None:
+def test_rule_reports_its_hazard(code: str) -> None:
     for env in CASES[code][0]:
-        found = trips(rule(code), env)
+        found = findings_in(rule(code), env)
         assert found, env
         for finding in found:
             assert finding.code == code
             for text in (finding.message, finding.why, finding.fix, finding.check):
                 assert text
-                assert "{" not in text.replace("{...}", "")
+                assert "{" not in text.replace("{...}", "")  # an unfilled template
                 assert "  " not in text.replace("   (", " (")
 
 
 @pytest.mark.parametrize("code", [code for code in CASES if code != "KNO001"])
-def test_a_rule_stays_silent_where_it_should(code: str) -> None:
+def test_rule_ignores_similar_environments(code: str) -> None:
     for env in CASES[code][1]:
-        assert trips(rule(code), env) == [], env
+        assert findings_in(rule(code), env) == [], env
 
 
-def test_no_critical_or_warning_known_problem_on_an_untouched_cpu_machine() -> None:
-    found = trips(rule("KNO001"), CASES["KNO001"][1][0])
+def test_unchanged_cpu_machine_has_no_known_problem_above_info() -> None:
+    found = findings_in(rule("KNO001"), CASES["KNO001"][1][0])
 
     assert [f.subject for f in found if f.severity > Severity.INFO] == []
 
 
 @pytest.mark.parametrize("file", all_rules(), ids=lambda file: file.rule.code)
-def test_a_rules_page_is_whole(file: RuleFile) -> None:
-    """Five headings in their order, each with something under it; a name that reads well after "allow"."""
+def test_rule_page_is_complete(file: RuleFile) -> None:
+    """Five headings in order, each with a text."""
     headings = [line.removeprefix("## ") for line in file.page.splitlines() if line.startswith("## ")]
     bodies = [part.strip() for part in file.page.split("\n## ")[1:]]
 
@@ -226,7 +243,7 @@ def test_a_rules_page_is_whole(file: RuleFile) -> None:
 
 
 @pytest.mark.parametrize("file", all_rules(), ids=lambda file: file.rule.code)
-def test_a_rules_code_has_the_form_of_a_code(file: RuleFile) -> None:
+def test_rule_code_and_templates_are_well_formed(file: RuleFile) -> None:
     code = file.rule.code
 
     assert code[:3].isalpha()
@@ -234,10 +251,10 @@ def test_a_rules_code_has_the_form_of_a_code(file: RuleFile) -> None:
     assert code[3:].isdigit()
     assert len(code) == 6
     for text in (file.rule.message, file.rule.why, file.rule.fix, file.rule.check):
-        list(Formatter().parse(text))  # raises on a broken template
+        list(Formatter().parse(text))  # raises ValueError for a broken template
 
 
-def test_severity_of_the_search_depends_on_the_platform() -> None:
+def test_severity_of_autotuning_depends_on_the_platform() -> None:
     for platform, severity in (
         (Platform.ROCM, Severity.CRITICAL),
         (Platform.CUDA, Severity.WARNING),
@@ -246,45 +263,45 @@ def test_severity_of_the_search_depends_on_the_platform() -> None:
         env = make_env(
             platform, moved={"inductor.max_autotune": (True, False, Origin.VARIABLE, "TORCHINDUCTOR_MAX_AUTOTUNE")}
         )
-        (found,) = trips(rule("CFG001"), env)
+        (found,) = findings_in(rule("CFG001"), env)
 
         assert found.severity is severity
         assert found.fix_commands.unset == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
 
 
-def test_a_moved_setting_without_a_known_hazard_is_a_note() -> None:
+def test_changed_setting_without_known_hazard_is_info() -> None:
     env = make_env(moved={"inductor.some_new_thing": (2, 1, Origin.VARIABLE, "X")})
-    (found,) = trips(rule("CFG001"), env)
+    (found,) = findings_in(rule("CFG001"), env)
 
     assert found.severity is Severity.INFO
 
 
-def test_a_check_that_crashes_becomes_a_finding_with_its_trace() -> None:
+def test_crashing_check_becomes_a_finding_with_traceback() -> None:
     def crash(_env: Environment, _plan: Plan) -> Iterator[Finding]:
         msg = "boom"
         raise RuntimeError(msg)
 
     broken = RuleFile(rule=rule("CFG001").rule, page="", check=crash)
-    (found,) = judge(QUIET, resolve("safe", QUIET), [broken])
+    (found,) = check_environment(QUIET, resolve("safe", QUIET), [broken])
 
     assert (found.code, found.subject) == ("INT001", "CFG001")
     assert "RuntimeError: boom" in found.message
     assert "Traceback" in str(found.facts["trace"])
 
 
-def test_rules_are_found_by_code_and_by_name() -> None:
-    assert find_rule("cfg001") == find_rule("setting-moved-by-variable")
+def test_find_rule_by_code_or_name() -> None:
+    assert find_rule("cfg001") == find_rule("setting-changed-by-variable")
     with pytest.raises(UnknownNameError) as error:
         rule("CFG0O1")
     assert str(error.value) == "unknown rule 'CFG0O1'; did you mean 'CFG010' or 'CFG001' or 'CFG009'?"
 
 
-def test_the_misspelled_name_of_the_guide_is_answered_with_the_right_one() -> None:
-    (found,) = trips(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
+def test_misspelled_variable_gets_the_correct_name() -> None:
+    (found,) = findings_in(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
 
-    assert found.why == "It has no effect. The name that is read: TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
+    assert found.why == "It has no effect. The correct name is TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
     assert found.fix_commands.unset == ("INDUCTOR_COORD_DESCENT",)
 
 
-def test_a_route_is_part_of_a_snapshot() -> None:
+def test_environment_has_a_route() -> None:
     assert QUIET.route is Route.STATIC

@@ -1,4 +1,4 @@
-"""Rules about traces: each trips where it should and stays silent where it should."""
+"""Every trace rule reports exactly the traces that it should."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,15 +23,15 @@ from rocsolid.model.trace import (
     Ranks,
     TraceFile,
 )
-from rocsolid.rules import tracing
+from rocsolid.rules import trace_rules
 from rocsolid.rules.engine import all_rules
-from rocsolid.rules.tracing import judge_traces
+from rocsolid.rules.trace_rules import check_traces
 
 MS = 1_000_000
 
 
 def device(**fields: Any) -> DeviceTrace:
-    """A device with a span of 100 ms, half busy, of which nothing is worth a word."""
+    """A device traced for 100 ms, half of it busy, without findings."""
     given: dict[str, Any] = {
         "device": "0", "kernel_count": 10, "kernel_time_ns": 50 * MS, "span_ns": 100 * MS, "busy_ns": 50 * MS,
         "idle_ns": 50 * MS, "copy_count": 0, "copy_bytes": 0, "graph_launches": 0, "graph_kernel_count": 0,
@@ -85,7 +85,7 @@ def steps(*ms: int) -> TraceFile:
     )
 
 
-def talk(exposed_ms: int) -> TraceFile:
+def communication(exposed_ms: int) -> TraceFile:
     return file(device(collectives=CollectiveTime(count=5, time_ns=40 * MS, exposed_ns=exposed_ms * MS)))
 
 
@@ -100,8 +100,8 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=95)],
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
     ),
-    "TRC005": ([idle(IdleCause.DATA_LOADER, 6)], [idle(IdleCause.DATA_LOADER, 4)]),
-    "TRC006": ([talk(12)], [talk(5)]),
+    "TRC005": ([idle(Cause.LOADER, 6)], [idle(Cause.LOADER, 4)]),
+    "TRC006": ([communication(12)], [communication(5)]),
     "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
     "TRC008": (
         [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=LaunchStats(unlinked_count=5)))],
@@ -117,20 +117,20 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
 
 
 def found(trace: TraceFile, code: str) -> list[Finding]:
-    return [f for f in judge_traces([trace]) if f.code == code]
+    return [f for f in check_traces([trace]) if f.code == code]
 
 
-def test_every_rule_about_traces_has_its_cases() -> None:
+def test_every_trace_rule_has_test_cases() -> None:
     codes = {f.rule.code for f in all_rules() if f.rule.code.startswith("TRC")}
 
     assert codes == {*CASES, "TRC012"}
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
+def test_rule_reports_its_hazard_and_nothing_else(code: str) -> None:
     for trace in CASES[code][0]:
         (finding,) = found(trace, code)
-        assert finding.place == "t.json"
+        assert finding.location == "t.json"
         for text in (finding.message, finding.why, finding.fix, finding.check):
             assert text
             assert "{" not in text
@@ -138,17 +138,17 @@ def test_a_rule_trips_where_it_should_and_only_there(code: str) -> None:
         assert found(trace, code) == []
 
 
-def test_what_runs_under_graphs_already_is_not_told_to_be_captured() -> None:
-    trace = idle(IdleCause.LATE_LAUNCH, 30)
+def test_replayed_kernels_are_not_advised_to_be_captured() -> None:
+    trace = idle(Cause.HOST_LATE, 30)
     replayed = replace(trace.devices[0], graph_kernel_time_ns=45 * MS)
     (before,) = found(trace, "TRC001")
     (after,) = found(replace(trace, devices=(replayed,)), "TRC001")
 
     assert before.fix.startswith("Capture the call")
-    assert after.fix.startswith("The kernels are replayed already")
+    assert after.fix.startswith("The kernels are already replayed")
 
 
-def test_the_straggler_is_named() -> None:
+def test_slowest_rank_is_reported() -> None:
     def ranks(*ms: int) -> Ranks:
         return Ranks(
             rows=tuple(
@@ -166,18 +166,18 @@ def test_the_straggler_is_named() -> None:
             )
         )
 
-    (finding,) = judge_traces([], ranks(80, 81, 92))
-    assert (finding.code, finding.subject, finding.place) == ("TRC012", "rank 2", "r2.json")
-    assert judge_traces([], ranks(80, 81, 82)) == []
-    assert judge_traces([], ranks(80, 99)) == []
+    (finding,) = check_traces([], ranks(80, 81, 92))
+    assert (finding.code, finding.subject, finding.location) == ("TRC012", "rank 2", "r2.json")
+    assert check_traces([], ranks(80, 81, 82)) == []
+    assert check_traces([], ranks(80, 99)) == []
 
 
-def test_a_check_that_crashes_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashing_check_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> Iterator[Finding]:
         msg = "boom"
         raise RuntimeError(msg)
 
     rule = all_rules()[-1].rule
-    monkeypatch.setattr(tracing, "_checks", lambda _name: ((rule, crash),))
+    monkeypatch.setattr(trace_rules, "_checks", lambda _name: ((rule, crash),))
 
-    assert {f.code for f in judge_traces([file(device())])} == {"INT001"}
+    assert {f.code for f in check_traces([file(device())])} == {"INT001"}

@@ -137,7 +137,7 @@ def test_a_refusal_is_a_finding_and_is_logged_once(config: Any, caplog: pytest.L
     (finding,) = guard.findings
 
     assert (finding.code, finding.severity, finding.subject) == ("GRD001", Severity.WARNING, "inductor.max_autotune")
-    assert finding.place.endswith(tuple("0123456789"))
+    assert finding.location.endswith(tuple("0123456789"))
     assert len(caplog.records) == 1
 
 

@@ -18,7 +18,7 @@ from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.process.run_command import Question, ask
-from rocsolid.rules.dryrun.judging import judge_run
+from rocsolid.rules.dryrun_rules import check_dry_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _AGAINST = {"cuda": "sm_90"}
@@ -146,7 +146,7 @@ def _each(
 
 def judged(record: DryRunRecord) -> DryRunRecord:
     """The record with what the rules find in its runs; the other vendor's run is there to compare with and is not judged."""
-    return replace(record, findings=tuple(worst_first([f for run in record.runs for f in judge_run(run)])))
+    return replace(record, findings=tuple(worst_first([f for run in record.runs for f in check_dry_run(run)])))
 
 
 def _other(against: str) -> Chip | None:

@@ -64,7 +64,7 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
 
     """
     seen = probe() if env is None else env
-    return judge(seen, resolve(profile, seen))
+    return check_environment(seen, resolve(profile, seen))
 
 
 def resolve(profile: str, env: Environment | None = None) -> Plan:

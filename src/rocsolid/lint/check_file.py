@@ -2,13 +2,14 @@
 
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rocsolid.lint.collect_facts import gather
 from rocsolid.lint.facts import Facts, Seen
 from rocsolid.lint.parse import read_source
 from rocsolid.lint.shell_scripts import as_python, is_shell
-from rocsolid.model.source import Sighting, Source
+from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.engine import RuleFile, source_rules
 
 LONGEST_LINE_BYTES: Final = 1_000_000
@@ -58,12 +59,13 @@ def _decoded(data: bytes) -> str:
 
 def _seen(source: Source, lines: Sequence[str], rules: Sequence[RuleFile]) -> Iterator[Seen]:
     for file in rules:
-        if file.inspect is None:
+        if file.check_source is None:
             continue
         try:
-            for sighting in list(file.inspect(source)):
-                line = lines[sighting.line - 1] if sighting.line <= len(lines) else ""
-                yield Seen(code=file.rule.code, sighting=sighting, text=line.strip()[:_SHOWN])
+            for match in list(file.check_source(source)):
+                line = lines[match.line - 1] if match.line <= len(lines) else ""
+                placed = _in_shell_line(match, line) if is_shell(source.file) else _in_characters(match, line)
+                yield Seen(code=file.rule.code, match=placed, text=line.rstrip()[: _indent(line) + _SHOWN])
         except Exception as crash:  # noqa: BLE001 - whatever a rule raises must not hide what the others see
             facts = {
                 "name": file.rule.name,
@@ -71,5 +73,23 @@ def _seen(source: Source, lines: Sequence[str], rules: Sequence[RuleFile]) -> It
                 "trace": traceback.format_exc(),
             }
             yield Seen(
-                code="INT001", sighting=Sighting(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
+                code="INT001", match=SourceMatch(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
             )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _in_characters(match: SourceMatch, line: str) -> SourceMatch:
+    """The match with columns in characters (`ast` counts UTF-8 bytes), and the line's end where the expression goes on."""
+    data = line.encode()
+    column = len(data[: match.column - 1].decode(errors="replace")) + 1
+    end = len(data[: match.end_column - 1].decode(errors="replace")) if match.end_column else len(line.rstrip())
+    return replace(match, column=column, end_column=max(column, end + 1))
+
+
+def _in_shell_line(match: SourceMatch, line: str) -> SourceMatch:
+    """The match with the columns of the variable in a line of a shell script."""
+    start = max(line.find(match.subject), 0)
+    return replace(match, column=start + 1, end_column=start + 1 + len(match.subject))

@@ -99,7 +99,7 @@ def _function_named(value: ast.expr, scope: Scope, source: Source) -> str:
     if isinstance(value, ast.Name):
         return value.id if value.id in source.scopes or f"{scope.name}.{value.id}" in source.scopes else ""
     if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
-        owner = scope.owner
+        owner = scope.enclosing_class
         return f"self.{value.attr}" if owner and f"{owner.name}.{value.attr}" in source.scopes else ""
     return ""
 
@@ -125,7 +125,7 @@ def _body_data(source: Source) -> list[Any]:
         for name, scope in source.scopes.items()
         if isinstance(scope.node, ast.ClassDef)
     }
-    for write in source.writes:
+    for write in source.assignments:
         _bind(write.name, write.value, write.scope, source, functions, classes)
     for site in source.loops:
         _bind_loop(site, source, functions)
@@ -144,7 +144,7 @@ def _bind(
     if value is None:
         return
     if name.startswith("self.") and name.count(".") == 1:
-        owner = scope.owner
+        owner = scope.enclosing_class
         if owner and owner.name in classes:
             made = classes[owner.name][1].setdefault(name[5:], [])
             known = functions[scope.name][4] if scope.name in functions else {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rocsolid.lint.allow_comments import Allow
 from rocsolid.lint.regions import Root, Wrapper
-from rocsolid.model.source import Edit, Region, Sighting
+from rocsolid.model.source import Edit, Region, SourceMatch
 
 
 class Call(NamedTuple):
@@ -58,8 +58,8 @@ class Seen(NamedTuple):
     """What one rule saw in one place."""
 
     code: str
-    sighting: Sighting
-    text: str = ""  # the line it stands in
+    match: SourceMatch
+    text: str = ""  # its source line, with its indentation
 
 
 class Passed(NamedTuple):
@@ -129,14 +129,15 @@ def from_texts(head: str, body: str) -> Facts:
 
 
 def _seen_row(seen: Seen) -> list[Any]:
-    s = seen.sighting
-    flags = int(s.inside) | 2 * int(s.doubtful)
+    s = seen.match
+    flags = int(s.inside) | 2 * int(s.uncertain)
     edit = [s.edit.kind, s.edit.text] if s.edit else None
     return [
         seen.code,
         seen.text,
         s.line,
         s.column,
+        s.end_column,
         s.subject,
         s.scope,
         s.region.value,
@@ -148,20 +149,21 @@ def _seen_row(seen: Seen) -> list[Any]:
 
 
 def _seen(row: list[Any]) -> Seen:
-    code, text, line, column, subject, scope, region, flags, severity, edit, facts = row
-    sighting = Sighting(
+    code, text, line, column, end_column, subject, scope, region, flags, severity, edit, facts = row
+    match = SourceMatch(
         line=line,
         column=column,
+        end_column=end_column,
         subject=subject,
         scope=scope,
         region=Region(region),
         inside=bool(flags & 1),
-        doubtful=bool(flags & 2),
+        uncertain=bool(flags & 2),
         severity=severity,
         edit=Edit(kind=edit[0], text=edit[1]) if edit else None,
         facts=facts,
     )
-    return Seen(code, sighting, text)
+    return Seen(code, match, text)
 
 
 def _body(data: list[Any]) -> Body:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, decides, make_block
-from rocsolid.model.source import Block, Item, Scope, Site, Source, Write, full_name
+from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, full_name
 
 # Local names for these are followed, so that `config = torch._inductor.config` is no way out.
 _FOLLOWED: Final = ("torch.", "triton.")
@@ -26,11 +26,11 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
         aliases=reader.aliases,
         scopes=reader.scopes,
         calls=reader.calls,
-        writes=reader.writes,
+        assignments=reader.writes,
         imports=reader.imports,
-        withs=reader.withs,
+        with_items=reader.withs,
         loops=reader.loops,
-        tests=reader.tests,
+        conditions=reader.tests,
         returns=reader.returns,
     )
 
@@ -45,9 +45,9 @@ class _Reader:
         self.hidden: set[str] = set()  # imported names that a parameter or a local name of this function stands before
         self.scopes: dict[str, Scope] = {"": self.top}
         self.calls: dict[str, list[Site]] = {}
-        self.writes: list[Write] = []
+        self.writes: list[Assignment] = []
         self.imports: list[Site] = []
-        self.withs: list[Item] = []
+        self.withs: list[WithItem] = []
         self.loops: list[Site] = []
         self.tests: list[Site] = []
         self.returns: list[Site] = []
@@ -177,11 +177,11 @@ class _Reader:
                 whole = (
                     node.value if isinstance(node.value, ast.Call) else None
                 )  # each name is a part of what the call returns
-                self.writes += [Write(node, t, self.name(t), whole, scope, block) for t in target.elts]
+                self.writes += [Assignment(node, t, self.name(t), whole, scope, block) for t in target.elts]
                 self._hide(target.elts, scope)
                 continue
             name = self.name(target.value if isinstance(target, ast.Subscript) else target)
-            self.writes.append(Write(node, target, name, node.value, scope, block))
+            self.writes.append(Assignment(node, target, name, node.value, scope, block))
             meant = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
             if isinstance(target, ast.Name) and meant.startswith(_FOLLOWED):
                 self.aliases.setdefault(target.id, meant)
@@ -219,7 +219,7 @@ class _Reader:
         for item in node.items:
             expression = item.context_expr
             name = self.name(expression.func if isinstance(expression, ast.Call) else expression)
-            self.withs.append(Item(expression, name, scope, block, node))
+            self.withs.append(WithItem(expression, name, scope, block, node))
             self.expression(expression, scope, block)
             captured = captured or name in CAPTURE_BLOCKS
         self.body(node.body, scope, make_block("with", node, block, captured=captured))

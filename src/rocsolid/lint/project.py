@@ -14,10 +14,10 @@ from rocsolid.lint.worker_pool import check_files
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord, PassedOver
-from rocsolid.model.source import Confidence, Region, Sighting
+from rocsolid.model.source import Confidence, Region, SourceMatch
 from rocsolid.rules import check_crashed
 from rocsolid.rules.engine import RuleFile, source_rules
-from rocsolid.rules.source.allowing import allow_of_nothing, allow_without_reason
+from rocsolid.rules.source.allow import allow_without_reason, unused_allow
 
 
 def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | None) -> LintRecord:
@@ -42,7 +42,7 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
 
 
 def _order(finding: Finding) -> tuple[str, int, str, int, str]:
-    file, _, line = finding.place.rpartition(":")
+    file, _, line = finding.location.rpartition(":")
     return file, int(line or 0), finding.code, int(str(finding.facts["column"])), finding.subject
 
 
@@ -77,52 +77,54 @@ def _findings(facts: Mapping[str, Facts], options: Options) -> Iterator[Finding 
         for seen in file.seen:
             number = _allowing(seen, file)
             used |= {number} if number is not None else set()
-            if number is not None or seen.sighting.facts.get("variable") in read:
+            if number is not None or seen.match.facts.get("variable") in read:
                 continue
             declared = rules.get(seen.code)
             if declared and not options.wants(seen.code, declared.rule.name, shown):
                 continue
-            confidence, way = _confidence(seen.sighting, shown, graph)
+            confidence, way = _confidence(seen.match, shown, graph)
             yield _finding(seen, declared, shown, confidence, way) if confidence >= options.least else None
         yield from _about_comments(file, shown, used, options)
 
 
 def _finding(seen: Seen, declared: RuleFile | None, shown: str, confidence: Confidence, way: Way | None) -> Finding:
-    sighting = seen.sighting
+    match = seen.match
     rule = declared.rule if declared else check_crashed.RULE
-    severity = Severity[sighting.severity.upper()] if sighting.severity else rule.severity
+    severity = Severity[match.severity.upper()] if match.severity else rule.severity
     if confidence is Confidence.REACHABLE:
         severity = min(severity, Severity.WARNING)
     facts: dict[str, Any] = {
-        **sighting.facts,
-        "where": _where(sighting.region, confidence),
-        "column": sighting.column,
-        "function": sighting.scope,
+        **match.facts,
+        "where": _where(match.region, confidence),
+        "column": match.column,
+        "end_column": match.end_column,
+        "function": match.scope,
         "confidence": confidence.name.lower(),
         "chain": list(way.chain) if way else [],
-        "text": seen.text,
-        "edit": {"kind": sighting.edit.kind, "text": sighting.edit.text} if sighting.edit else {},
+        "text": seen.text.strip(),
+        "line_text": seen.text,
+        "edit": {"kind": match.edit.kind, "text": match.edit.text} if match.edit else {},
     }
-    return rule.found(sighting.subject, severity=severity, place=f"{shown}:{sighting.line}", **facts)
+    return rule.found(match.subject, severity=severity, location=f"{shown}:{match.line}", **facts)
 
 
 def _where(region: Region, confidence: Confidence) -> str:
-    """The place in words, no surer than we are."""
+    """The kind of code for a message, as sure as the confidence allows."""
     if region is Region.NONE:
         return ""
     if confidence is Confidence.INSIDE:
         return f"{region.value} code"
-    return f"a function that {region.value} code leads to" if confidence else f"code that may be {region.value} or not"
+    return f"a function that {region.value} code calls" if confidence else f"code that may be {region.value}"
 
 
-def _confidence(sighting: Sighting, shown: str, graph: Graph) -> tuple[Confidence, Way | None]:
+def _confidence(match: SourceMatch, shown: str, graph: Graph) -> tuple[Confidence, Way | None]:
     """How sure it is that the place is in such a region, and the way that leads there."""
-    if sighting.doubtful:
+    if match.uncertain:
         return Confidence.ANYWHERE, None
-    if sighting.region is Region.NONE or sighting.inside:
+    if match.region is Region.NONE or match.inside:
         return Confidence.INSIDE, None
-    place = Place(shown, sighting.scope)
-    way = graph.ways.get((sighting.region, place)) or graph.touched.get(place)
+    place = Place(shown, match.scope)
+    way = graph.ways.get((match.region, place)) or graph.touched.get(place)
     if way is None:
         return Confidence.ANYWHERE, None
     return (Confidence.INSIDE if way.direct else Confidence.REACHABLE), way
@@ -132,7 +134,7 @@ def _allowing(seen: Seen, file: Facts) -> int | None:
     """The comment that allows it, by number."""
     names = {f.rule.code: f.rule.name for f in source_rules()} if file.allows else {}
     return next(
-        (n for n, a in enumerate(file.allows) if a.covers(seen.sighting.line, seen.code, names.get(seen.code, ""))),
+        (n for n, a in enumerate(file.allows) if a.covers(seen.match.line, seen.code, names.get(seen.code, ""))),
         None,
     )
 
@@ -144,14 +146,16 @@ def _allowed(seen: Seen, file: Facts) -> bool:
 def _about_comments(file: Facts, shown: str, used: set[int], options: Options) -> Iterator[Finding]:
     for number, comment in enumerate(file.allows):
         names = ", ".join(comment.names)
-        rule = allow_without_reason.RULE if not comment.reason else allow_of_nothing.RULE
+        rule = allow_without_reason.RULE if not comment.reason else unused_allow.RULE
         if number in used or not options.wants(rule.code, rule.name, shown):
             continue
         where: dict[str, Any] = {
             "column": 1,
+            "end_column": 1,
             "function": "",
             "confidence": "inside",
             "chain": [],
             "text": f"allow[{names}]",
+            "line_text": "",
         }
-        yield rule.found(names or "nothing", place=f"{shown}:{comment.line}", **where)
+        yield rule.found(names or "nothing", location=f"{shown}:{comment.line}", **where)

@@ -1,4 +1,4 @@
-"""What a rule is, and what it says when it finds something."""
+"""Rules, and the findings they produce."""
 
 import string
 from collections.abc import Mapping
@@ -9,24 +9,24 @@ from rocsolid.model.evidence import Evidence, Rank
 
 
 class Severity(IntEnum):
-    """How much a finding matters; sorted worst last so that `>=` reads as "at least"."""
+    """How much a finding matters. Ordered, so that `>=` means "at least"."""
 
     INFO = 0  # good to know
-    WARNING = 1  # will cost time, memory or trust
-    CRITICAL = 2  # will hang, crash or answer wrongly
+    WARNING = 1  # costs time or memory, or makes results unreliable
+    CRITICAL = 2  # hangs, crashes or gives wrong results
 
 
 class Autofix(IntEnum):
-    """Who may carry out the fix."""
+    """Who may apply the fix."""
 
-    SHOW = 0  # a person must
-    ASK = 1  # the tool, on request
-    SAFE = 2  # the tool, at any time
+    SHOW = 0  # only the user
+    ASK = 1  # rocsolid, when the user asks for it
+    SAFE = 2  # rocsolid, with --fix
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixCommands:
-    """A fix a shell or a program can carry out: variables to set or unset, Python to run."""
+    """A fix as commands: variables to unset or export, Python statements to run."""
 
     unset: tuple[str, ...] = ()
     export: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class FixCommands:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was seen, why it matters here, and what to do about it."""
+    """One place where a rule applies: what was found, why it matters here, and how to fix it."""
 
     code: str
     name: str
@@ -44,16 +44,16 @@ class Finding:
     message: str
     why: str
     fix: str
-    check: str  # how to see that the fix worked
+    check: str  # the command that shows whether the fix worked
     evidence: tuple[Evidence, ...] = ()
     fix_commands: FixCommands = FixCommands()
     facts: Mapping[str, object] = field(default_factory=dict)
-    cause: str = ""  # key of the finding that brings this one about
-    place: str = ""  # file:line, for what was found in a file
+    cause: str = ""  # key of the finding that causes this one
+    location: str = ""  # `file:line`, or the file; empty for findings about the machine
 
     @property
     def key(self) -> str:
-        """Names this finding among others: the code and what it is about."""
+        """Identifies the finding: rule code and subject."""
         return f"{self.code}:{self.subject}"
 
     def __str__(self) -> str:
@@ -62,9 +62,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A hazard: how it is called, and every sentence it may utter.
+    """One hazard: code, name, severity, and the texts of its findings.
 
-    `message`, `why`, `fix` and `check` are templates over the facts that `found` is given.
+    `message`, `why`, `fix` and `check` are format strings, filled with the facts that `found` receives.
     """
 
     code: str
@@ -86,11 +86,17 @@ class Rule:
         evidence: tuple[Evidence, ...] = (),
         fix_commands: FixCommands = FixCommands(),  # noqa: B008 - frozen data
         cause: str = "",
-        place: str = "",
+        location: str = "",
         **facts: object,
     ) -> Finding:
-        """The only way to a finding, so that every message is a documented template with its raw facts beside it."""
-        shown = {"subject": subject, "place": place, **facts}
+        """Create a finding from the rule's templates.
+
+        All findings are created here, so every message comes from a documented template and carries its facts.
+        A rule whose only evidence is a claim never reports more than INFO.
+        """
+        path, _, line = location.rpartition(":")
+        file = path if line.isdigit() else location
+        values = {"code": self.code, "subject": subject, "location": location, "file": file, **facts}
         backing = evidence or self.evidence
         level = self.severity if severity is None else severity
         if backing and all(e.rank is Rank.CLAIM for e in backing):
@@ -100,23 +106,23 @@ class Rule:
             name=self.name,
             severity=level,
             subject=subject,
-            message=fill(self.message, shown),
-            why=fill(self.why, shown),
-            fix=fill(self.fix, shown),
-            check=fill(self.check, shown),
+            message=fill(self.message, values),
+            why=fill(self.why, values),
+            fix=fill(self.fix, values),
+            check=fill(self.check, values),
             evidence=backing,
             fix_commands=fix_commands,
             facts=facts,
             cause=cause,
-            place=place,
+            location=location,
         )
 
 
 def fill(template: str, facts: Mapping[str, object]) -> str:
-    """Put the facts into a template; a fact that is missing is a mistake in the rule and raises KeyError."""
+    """Fill a template with facts. A missing fact is a bug in the rule and raises KeyError."""
     return string.Formatter().vformat(template, (), facts)
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """Sorted for a reader: by severity, then so that a cause stands before what it causes."""
+    """Sort by severity; within one severity, causes come before their consequences."""
     return sorted(findings, key=lambda f: (-f.severity, bool(f.cause), f.code, f.subject))

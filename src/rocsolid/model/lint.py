@@ -37,6 +37,6 @@ class LintRecord:
 
 def fingerprint(finding: Finding) -> str:
     """Names a finding across edits elsewhere in its file: the rule, the file, the subject and the line's own text."""
-    file = finding.place.rpartition(":")[0]
+    file = finding.location.rpartition(":")[0]
     text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

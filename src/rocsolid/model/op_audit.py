@@ -1,4 +1,4 @@
-"""What was found out about an operator."""
+"""The result of `rs.audit_op`."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,27 @@ from rocsolid.model.finding import Finding, Severity
 
 @dataclass(frozen=True, kw_only=True)
 class OpAudit:
-    """Whether an operator is fit for compile and for capture."""
+    """Whether an operator can be compiled and captured, and what prevents it."""
 
     name: str
     schema: str
     has_fake: bool
     has_gradient: bool
-    writes: tuple[str, ...]  # arguments it declares to write to
-    devices: tuple[str, ...]  # where it has a kernel
+    writes: tuple[str, ...]  # arguments that its schema marks as written
+    devices: tuple[str, ...]  # device types with a kernel
     tags: tuple[str, ...]
-    captured: bool | None  # replayed rightly from a device graph; None when that was not tried
+    captured: bool | None  # whether a graph of it replayed correctly; None: not tried
     findings: tuple[Finding, ...]
 
     @property
-    def fit(self) -> bool:
-        """Nothing stands in the way of compiling and capturing it."""
+    def ok(self) -> bool:
+        """Whether nothing prevents compiling and capturing it."""
         return all(f.severity is Severity.INFO for f in self.findings)
 
     def __str__(self) -> str:
-        tried = {True: ", captured and replayed", False: ", not capturable", None: ""}[self.captured]
-        head = f"{self.name}: {'fit' if self.fit else 'not fit'} for compile and capture{tried}"
+        verdict = "can be compiled and captured" if self.ok else "has problems in compiled or captured code"
+        tried = {True: " (captured and replayed correctly)", False: " (capture failed)", None: ""}[self.captured]
+        head = f"{self.name}: {verdict}{tried}"
         return "\n".join(
             [head, f"  {self.schema}", *(f"  {f.code} {f.message}\n    fix: {f.fix}" for f in self.findings)]
         )

@@ -1,4 +1,4 @@
-"""A file of Python as the rules see it: every name resolved, every node with the function and the blocks around it."""
+"""A parsed Python file as the rules see it: names resolved, and each node with its function and enclosing blocks."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,69 +6,72 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-# Words in the name of a file or folder that is not for AMD.
+# A file or folder with one of these words in its name is not meant for AMD GPUs.
 _OTHER_VENDORS = frozenset(
     """
     nvidia cuda cutlass cutedsl cute quack nvml flashinfer tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath tma
     sm80 sm89 sm90 sm100 sm103 sm110 sm120 musa xpu npu ascend hpu gaudi mps tpu
-    """.split()  # noqa: SIM905 - a list of forty strings says the same on forty lines
+    """.split()  # noqa: SIM905 - forty quoted strings would take forty lines
 )
 
 
 class Confidence(IntEnum):
-    """How sure it is that the code seen runs where it hurts; sorted so that `>=` reads as "at least"."""
+    """How sure the linter is that a line is compiled or captured. Ordered, so that `>=` means "at least"."""
 
-    ANYWHERE = 0  # nothing says that it does
-    REACHABLE = 1  # a function that does is called from such a place
-    INSIDE = 2  # it is written in such a place, or is a hazard wherever it stands
+    ANYWHERE = 0  # nothing shows that the line is compiled or captured
+    REACHABLE = 1  # compiled or captured code calls the function
+    INSIDE = 2  # the line is in compiled or captured code, or the hazard does not depend on that
 
 
 class Region(Enum):
-    """Code that is not simply run."""
+    """Code that torch traces or records instead of only running it."""
 
     NONE = ""
     COMPILED = "compiled"  # traced by torch.compile
-    CAPTURED = "captured"  # recorded into a device graph
+    CAPTURED = "captured"  # recorded into a CUDA or HIP graph
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
     """A module, class, function or lambda."""
 
-    name: str  # dotted from the module's top; the module itself is ""
+    name: str  # dotted, relative to the module; "" for the module itself
     kind: str  # module, class, function or lambda
     node: ast.AST
     parent: "Scope | None" = None
     decorators: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
 
-    def outward(self) -> Iterator["Scope"]:
-        """The scope itself, then those around it, the module last."""
+    def self_and_parents(self) -> Iterator["Scope"]:
+        """The scope itself, then its parents, ending with the module."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
             scope = scope.parent
 
     @property
-    def owner(self) -> "Scope | None":
-        """The class a method belongs to, also for what is nested in the method."""
-        return next((scope for scope in self.outward() if scope.kind == "class"), None)
+    def enclosing_class(self) -> "Scope | None":
+        """The class that this scope is, or is nested in."""
+        return next((scope for scope in self.self_and_parents() if scope.kind == "class"), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A `with`, `if`, `for`, `while` or `try` around a statement; `after` is what follows an `if` that leaves."""
+    """A `with`, `if`, `for`, `while` or `try` around a statement.
+
+    The kind `after` marks the statements that follow an `if` which returns, raises, continues or breaks.
+    """
 
     kind: str
     node: ast.AST
     branch: str = "body"  # body, orelse, handler, after
     parent: "Block | None" = None
-    captured: bool = False  # in the body of a capture
-    not_compiled: bool = False  # runs only where nothing is traced
-    not_captured: bool = False  # runs only where nothing is recorded
+    captured: bool = False  # in the body of a graph capture
+    not_compiled: bool = False  # runs only when torch.compile is not tracing
+    not_captured: bool = False  # runs only when no graph is being captured
 
-    def outward(self) -> Iterator["Block"]:
-        """The block itself, then those around it."""
+    def self_and_parents(self) -> Iterator["Block"]:
+        """The block itself, then the blocks around it."""
         block: Block | None = self
         while block is not None:
             yield block
@@ -76,7 +79,7 @@ class Block:
 
 
 class Site(NamedTuple):
-    """A node, the full name it leads to, and where it stands."""
+    """A node with its resolved name, function and enclosing block."""
 
     node: ast.AST
     name: str
@@ -85,33 +88,33 @@ class Site(NamedTuple):
 
     @property
     def call(self) -> ast.Call:
-        """The node, where it is known to be a call."""
-        assert isinstance(self.node, ast.Call)  # noqa: S101 - only sites of calls are asked
+        """The node of a site that is known to be a call."""
+        assert isinstance(self.node, ast.Call)  # noqa: S101 - used only for sites of calls
         return self.node
 
     @property
     def line(self) -> int:
-        """Where it begins."""
+        """The line where the node begins."""
         return int(getattr(self.node, "lineno", 1))
 
 
-class Item(NamedTuple):
-    """One thing that a `with` statement enters."""
+class WithItem(NamedTuple):
+    """One context manager of a `with` statement."""
 
     node: ast.expr
-    name: str  # of what is called
+    name: str  # resolved name of what is called
     scope: Scope
     block: Block | None
     statement: ast.With | ast.AsyncWith
 
     @property
     def line(self) -> int:
-        """Where it begins."""
+        """The line where the expression begins."""
         return self.node.lineno
 
 
-class Write(NamedTuple):
-    """One target of an assignment."""
+class Assignment(NamedTuple):
+    """One target of an assignment, with the assigned value where it is known."""
 
     node: ast.stmt
     target: ast.expr
@@ -122,30 +125,34 @@ class Write(NamedTuple):
 
     @property
     def line(self) -> int:
-        """Where the statement begins."""
+        """The line where the statement begins."""
         return self.node.lineno
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """A change to the node at a place: remove its statement, give it a keyword, or put other text in its place."""
+    """An automatic fix: remove the statement, add a keyword argument, or replace the text of the node."""
 
     kind: str  # remove, keyword or replace
     text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
-    """What a check over source yields; it becomes a finding once its surroundings in the project are known."""
+class SourceMatch:
+    """What a check of source code yields. It becomes a finding once the project's call graph is known.
+
+    `column` and `end_column` count from 1 and delimit the expression in its line, without the character at `end_column`.
+    """
 
     line: int
     column: int
     subject: str
     scope: str
-    region: Region = Region.NONE  # where it hurts; NONE: wherever it stands
-    inside: bool = False  # it stands in such a region for all to see
-    doubtful: bool = False  # worth showing only to who asks for everything
-    severity: str = ""  # when it is not the rule's own
+    end_column: int = 0  # 0: the expression continues on the next line
+    region: Region = Region.NONE  # a hazard only in such code; NONE: everywhere
+    inside: bool = False  # the file itself shows that the line is in such a region
+    uncertain: bool = False  # reported only with --confidence anywhere
+    severity: str = ""  # replaces the rule's severity
     edit: Edit | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -158,14 +165,14 @@ class Source:
     module: str
     text: str
     tree: ast.Module
-    aliases: Mapping[str, str]  # what a name at the top of the file stands for
+    aliases: Mapping[str, str]  # imported and assigned names at module level, with their full names
     scopes: Mapping[str, Scope]
-    calls: Mapping[str, Sequence[Site]]  # by the last part of their name
-    writes: Sequence[Write]
-    imports: Sequence[Site]  # one for each name that is imported
-    withs: Sequence[Item]
+    calls: Mapping[str, Sequence[Site]]  # by the last part of the called name
+    assignments: Sequence[Assignment]
+    imports: Sequence[Site]  # one for each imported name
+    with_items: Sequence[WithItem]
     loops: Sequence[Site]  # each `for`
-    tests: Sequence[Site]  # what if, while, assert and conditional expressions decide on
+    conditions: Sequence[Site]  # conditions of if, while, assert and conditional expressions
     returns: Sequence[Site]
 
     def calls_to(self, *names: str) -> Iterator[Site]:
@@ -174,33 +181,28 @@ class Source:
             yield from (site for site in self.calls.get(name.rpartition(".")[2], ()) if site.name == name)
 
     def methods(self, *names: str) -> Iterator[Site]:
-        """Calls of methods of these names, on whatever object."""
+        """Calls of methods with these names, on any object."""
         for name in names:
             yield from (site for site in self.calls.get(name, ()) if "." in site.name)
 
     @property
     def for_another_vendor(self) -> bool:
-        """Whether the file says by its name or its folder that it is for NVIDIA, or for yet another maker, only."""
+        """Whether the file or folder name says that the code is for NVIDIA, or another vendor than AMD, only."""
         parts = self.file.lower().replace(".py", "").replace("_", "/").split("/")
         return not _OTHER_VENDORS.isdisjoint(parts)
 
     def resolve(self, node: ast.AST | None) -> str:
-        """The full name a dotted expression leads to; `?` stands for what is no name."""
+        """The full name of a dotted expression; parts that are not names become `?`."""
         return full_name(node, self.aliases)
 
-    def in_scope(self, scope: Scope) -> Iterator[Site]:
-        """Every call in a function and in what is nested in it."""
-        for sites in self.calls.values():
-            yield from (site for site in sites if within(site.scope, scope))
 
-
-def within(scope: Scope | None, outer: Scope) -> bool:
-    """Whether a scope is another or lies in it."""
-    return scope is not None and any(around is outer for around in scope.outward())
+def is_within(scope: Scope | None, outer: Scope) -> bool:
+    """Whether a scope is `outer` or is nested in it."""
+    return scope is not None and any(parent is outer for parent in scope.self_and_parents())
 
 
 def full_name(node: ast.AST | None, aliases: Mapping[str, str]) -> str:
-    """The dotted name of an expression, its first part replaced by what was imported under that name."""
+    """The dotted name of an expression, with its first part replaced by what it was imported as."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)

@@ -17,7 +17,7 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
     return [
         recompiled.RULE.found(
             graph.function,
-            place=graph.recompile.place,
+            location=graph.recompile.place,
             function=graph.function,
             seconds=f"{graph.seconds:.1f}",
             reason=graph.recompile.cause,
@@ -39,7 +39,7 @@ def _of_break(found: GraphBreak, graphs: int) -> Finding:
     return graph_break.RULE.found(
         found.id or found.kind,
         severity=Severity.CRITICAL if found.fatal else None,
-        place=found.place,
+        location=found.place,
         function=found.function,
         reason=found.cause,
         id=found.id,

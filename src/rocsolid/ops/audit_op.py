@@ -7,7 +7,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.op_audit import OpAudit
 from rocsolid.ops.capture_trial import captured_and_replayed
 from rocsolid.rules.operators import (
-    operator_declares_needless_mutation,
+    operator_declares_unneeded_mutation,
     operator_not_graph_safe,
     operator_without_fake,
     operator_without_gradient,
@@ -31,7 +31,7 @@ def audit_op(name: str, /, *args: Any) -> OpAudit:
 
     Example:
         >>> import rocsolid as rs
-        >>> rs.audit_op("aten::relu").fit
+        >>> rs.audit_op("aten::relu").ok
         True
         >>> [finding.code for finding in rs.audit_op("aten::nonzero").findings]
         ['OPR003']
@@ -75,7 +75,7 @@ def _findings(facts: OperatorFacts, written: set[str] | None, *, captured: bool 
     declared = [a.name for a in facts.arguments if a.written]
     needless, how = _needless(facts, declared, written)
     if needless:
-        yield operator_declares_needless_mutation.RULE.found(
+        yield operator_declares_unneeded_mutation.RULE.found(
             facts.name, arguments=", ".join(needless), how=how, short=facts.name.partition("::")[2]
         )
     reasons = [said for tag, said in _UNSAFE_TAGS.items() if tag in facts.tags]

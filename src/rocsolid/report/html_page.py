@@ -65,7 +65,7 @@ def finding_html(finding: Finding) -> str:
     kind = finding.severity.name.lower()
     opened = " open" if finding.severity > Severity.INFO else ""
     rows = [
-        ("at", finding.place),
+        ("at", finding.location),
         ("why", finding.why),
         ("fix", finding.fix),
         ("check", finding.check),

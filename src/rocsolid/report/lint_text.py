@@ -23,7 +23,7 @@ def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) 
 
 
 def _finding(finding: Finding, terminal: Terminal, *, full: bool) -> str:
-    place = terminal.paint(f"{finding.place}:{finding.facts.get('column', 1)}", "bold")
+    place = terminal.paint(f"{finding.location}:{finding.facts.get('column', 1)}", "bold")
     head = (
         f"{place} {terminal.severity(finding.severity).rstrip()} {finding.code} {terminal.paint(finding.name, 'dim')}"
     )

@@ -1,1 +1,1 @@
-"""One hazard per file: its page, its declaration, its check."""
+"""One hazard per file: its documentation page, its declaration and its check."""

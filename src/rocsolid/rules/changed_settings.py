@@ -1,4 +1,4 @@
-"""What the rules about moved settings share: how bad a value is here, and how to take it back."""
+"""Shared by the rules about changed settings: how harmful a value is on this machine, and how to restore the default."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,12 @@ from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Setting, same
 
-_MODULES = {"inductor": "inductor_config", "dynamo": "dynamo_config"}
-_NO_HAZARD = "It is not the value this release was made and tested with."
+_NO_HAZARD = "The release is built and tested with its default."
 
 
-def moved_by(origin: Origin, env: Environment) -> Iterator[str]:
-    """Settings whose value comes from there; an entry and its aliases are spoken of once, by the name in the catalogue."""
-    from rocsolid.torchapi.config.live import OVERRIDE_ENTRIES  # pages are read more often than checks are run
+def settings_changed_by(origin: Origin, env: Environment) -> Iterator[str]:
+    """Settings whose value has this origin. A setting and its aliases count once, under the catalogue's name."""
+    from rocsolid.torchapi.config.live import OVERRIDE_ENTRIES  # not needed to show a rule's page
 
     groups: dict[str, list[str]] = {}
     for name, observed in env.settings.items():
@@ -26,11 +25,14 @@ def moved_by(origin: Origin, env: Environment) -> Iterator[str]:
         yield next(known, target if target in names else names[0])
 
 
-def found(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "", how: str = "") -> Finding:
-    """A finding about a moved setting: as severe as its value is here, and at least what the rule's own evidence says."""
+def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "", how: str = "") -> Finding:
+    """A finding about a changed setting.
+
+    Its severity is that of the value on this machine, and at least the rule's own where the rule has evidence.
+    """
     observed = env.settings[name]
     setting = registry.find(name)
-    severity, why, evidence = weigh(setting, observed.value, env)
+    severity, why, evidence = assess_value(setting, observed.value, env)
     if rule.evidence:
         severity, evidence = max(severity, rule.severity), (*rule.evidence, *evidence)
     decision = plan.get(setting.id) if setting else None
@@ -39,21 +41,23 @@ def found(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "
         name,
         severity=severity,
         evidence=evidence,
-        fix_commands=_remedy(name, observed, wanted),
+        fix_commands=_fix_commands(name, observed, wanted),
         cause=cause,
-        place=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
+        location=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
         upstream=repr(observed.upstream),
         wanted=repr(wanted),
-        by=observed.by or "something unknown",
+        by=observed.by or "an unknown source",
         hazard=why,
-        python=python_line(name, wanted),
+        python=python_assignment(name, wanted),
         how=how,
     )
 
 
-def weigh(setting: Setting | None, value: object, env: Environment) -> tuple[Severity, str, tuple[Evidence, ...]]:
-    """How bad a value is on this machine, why, and by what evidence."""
+def assess_value(
+    setting: Setting | None, value: object, env: Environment
+) -> tuple[Severity, str, tuple[Evidence, ...]]:
+    """Severity of a value on this machine, the reason, and the evidence."""
     hazard = setting.hazard(value, env) if setting else None
     if hazard:
         return hazard.severity, hazard.why, hazard.evidence
@@ -62,13 +66,21 @@ def weigh(setting: Setting | None, value: object, env: Environment) -> tuple[Sev
     return Severity.INFO, _NO_HAZARD, setting.evidence if setting else ()
 
 
-def python_line(name: str, value: object) -> str:
-    """The assignment that sets the value, for the thread that compiles."""
+def python_assignment(name: str, value: object) -> str:
+    """The Python assignment that sets the value, as a user would write it. It must run in the thread that compiles."""
+    from rocsolid.torchapi.config.live import MODULES
+
     owner, _, entry = name.partition(".")
-    return f"{_MODULES.get(owner, owner + '_config')}.{entry} = {value!r}"
+    return f"{MODULES.get(owner, owner)}.{entry} = {value!r}"
 
 
-def _remedy(name: str, observed: Observed, wanted: object) -> FixCommands:
+def script_assignment(name: str, value: object) -> str:
+    """The same for a script that imports the config module as `inductor_config` or `dynamo_config`."""
+    owner, _, entry = name.partition(".")
+    return f"{owner}_config.{entry} = {value!r}"
+
+
+def _fix_commands(name: str, observed: Observed, wanted: object) -> FixCommands:
     if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.by:
         return FixCommands(unset=(observed.by,))
-    return FixCommands(python=(python_line(name, wanted),))
+    return FixCommands(python=(script_assignment(name, wanted),))

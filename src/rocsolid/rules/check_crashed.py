@@ -1,19 +1,19 @@
-"""A check of rocsolid's raised an error.
+"""A rocsolid check crashed.
 
 ## What it does
-Reports that one of our own checks failed, with its traceback among the facts.
+Reports an exception in one of rocsolid's own checks. The finding's facts contain the traceback.
 
 ## Why it matters
-What that check would have found is not known. The other checks have run.
+The crashed check reported nothing, so its hazard may be present. All other checks ran.
 
 ## Example
-A container mounts a file where a folder is expected, and a check did not foresee it.
+A container mounts a file where the check expects a folder.
 
 ## Use instead
-Nothing on your side. Send the report: `rocsolid probe --output json` holds the traceback.
+You have nothing to change. Please open an issue with the output of `rocsolid probe --output json`, which contains the traceback.
 
 ## When to allow it
-Never; it is a mistake of ours.
+Never. It is a bug in rocsolid.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -22,9 +22,9 @@ RULE = Rule(
     code="INT001",
     name="check-crashed",
     severity=Severity.WARNING,
-    message="the check {subject} ({name}) raised {error}",
-    why="What it would have found is not known; the other checks have run.",
-    fix="Report it with the output of `rocsolid probe --output json`, which holds the traceback.",
-    check="Run `rocsolid probe` again.",
+    message="rocsolid's check {subject} ({name}) crashed: {error}",
+    why="This check reported nothing, so its hazard may be present. All other checks ran.",
+    fix="Open an issue with the output of `rocsolid probe --output json`, which contains the traceback.",
+    check="rocsolid probe",
     since="0.1",
 )

@@ -1,6 +1,6 @@
-"""Finds the rules, runs those that judge a snapshot, and sorts what they found.
+"""Find the rules, and check an environment with those that apply to one.
 
-What a check judges is told by what it takes: an `Environment`, or the `Source` of a file.
+The first argument of a rule's `check` function decides what it checks: an `Environment`, or the `Source` of a file.
 """
 
 import importlib
@@ -18,24 +18,24 @@ from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.plan import Plan
 from rocsolid.rules import check_crashed
 
-if TYPE_CHECKING:  # the rules about source bring it; the others need not wait for it
-    from rocsolid.model.source import Sighting, Source
+if TYPE_CHECKING:  # only the source rules need this module at run time
+    from rocsolid.model.source import Source, SourceMatch
 
 Check = Callable[[Environment, Plan], Iterable[Finding]]
-SourceCheck = Callable[["Source"], Iterable["Sighting"]]
+SourceCheck = Callable[["Source"], Iterable["SourceMatch"]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleFile:
-    """A rule with its page and its check."""
+    """A rule with its documentation page and its check."""
 
     rule: Rule
     page: str
-    check: Check | None = None  # over a snapshot
-    inspect: SourceCheck | None = None  # over a file's source
+    check: Check | None = None  # for an environment
+    check_source: SourceCheck | None = None  # for the source code of a file
 
 
-# Which folder the codes of a family live in; a code is looked up there without importing the others.
+# The folder of each code family, so that looking up one code does not import all rules.
 _FOLDERS: Final = {
     "CFG": "config",
     "ENV": "variables",
@@ -53,19 +53,19 @@ _FOLDERS: Final = {
 
 @cache
 def all_rules() -> tuple[RuleFile, ...]:
-    """Every rule in this package, by code; refuses a code used twice."""
+    """Every rule, sorted by code. Raises ValueError if a code is used twice."""
     return _rules_in("")
 
 
 @cache
 def source_rules() -> tuple[RuleFile, ...]:
-    """The rules that judge source, by code; nothing else is imported."""
+    """The rules that check source code, sorted by code. Imports only these."""
     return _rules_in(_FOLDERS["SRC"])
 
 
 @cache
-def _snapshot_rules() -> tuple[RuleFile, ...]:
-    """The rules that judge a snapshot; those about source are many, and a probe need not wait for them."""
+def _environment_rules() -> tuple[RuleFile, ...]:
+    """All rules except those about source code, which are many and slow to import."""
     folders = sorted({folder for folder in _FOLDERS.values() if folder != _FOLDERS["SRC"]})
     return tuple(file for folder in folders for file in _rules_in(folder))
 
@@ -90,20 +90,20 @@ def _rule_file(rule: Rule, module: ModuleType) -> RuleFile:
     check = vars(module).get("check")
     takes = next(iter(check.__annotations__.values())) if check else None
     if getattr(takes, "__name__", "") == "Source":
-        return RuleFile(rule=rule, page=module.__doc__ or "", inspect=check)
+        return RuleFile(rule=rule, page=module.__doc__ or "", check_source=check)
     return RuleFile(rule=rule, page=module.__doc__ or "", check=check)
 
 
 def find_rule(name: str) -> RuleFile | None:
-    """The rule of that code or name."""
+    """The rule with this code or name, or None."""
     code = name.upper()
-    there = _rules_in(_FOLDERS[code[:3]]) if code[:3] in _FOLDERS else all_rules()
-    found = next((r for r in there if code == r.rule.code), None)
+    candidates = _rules_in(_FOLDERS[code[:3]]) if code[:3] in _FOLDERS else all_rules()
+    found = next((r for r in candidates if code == r.rule.code), None)
     return found or next((r for r in all_rules() if name == r.rule.name), None)
 
 
 def rule(name: str) -> RuleFile:
-    """As `find_rule`, but raises UnknownNameError with the near matches."""
+    """The rule with this code or name. Raises UnknownNameError, which lists similar names."""
     found = find_rule(name)
     if found is None:
         known = [text for r in all_rules() for text in (r.rule.code, r.rule.name)]
@@ -111,18 +111,18 @@ def rule(name: str) -> RuleFile:
     return found
 
 
-def judge(env: Environment, plan: Plan, rule_files: Iterable[RuleFile] | None = None) -> list[Finding]:
-    """All findings about a snapshot, worst first. A check that crashes is a finding itself, never silence."""
-    return worst_first(list(_judge(env, plan, _snapshot_rules() if rule_files is None else rule_files)))
+def check_environment(env: Environment, plan: Plan, rule_files: Iterable[RuleFile] | None = None) -> list[Finding]:
+    """All findings about an environment, worst first. A check that raises an error becomes a finding itself."""
+    return worst_first(list(_run_checks(env, plan, _environment_rules() if rule_files is None else rule_files)))
 
 
-def _judge(env: Environment, plan: Plan, rule_files: Iterable[RuleFile]) -> Iterator[Finding]:
+def _run_checks(env: Environment, plan: Plan, rule_files: Iterable[RuleFile]) -> Iterator[Finding]:
     for file in rule_files:
         if file.check is None:
             continue
         try:
             yield from list(file.check(env, plan))
-        except Exception as crash:  # noqa: BLE001 - whatever a check raises must not hide the other checks
+        except Exception as crash:  # noqa: BLE001 - an error in one check must not hide the others
             import traceback
 
             yield check_crashed.RULE.found(

@@ -11,7 +11,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
-from rocsolid.rules.runtime.value_refused_by_guard import RULE
+from rocsolid.rules.runtime.value_rejected_by_guard import RULE
 from rocsolid.runtime.compile_deadline import deadline
 from rocsolid.torchapi.config.pins import Attempt, Pins, pin
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener

@@ -1,1 +1,1 @@
-"""Hazards in the compiler's settings."""
+"""Hazards in the compiler settings: which values differ from the release, and what changed them."""

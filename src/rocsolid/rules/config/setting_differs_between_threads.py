@@ -1,19 +1,20 @@
-"""A compiler setting has one value in one thread and another value in others.
+"""A compiler setting has different values in different threads.
 
 ## What it does
-In a running program, compares what this thread sees with what a new thread would see, and with what other threads and
-tasks have assigned. Needs torch 2.12 or later; before, assignments held for the whole process.
+In a running program, compares this thread's value with the value in a new thread, and with the values that other
+threads and tasks have assigned. Needs torch 2.12 or later; before that, assignments applied to the whole process.
 
 ## Why it matters
-Since torch 2.12 an assignment to a config module belongs to the context that made it. A server that sets its config at
-start-up and compiles in a worker thread compiles with the defaults, or with what the environment left, and nothing says so.
+Since torch 2.12, an assignment to a config module is visible only in the context that made it. A server that sets its
+config at start-up and compiles in a worker thread compiles with the defaults, or with values from the environment, and
+gets no warning.
 
 ## Example
     torch._inductor.config.max_autotune = False     # main thread
     ThreadPoolExecutor().submit(model, x)           # compiles without it
 
 ## Use instead
-    model = rs.compile(model, profile="safe")       # values ride on the function and reach every thread
+    model = rs.compile(model, profile="safe")       # the values belong to the function, in every thread
 
 ## When to allow it
 When only this thread compiles.
@@ -30,10 +31,10 @@ RULE = Rule(
     code="CFG009",
     name="setting-differs-between-threads",
     severity=Severity.WARNING,
-    message="{subject} is {value} in this thread and {elsewhere} in {where}",
-    why="Since torch 2.12 an assignment holds only in the context that made it: code compiled elsewhere does not see it.",
-    fix="let it ride on the function (rs.compile), or hold it for all threads (rs.apply(plan).keep(), rs.guard().keep())",
-    check="rs.check(rs.probe()) in the thread that compiles",
+    message="`{subject}` is {value} in this thread and {elsewhere} in {where}",
+    why="Since torch 2.12, an assignment is visible only in the thread or task that made it. Code compiled elsewhere ignores it.",
+    fix="Attach it to the function with rs.compile, or set it for all threads: rs.apply(plan).keep() or rs.guard().keep()",
+    check="rs.check(rs.probe())   (in the thread that compiles)",
     since="0.1",
     evidence=(
         measured(
@@ -45,7 +46,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every setting that threads of this process disagree on."""
+    """Every setting with different values in different threads of this process."""
     for name, observed in env.settings.items():
         if observed.where and not observed.stands_for:
             yield RULE.found(name, value=repr(observed.value), elsewhere=repr(observed.elsewhere), where=observed.where)

@@ -1,12 +1,12 @@
-"""An environment variable forces a compiler setting, and no assignment can change it.
+"""An environment variable forces a compiler setting; Python code cannot change it.
 
 ## What it does
-Finds settings whose variable has the rank of a force. Torch has about twenty of them; most variables only move a
-default.
+Finds settings whose environment variable overrides every assignment. Torch has about twenty such variables; most others
+only change a default.
 
 ## Why it matters
-`config.fx_graph_cache = True` is accepted without a word and does nothing while `TORCHINDUCTOR_FX_GRAPH_CACHE=0`.
-Guides say that variables override Python; for most that is wrong, for these it is right.
+While `TORCHINDUCTOR_FX_GRAPH_CACHE=0` is set, `config.fx_graph_cache = True` is accepted without a warning and does
+nothing. Guides say that variables override Python; this is true for these variables and false for most others.
 
 ## Example
     $ export TORCHINDUCTOR_FORCE_DISABLE_CACHES=1     # every start compiles everything again
@@ -15,7 +15,7 @@ Guides say that variables override Python; for most that is wrong, for these it 
     unset TORCHINDUCTOR_FORCE_DISABLE_CACHES
 
 ## When to allow it
-When you force it on purpose, to reproduce a cold start for instance.
+When you force it on purpose, for example to reproduce a cold start.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from rocsolid.model.environment import Environment, Origin
 from rocsolid.model.finding import Autofix, Finding, Rule, Severity
 from rocsolid.model.plan import Plan
-from rocsolid.rules.changed_settings import found, moved_by
+from rocsolid.rules.changed_settings import setting_finding, settings_changed_by
 
 RULE = Rule(
     code="CFG002",
     name="setting-forced-by-variable",
     severity=Severity.WARNING,
-    message="the environment variable {by} forces {subject} to {value}; this release ships {upstream}",
-    why="{hazard} No assignment and no option can change it while the variable is set.",
+    message="Environment variable {by} forces `{subject}` to {value} (release default: {upstream})",
+    why="{hazard} While the variable is set, no assignment and no option can change the setting.",
     fix="unset {by}",
     check="rocsolid settings --live {subject}",
     since="0.1",
@@ -40,5 +40,5 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
     """Every setting that a variable forces."""
-    for name in moved_by(Origin.FORCED, env):
-        yield found(RULE, name, env, plan)
+    for name in settings_changed_by(Origin.FORCED, env):
+        yield setting_finding(RULE, name, env, plan)

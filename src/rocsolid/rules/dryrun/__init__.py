@@ -1,1 +1,1 @@
-"""Hazards that a dry run shows: what a model will meet on a chip that is not here."""
+"""Hazards that a dry run finds: what would go wrong on a GPU that is not in this machine."""

@@ -1,11 +1,12 @@
-"""A kernel's block leaves lanes of a wavefront without work.
+"""A kernel's block is smaller than its workgroup, so some lanes have no work.
 
 ## What it does
-Reads the widest tensor of each kernel from the intermediate code and compares it with the lanes of its workgroup.
+Compares the widest tensor of each kernel, read from the compiler's intermediate code, with the number of lanes in its
+workgroup.
 
 ## Why it matters
-A wavefront has 64 lanes on CDNA where a warp of CUDA has 32. A block of 32, chosen for a warp, leaves half of the lanes doing
-what others do already.
+A wavefront has 64 lanes on CDNA; a CUDA warp has 32. With a block of 32, chosen for a warp, half of the lanes repeat
+work of the others.
 
 ## Example
     kernel[grid](x, y, BLOCK=32, num_warps=1)
@@ -27,27 +28,27 @@ RULE = Rule(
     code="DRY005",
     name="block-narrower-than-wavefront",
     severity=Severity.WARNING,
-    message="{kernel} ({config}) works on {block} elements with {lanes} lanes of {target}, whose wavefront has {wavefront}",
-    why="The other lanes take the room and repeat the work.",
-    fix="a block that is a multiple of {wavefront}, or fewer warps",
-    check="rocsolid dryrun shows 100 % in the column lanes",
+    message="{kernel} ({config}) has {block} elements for {lanes} lanes on {target}",
+    why="A wavefront of {target} has {wavefront} lanes. The lanes without their own element occupy the GPU and repeat work.",
+    fix="Use a block that is a multiple of {wavefront}, or fewer warps.",
+    check="rocsolid dryrun   (shows 100 % in the column lanes)",
     since="0.1",
     evidence=(source("triton, AMD backend, GPUTarget", "A warp of Triton is a wavefront: 64 lanes on CDNA."),),
 )
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """Kernels whose every configuration leaves lanes idle; a note for those Inductor sized to the problem."""
+    """Kernels with idle lanes in every configuration; INFO for kernels that Inductor generated."""
     for kernel in run.kernels:
-        made = [(config, config.resources) for config in kernel.configs if config.resources]
-        idle = [(config, used) for config, used in made if used.lanes_used < 1]
-        if not made or len(idle) < len(made):
+        compiled = [(config, config.resources) for config in kernel.configs if config.resources]
+        idle = [(config, used) for config, used in compiled if used.lanes_used < 1]
+        if not compiled or len(idle) < len(compiled):
             continue
         config, used = max(idle, key=lambda pair: pair[1].lanes_used)
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.WARNING if kernel.origin == "user" else Severity.INFO,
-            place=next(iter(kernel.places), ""),
+            location=next(iter(kernel.places), ""),
             kernel=kernel.name,
             config=config.label,
             target=run.target,

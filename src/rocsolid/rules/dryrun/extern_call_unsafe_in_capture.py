@@ -1,21 +1,21 @@
-"""A library call is not safe in a device graph on this platform.
+"""A library call is not safe in a CUDA graph or HIP graph on this platform.
 
 ## What it does
-Lists the calls out of the generated code with the library each reaches, and holds them against the known problems of captures.
+Lists the library calls in the generated code, and compares each library with the known problems of graph captures.
 
 ## Why it matters
-MIOpen searches and allocates at a shape's first call, and may break a capture long after. A BLAS handle made inside a capture ends
-the process.
+MIOpen searches and allocates at the first call with a shape, and can break a capture much later. A BLAS handle created
+inside a capture kills the process.
 
 ## Example
     with torch.cuda.graph(g):
         y = conv(x)                       # the first call with this shape
 
 ## Use instead
-    conv(x); torch.cuda.synchronize()     # before, on the stream that is then captured
+    conv(x); torch.cuda.synchronize()     # before the capture, on the stream that is captured
 
 ## When to allow it
-When the model is never captured, or each shape is run before the capture.
+When the model is never captured, or every shape runs once before the capture.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ RULE = Rule(
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """One finding for each library and graph; its words and evidence are those of the known problem."""
+    """One finding for each library and graph, with the texts and evidence of the known problem."""
     problems = {problem.id: problem for problem in all_problems()}
     for graph in run.graphs:
         libraries = {extern.library for extern in graph.externs if extern.capture}
@@ -50,7 +50,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 f"{run.target} {graph.name} {library}",
                 severity=Severity.WARNING if library == "MIOpen" else Severity.INFO,
                 evidence=problem.evidence,
-                place=next(iter(calls[0].places), ""),
+                location=next(iter(calls[0].places), ""),
                 graph=f"{graph.name} ({graph.kind})",
                 library=library,
                 target=run.target,

@@ -1,20 +1,20 @@
-"""A kernel does not compile for the chip.
+"""A kernel does not compile for the target GPU.
 
 ## What it does
-Compiles every kernel of the model, each in every configuration that would be tried, and tells which the compiler refuses or
-crashes on.
+Compiles every kernel of the model in every configuration that would be tried, and lists those that fail or crash the
+compiler.
 
 ## Why it matters
-The first call on the chip would fail there, or fall back to another configuration without a word.
+The first call on that GPU would fail, or silently use another configuration.
 
 ## Example
-    tl.dot(a, b)                      # with a block of 8: the matrix unit wants 16 or more
+    tl.dot(a, b)                      # with a block of 8: the matrix units need 16 or more
 
 ## Use instead
-Read the error, and change the kernel or its configuration; the line is named.
+Read the error, and change the kernel or its configuration. The finding names the line.
 
 ## When to allow it
-When the kernel is never launched on that chip.
+When the kernel is never launched on that GPU.
 """
 
 from collections.abc import Iterator
@@ -27,26 +27,26 @@ RULE = Rule(
     code="DRY001",
     name="kernel-fails-to-compile",
     severity=Severity.CRITICAL,
-    message="{kernel} fails for {target} in {failed} of {configs} configurations ({config}): {error}",
-    why="The first call on {target} would raise this error, or lose the configuration without a word.",
+    message="{kernel} does not compile for {target} ({failed} of {configs} configurations): {error}",
+    why="With {config}, the first call on {target} would raise this error, or silently lose the configuration.",
     fix="{fix}",
-    check="rocsolid dryrun again for {target}",
+    check="rocsolid dryrun --target {target}",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "The compiler is the one that runs on the chip."),),
 )
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """Kernels with a configuration that does not compile; critical when none is left."""
+    """Kernels with a configuration that does not compile; CRITICAL if no configuration is left."""
     for kernel in run.kernels:
         failed = [config for config in kernel.configs if config.error]
         if not failed:
             continue
-        foreign = "write it without what belongs to the other vendor: see the finding DRY007" if kernel.foreign else ""
+        foreign = "Remove the code of the other vendor: see the finding DRY007." if kernel.foreign else ""
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.CRITICAL if len(failed) == len(kernel.configs) else Severity.WARNING,
-            place=next(iter(kernel.places), ""),
+            location=next(iter(kernel.places), ""),
             cause=f"DRY007:{run.target} {kernel.name}" if kernel.foreign else "",
             kernel=kernel.name,
             target=run.target,
@@ -54,5 +54,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             configs=len(kernel.configs),
             config=failed[0].label,
             error=failed[0].error,
-            fix=foreign or "change the kernel or this configuration as the error asks",
+            fix=foreign or "Change the kernel or this configuration as the error says.",
         )

@@ -1,20 +1,20 @@
-"""A kernel asks for more local memory than the chip has.
+"""A kernel needs more local memory (LDS) than the GPU has.
 
 ## What it does
-Compares the local memory of every compiled kernel with what one workgroup may have: 64 KiB on gfx90a, gfx942, gfx11 and gfx12,
-160 KiB on gfx950.
+Compares the local memory of every compiled kernel with the limit of one workgroup: 64 KiB on gfx90a, gfx942, gfx11 and
+gfx12, 160 KiB on gfx950.
 
 ## Why it matters
-Triton compiles such a kernel without complaint. The launch fails with OutOfResources.
+Triton compiles such a kernel without a warning. The launch fails with OutOfResources.
 
 ## Example
-    triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_stages=3)      # 256 KiB: made for another chip
+    triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_stages=3)      # 256 KiB: tuned for another GPU
 
 ## Use instead
     triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_stages=2)       # 32 KiB
 
 ## When to allow it
-When autotuning drops the configuration on that chip and another one remains.
+When autotuning drops the configuration on that GPU and another one remains.
 """
 
 from collections.abc import Iterator
@@ -27,27 +27,27 @@ RULE = Rule(
     code="DRY002",
     name="lds-over-limit",
     severity=Severity.CRITICAL,
-    message="{kernel} ({config}) asks for {bytes} bytes of local memory, and {target} gives a workgroup {limit}",
-    why="It compiles, and the launch fails with OutOfResources.",
-    fix="smaller blocks or fewer stages for {target}",
-    check="rocsolid dryrun shows at most {limit} bytes in the column LDS",
+    message="{kernel} ({config}) needs {bytes} bytes of LDS; {target} allows {limit} per workgroup",
+    why="The kernel compiles, but the launch fails with OutOfResources.",
+    fix="Use smaller blocks or fewer stages for {target}.",
+    check="rocsolid dryrun   (shows at most {limit} bytes in the column LDS)",
     since="0.1",
     evidence=(issue("ROCm/aiter#3257", "98304 bytes asked for on MI300X; the launch fails."),),
 )
 
 
 def check_run(run: DryRun) -> Iterator[Finding]:
-    """Kernels with a configuration that could not be launched; critical when none is left."""
+    """Kernels with a configuration that cannot be launched; CRITICAL if no configuration is left."""
     for kernel in run.kernels:
-        made = [(config, config.resources) for config in kernel.configs if config.resources]
-        over = [(config, used) for config, used in made if not used.fits]
+        compiled = [(config, config.resources) for config in kernel.configs if config.resources]
+        over = [(config, used) for config, used in compiled if not used.fits]
         if not over:
             continue
         config, used = max(over, key=lambda pair: pair[1].lds_bytes)
         yield RULE.found(
             f"{run.target} {kernel.name}",
-            severity=Severity.CRITICAL if len(over) == len(made) else Severity.WARNING,
-            place=next(iter(kernel.places), ""),
+            severity=Severity.CRITICAL if len(over) == len(compiled) else Severity.WARNING,
+            location=next(iter(kernel.places), ""),
             kernel=kernel.name,
             config=config.label,
             bytes=used.lds_bytes,

@@ -1,1 +1,1 @@
-"""Hazards in the machine, its packages and its known problems."""
+"""Hazards of the machine: installed packages, drivers, limits, known problems, failed active checks."""

@@ -1,18 +1,19 @@
-"""A small real computation went wrong on this machine.
+"""A small test computation failed on this machine.
 
 ## What it does
-With `rocsolid probe --active`, runs matrix products in every type, a compile, a graph capture with two hundred replays in
-several fresh processes, and FP8 attention where there is one. Each runs in a process of its own with a deadline, and each
-answer is compared with a reference.
+`rocsolid probe --active` runs matrix products in every dtype, a compile, a graph capture with two hundred replays in
+several new processes, and FP8 attention where available. Each runs in its own process with a deadline, and its result
+is compared with a reference.
 
 ## Why it matters
-It is the one kind of finding that needs no list: this machine, now, does not do it right.
+This finding does not depend on a list of known problems: the computation fails on this machine, now.
 
 ## Example
-    capture: wrong, replay 117 differs from eager by 3.1
+    Active check `capture` gave a wrong result: replay 117 differs from eager by 3.1
 
 ## Use instead
-Follow the finding's own words; a capture that is wrong here must not be used, whatever the versions say.
+Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, whatever the
+version numbers say.
 
 ## When to allow it
 Never for a wrong result.
@@ -28,30 +29,34 @@ RULE = Rule(
     code="ACT001",
     name="active-check-failed",
     severity=Severity.CRITICAL,
-    message="{subject} {ending} after {seconds:.1f} s: {detail}",
+    message="Active check `{subject}` {what} after {seconds:.1f} s: {detail}",
     why="{reason}",
-    fix="do not rely on it on this machine; the known problems above may name the cause",
+    fix="Do not rely on `{subject}` on this machine. A known problem in this report may name the cause.",
     check="rocsolid probe --active",
     since="0.1",
 )
 
-_REASONS = {
-    Ending.WRONG: "The computation ended without an error, and its answer is wrong.",
-    Ending.HUNG: "The computation did not end within its deadline, and would hang a program.",
-    Ending.CRASHED: "The computation ended its process, and would end a program.",
-    Ending.FAILED: "The computation raised an error.",
+_OUTCOMES = {
+    Ending.WRONG: ("gave a wrong result", "The computation finished without an error, but its result is wrong."),
+    Ending.HUNG: (
+        "hung",
+        "The computation did not finish before its deadline. A program that does the same would hang.",
+    ),
+    Ending.CRASHED: ("crashed", "The computation crashed its process. A program that does the same would crash."),
+    Ending.FAILED: ("failed", "The computation raised an error."),
 }
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every computation that did not give the right answer in time."""
+    """Every active check that gave a wrong result, hung, crashed or raised an error."""
     for done in env.checks:
-        if done.ending in _REASONS:
+        if done.ending in _OUTCOMES:
+            what, reason = _OUTCOMES[done.ending]
             yield RULE.found(
                 done.name,
                 severity=Severity.WARNING if done.ending is Ending.FAILED else Severity.CRITICAL,
-                ending=done.ending.value,
+                what=what,
                 detail=done.detail,
                 seconds=done.seconds,
-                reason=_REASONS[done.ending],
+                reason=reason,
             )

@@ -1,11 +1,11 @@
-"""A folder for compiled code cannot be written, or its disk is nearly full.
+"""A compile cache folder is not writable, or its disk is almost full.
 
 ## What it does
-Looks at the folders in which Inductor, Triton and MIOpen keep what they compiled.
+Checks the folders where Inductor, Triton and MIOpen store compiled code.
 
 ## Why it matters
-Without a cache every start compiles everything again; on a full disk the compile itself fails, half way and with an error
-about something else.
+Without a cache, every start compiles everything again. On a full disk the compile itself fails halfway, often with an
+error that does not mention the disk.
 
 ## Example
     OSError: [Errno 28] No space left on device: '/tmp/torchinductor_root/...'
@@ -14,7 +14,7 @@ about something else.
     export TORCHINDUCTOR_CACHE_DIR=/big/disk/inductor
 
 ## When to allow it
-When nothing is compiled here.
+When nothing is compiled on this machine.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
 
-_LEAST_BYTES = 1024**3
+_MIN_FREE_BYTES = 1024**3
 
 RULE = Rule(
     code="SYS009",
     name="cache-folder-unusable",
     severity=Severity.WARNING,
-    message="the {subject} cache {folder} {state}",
-    why="Every start compiles everything again, and a compile that runs out of disk fails with an unrelated error.",
-    fix="free some room, or move the cache: export {variable}=/path/with/room",
+    message="The {subject} cache folder {folder} {state}",
+    why="Every start compiles everything again. A compile that runs out of disk space fails with an unrelated error.",
+    fix="Free disk space, or move the cache: export {variable}=/path/with/space",
     check="df -h {folder}",
     since="0.1",
 )
@@ -45,11 +45,11 @@ _VARIABLES = {
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Caches that cannot be written or have less than a gigabyte left."""
+    """Caches that cannot be written or have less than 1 GB left."""
     for cache in env.caches if env.torch else ():
         if not cache.writable:
-            state = "cannot be written by this user"
-        elif cache.free_bytes is not None and cache.free_bytes < _LEAST_BYTES:
+            state = "is not writable by this user"
+        elif cache.free_bytes is not None and cache.free_bytes < _MIN_FREE_BYTES:
             state = f"has {cache.free_bytes / 1024**2:.0f} MB left"
         else:
             continue

@@ -1,10 +1,10 @@
-"""The AMD device is there, and this user may not open it.
+"""An AMD GPU is present, but this user may not open it.
 
 ## What it does
-Tries the access rights of `/dev/kfd`.
+Checks the access rights of `/dev/kfd`.
 
 ## Why it matters
-HIP then reports that there is no device, which sends people to reinstall drivers.
+HIP then reports "no device", which looks like a driver problem although only access rights are missing.
 
 ## Example
     $ docker run ... rocm/pytorch         # without --device=/dev/kfd --device=/dev/dri --group-add video
@@ -13,7 +13,7 @@ HIP then reports that there is no device, which sends people to reinstall driver
     docker run --device=/dev/kfd --device=/dev/dri --group-add video --group-add render ...
 
 ## When to allow it
-When this user is not meant to use the device.
+When this user is not supposed to use the GPU.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ RULE = Rule(
     code="SYS007",
     name="device-access-denied",
     severity=Severity.CRITICAL,
-    message="/dev/kfd is there, and this user may not read and write it",
-    why="Every HIP call will say that there is no device.",
-    fix="add the user to the groups render and video; in a container: --device=/dev/kfd --device=/dev/dri --group-add render",
+    message="/dev/kfd exists, but this user may not read and write it",
+    why='Every HIP call will report "no device".',
+    fix="Add the user to the groups render and video. In a container: --device=/dev/kfd --device=/dev/dri --group-add render",
     check="test -r /dev/kfd -a -w /dev/kfd && echo ok",
     since="0.1",
     evidence=(source("Linux amdkfd driver, /dev/kfd", "Every HIP process opens it for reading and writing."),),
@@ -37,6 +37,6 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """The device file is there and closed."""
+    """The device file exists but cannot be opened."""
     if env.host.kfd == "denied":
         yield RULE.found("/dev/kfd")

@@ -1,21 +1,22 @@
-"""A known problem of the field is to be expected on this machine.
+"""A known problem affects this machine.
 
 ## What it does
-Holds the platform, the release of torch and of ROCm, the chips, the packages and the variables against the list of known
-problems, each with its public reports.
+Compares platform, torch and ROCm versions, GPU models, packages and environment variables with the list of known
+problems. Each problem links to its public reports.
 
 ## Why it matters
-Most of them do not raise an error where they happen: a graph replays wrong numbers, a library ends the process, a search
-never ends. Where a call during a capture is behind one, the finding says what this machine's runtime does with it.
+Most of these problems raise no error where they happen: a graph replays wrong numbers, a library kills the process,
+autotuning never ends. If a call during a graph capture causes the problem, the finding lists what this machine's
+runtime does with that call.
 
 ## Example
     HIP graph replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3 (ROCm/clr#279)
 
 ## Use instead
-Each entry names its fix and how to see that it worked: `rocsolid explain hip-graph-replay-corruption`.
+Each known problem has its own page with a fix and a way to check it: `rocsolid explain hip-graph-replay-corruption`.
 
 ## When to allow it
-When you have checked that the problem does not touch what you run.
+When you have checked that the problem does not affect what you run.
 """
 
 from collections.abc import Iterator
@@ -30,8 +31,8 @@ RULE = Rule(
     code="KNO001",
     name="known-problem",
     severity=Severity.WARNING,
-    message="{title} ({where}; {status})",
-    why="{symptom}",
+    message="{title} ({where})",
+    why="{symptom} Status: {status}.",
     fix="{fix}",
     check="{verify}",
     since="0.1",
@@ -39,7 +40,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every problem that strikes here and that no other rule sees from the machine's own facts."""
+    """Every known problem that affects this machine and that no other rule reports."""
     runtimes = runtimes_on(env.platform, env.rocm_version)
     for problem in all_problems():
         if not problem.covered_by and problem.applies(env):
@@ -53,7 +54,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 symptom=" ".join(
                     [
                         problem.symptom,
-                        *(f"During a capture {cited(call, runtimes)}." for call in problem.calls if runtimes),
+                        *(f"Call during the capture: {cited(call, runtimes)}." for call in problem.calls if runtimes),
                     ]
                 ),
                 fix=problem.fix,

@@ -1,11 +1,10 @@
-"""The kernel moves memory pages between NUMA nodes while the program runs.
+"""Automatic NUMA balancing is on: Linux moves memory pages between NUMA nodes while the program runs.
 
 ## What it does
-Reads `/proc/sys/kernel/numa_balancing` on machines with AMD accelerators and more than one NUMA node.
+Reads `/proc/sys/kernel/numa_balancing` on machines with AMD GPUs and more than one NUMA node.
 
 ## Why it matters
-Pages that the device reads are unmapped and moved behind the program's back. AMD asks to switch it off for its
-accelerators.
+Linux unmaps and moves pages while the GPU uses them. AMD recommends turning it off on machines with its GPUs.
 
 ## Example
     $ cat /proc/sys/kernel/numa_balancing
@@ -15,7 +14,7 @@ accelerators.
     sudo sysctl kernel.numa_balancing=0
 
 ## When to allow it
-On a machine whose host you cannot change; bind the process with numactl instead.
+When you cannot change the host. Bind the process with numactl instead.
 """
 
 from collections.abc import Iterator
@@ -30,8 +29,8 @@ RULE = Rule(
     code="SYS004",
     name="numa-balancing-on",
     severity=Severity.INFO,
-    message="automatic NUMA balancing is on, with {nodes} NUMA nodes",
-    why="The kernel unmaps and moves pages that the device uses, which costs time at random moments.",
+    message="Automatic NUMA balancing is on ({nodes} NUMA nodes)",
+    why="Linux unmaps and moves memory pages that the GPU uses. This causes delays at random moments.",
     fix="sudo sysctl kernel.numa_balancing=0   (on the host)",
     check="cat /proc/sys/kernel/numa_balancing",
     since="0.1",
@@ -40,7 +39,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Balancing on, where it matters."""
+    """NUMA balancing is on, with AMD GPUs and several NUMA nodes."""
     amd = any(device.platform is Platform.ROCM for device in env.devices)
     if amd and env.host.numa_balancing and env.host.numa_nodes > 1:
         yield RULE.found("kernel.numa_balancing", nodes=env.host.numa_nodes)

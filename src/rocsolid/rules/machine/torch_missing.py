@@ -4,17 +4,17 @@
 Looks for torch where `import torch` would.
 
 ## Why it matters
-Most checks have nothing to look at. Often the probe simply runs under another Python than the program.
+Most checks need torch. Often the probe just runs under a different Python than your program.
 
 ## Example
-    $ rocsolid probe                      # installed with pipx, away from the program's environment
+    $ rocsolid probe                      # installed with pipx, outside the program's environment
 
 ## Use instead
     $ python -m pip install rocsolid      # into the environment that has torch
     $ python -m rocsolid probe
 
 ## When to allow it
-On a machine that only lints, explains or reads reports.
+On a machine where you only lint, read reports or use `rocsolid explain`.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ RULE = Rule(
     name="torch-missing",
     severity=Severity.WARNING,
     message="torch is not installed for this Python ({python})",
-    why="Settings, versions and most known problems cannot be judged.",
-    fix="install rocsolid into the environment that has torch and run `python -m rocsolid probe` there",
+    why="Settings, versions and most known problems cannot be checked.",
+    fix="python -m pip install rocsolid && python -m rocsolid probe   (in the environment that has torch)",
     check="python -c 'import torch'",
     since="0.1",
 )
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """No torch."""
+    """Torch is not installed."""
     if env.torch is None:
         yield RULE.found("torch", python=env.python)

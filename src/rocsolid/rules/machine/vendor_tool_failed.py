@@ -1,21 +1,21 @@
-"""A vendor's tool hung, crashed or contradicts the kernel.
+"""rocminfo or nvidia-smi hung, crashed, or reports other GPUs than Linux does.
 
 ## What it does
-Asks rocminfo and nvidia-smi, where they are installed and their driver is loaded, each in a process of its own with a
-deadline, and compares what the runtime sees with what the kernel shows.
+Runs rocminfo and nvidia-smi where they are installed and their driver is loaded, each in its own process with a
+deadline. Compares the GPUs that the runtime sees with those that Linux shows.
 
 ## Why it matters
-A tool that hangs means a driver that hangs: the next HIP program will too. A runtime that sees fewer chips than the kernel
-has a problem of access or of versions.
+If the tool hangs, the driver probably hangs, and so will the next GPU program. If the runtime sees fewer GPUs than
+Linux, access rights or versions are wrong.
 
 ## Example
     rocminfo is silent after 5 s
 
 ## Use instead
-Look into the kernel's log (`dmesg | grep -i amdgpu`), and restart the container or the host.
+Read the kernel log (`dmesg | grep -i amdgpu`), and restart the container or the host.
 
 ## When to allow it
-When the accelerator is not meant for this program.
+When this program is not supposed to use the GPU.
 """
 
 from collections.abc import Iterator
@@ -28,19 +28,19 @@ RULE = Rule(
     code="SYS011",
     name="vendor-tool-failed",
     severity=Severity.WARNING,
-    message="{subject} {ending}: {detail}",
-    why="A tool that hangs or crashes points at the driver below it; programs that use the device may do the same.",
-    fix="look into the kernel's log (dmesg | grep -iE 'amdgpu|nvrm'), then restart the container or the host",
+    message="`{subject}` {ending}: {detail}",
+    why="When this tool hangs or crashes, the driver is usually the cause, and programs that use the GPU may hang or crash too.",
+    fix="Read the kernel log (dmesg | grep -iE 'amdgpu|nvrm'), then restart the container or the host.",
     check="timeout 10 {subject} && echo ok",
     since="0.1",
 )
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Tools that ended badly, or answered something else than the kernel."""
+    """Tools that failed, or whose output contradicts Linux."""
     for tool in env.tools:
         if tool.ending in (Ending.FAILED, Ending.CRASHED, Ending.HUNG):
             severity = Severity.INFO if tool.ending is Ending.FAILED else Severity.WARNING
             yield RULE.found(tool.name, severity=severity, ending=tool.ending.value, detail=tool.detail)
         elif tool.detail:
-            yield RULE.found(tool.name, ending="answered, but", detail=tool.detail)
+            yield RULE.found(tool.name, ending="disagrees with Linux", detail=tool.detail)

@@ -1,1 +1,1 @@
-"""What was seen while something compiled."""
+"""Graph breaks and recompiles recorded while a program compiled."""

@@ -1,15 +1,15 @@
-"""A compiled function falls into several graphs.
+"""A graph break splits a compiled function into several graphs.
 
 ## What it does
-Tells each place where Dynamo had to end a graph before the function ended: the line, the cause, torch's own id for it, and what
-to write instead.
+Lists each place where Dynamo stopped tracing before the end of the function: the line, the cause, torch's id for that
+kind of break, and a fix.
 
 ## Why it matters
-Between two graphs Python runs again. Nothing is fused across the break, the host has to keep up with the device once more, and a
-device graph cannot hold the whole call. `fullgraph=True` makes it an error.
+Between two graphs, Python runs again. Kernels are not fused across the break, the CPU has to launch more work, and a
+CUDA graph cannot contain the whole call. With `fullgraph=True`, a break is an error.
 
 ## Example
-    scale = x.max().item()      # waits for the device, and ends the graph
+    scale = x.max().item()      # needs the value on the CPU, so the graph ends here
     return x / scale
 
 ## Use instead
@@ -26,9 +26,9 @@ RULE = Rule(
     code="BRK001",
     name="graph-break",
     severity=Severity.WARNING,
-    message="{function} breaks its graph at {place}: {reason} ({id} {kind})",
+    message="Graph break in {function} at {location}: {reason} ({id} {kind})",
     why="{cost}",
     fix="{fix}",
-    check="run rocsolid breaks again, or compile with fullgraph=True",
+    check="rocsolid breaks   (or compile with fullgraph=True)",
     since="0.1",
 )

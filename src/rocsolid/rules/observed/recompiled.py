@@ -1,11 +1,11 @@
-"""A function was compiled again for a call that an earlier compile did not fit.
+"""A function was compiled again because a Dynamo guard failed.
 
 ## What it does
-Tells each compile that was not the first of its function, with the guard that failed and what made it fail.
+Lists each compile after the first one of a function, with the guard that failed and the cause.
 
 ## Why it matters
-A compile takes seconds to minutes, and happens inside the call that triggers it. After eight of them Dynamo gives up and the
-function runs eagerly from then on.
+A compile takes seconds to minutes, and the call that triggers it waits. After eight compiles, Dynamo gives up and the
+function runs in eager from then on.
 
 ## Example
     for step in range(100):
@@ -13,10 +13,10 @@ function runs eagerly from then on.
 
 ## Use instead
     for step in range(100):
-        compiled(x, torch.tensor(0.1 * step))    # one graph for all
+        compiled(x, torch.tensor(0.1 * step))    # one compiled graph for all steps
 
 ## When to allow it
-When there are few variants and all are compiled before the program counts: train and eval, two batch sizes.
+When there are few variants and all of them are compiled during warm-up: train and eval, two batch sizes.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -25,9 +25,9 @@ RULE = Rule(
     code="BRK002",
     name="recompiled",
     severity=Severity.INFO,
-    message="{function} was compiled again, for {seconds} s: {reason} ({guard})",
-    why="The call that triggers a compile waits for it, and after eight compiles of a function Dynamo gives up.",
+    message="{function} was recompiled ({seconds} s): {reason}; failed guard: {guard}",
+    why="The call that triggers a compile waits for it. After eight compiles of a function, Dynamo gives up and runs it in eager.",
     fix="{fix}",
-    check="run rocsolid compiles again with the same calls",
+    check="rocsolid compiles   (with the same calls)",
     since="0.1",
 )

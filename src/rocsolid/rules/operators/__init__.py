@@ -1,1 +1,1 @@
-"""What makes an operator unfit for compile or capture."""
+"""Hazards of custom operators in compiled or captured code."""

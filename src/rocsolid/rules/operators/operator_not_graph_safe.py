@@ -1,21 +1,21 @@
-"""An operator cannot be part of a device graph.
+"""An operator cannot be part of a CUDA graph or HIP graph.
 
 ## What it does
-Looks for what an operator says of itself: the tag `cudagraph_unsafe`, results whose shape or value depends on the data, results
-that are no tensors. Where it was run with arguments on a device, it was also captured and replayed.
+Looks for the tag `cudagraph_unsafe`, for results whose shape or value depends on the data, and for results that are not
+tensors. If the operator was run with arguments on a GPU, it was also captured and replayed.
 
 ## Why it matters
-A capture records addresses and launches. What has to know a value on the host, or allocates as it likes, breaks the capture or,
-worse, replays something else.
+A capture records kernel launches and addresses. An operator that needs a value on the CPU, or allocates memory freely,
+breaks the capture or makes the replay return wrong results.
 
 ## Example
-    vendor::topk(Tensor x) -> (Tensor, int)        # the int has to be fetched from the device
+    vendor::topk(Tensor x) -> (Tensor, int)        # the int must be copied from the GPU
 
 ## Use instead
     vendor::topk(Tensor x) -> (Tensor, Tensor)
 
 ## When to allow it
-When the function is not captured, or the operator stands outside the captured part.
+When the function is not captured, or the operator runs outside the captured part.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -24,9 +24,9 @@ RULE = Rule(
     code="OPR003",
     name="operator-not-graph-safe",
     severity=Severity.WARNING,
-    message="{subject} is not safe in a device graph: {reason}",
-    why="A capture records launches and addresses; what waits for the device or decides by its data cannot be recorded.",
-    fix="keep it outside the captured part, or use an operator that stays on the device",
-    check="rs.audit_op({subject!r}, *arguments_on_the_device)",
+    message="Operator `{subject}` is not safe in a graph: {reason}",
+    why="A capture records launches and addresses. It cannot record waiting for the GPU or decisions that depend on data.",
+    fix="Keep it outside the captured part, or use an operator that stays on the GPU.",
+    check="rs.audit_op({subject!r}, *arguments_on_the_gpu)",
     since="0.1",
 )

@@ -1,10 +1,12 @@
-"""An operator says nothing about the shape of its result, so that no function that calls it can be compiled.
+"""An operator has no fake implementation, so functions that call it cannot be compiled.
 
 ## What it does
-Looks whether an operator has a fake: a kernel for tensors that have a shape and no data.
+Checks whether the operator has a fake implementation: a function that returns the shape, strides and dtype of the
+result without computing it.
 
 ## Why it matters
-Tracing runs every operator on such tensors. Without a fake the compile fails, or the graph breaks at every call.
+Tracing runs every operator on tensors without data. Without a fake implementation the compile fails, or the graph
+breaks at every call.
 
 ## Example
     @torch.library.custom_op("vendor::kernel", mutates_args=())
@@ -24,9 +26,9 @@ RULE = Rule(
     code="OPR001",
     name="operator-without-fake",
     severity=Severity.CRITICAL,
-    message="{subject} has no fake: {schema}",
-    why="A function that calls it cannot be compiled: tracing has to know the shape of its result.",
-    fix="torch.library.register_fake({subject!r}, lambda ...: torch.empty_like(...)), or wrap the function with rs.vendor_op",
+    message="Operator `{subject}` has no fake implementation",
+    why="torch.compile must know the shape of its result to trace a function that calls it. The schema is {schema}.",
+    fix="torch.library.register_fake({subject!r}, lambda ...: torch.empty_like(...))   (or wrap the function with rs.vendor_op)",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

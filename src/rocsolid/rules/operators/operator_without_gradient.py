@@ -1,16 +1,16 @@
 """An operator has no gradient.
 
 ## What it does
-Looks whether the dispatcher has anything to call when an input of the operator wants gradients.
+Checks whether the operator has an autograd implementation.
 
 ## Why it matters
-Its result silently wants no gradient, or backward fails. For inference it does not matter.
+Its result silently requires no gradient, or backward fails. For inference it does not matter.
 
 ## Example
     torch.library.custom_op("vendor::norm", ...)             # no register_autograd
 
 ## Use instead
-    rs.vendor_op("mine::norm", vendor.norm, reference=plain)   # differentiates the reference
+    rs.vendor_op("mine::norm", vendor.norm, reference=plain)   # uses the gradient of the reference
 
 ## When to allow it
 When the operator is used for inference only.
@@ -22,9 +22,9 @@ RULE = Rule(
     code="OPR004",
     name="operator-without-gradient",
     severity=Severity.INFO,
-    message="{subject} has no gradient",
-    why="Training through it fails, or passes it by. For inference it does not matter.",
-    fix="torch.library.register_autograd({subject!r}, backward, setup_context=...), or rs.vendor_op with a reference",
+    message="Operator `{subject}` has no gradient",
+    why="Training through it fails, or silently skips it. For inference it does not matter.",
+    fix="torch.library.register_autograd({subject!r}, backward, setup_context=...)   (or rs.vendor_op with a reference)",
     check="rs.audit_op({subject!r})",
     since="0.1",
 )

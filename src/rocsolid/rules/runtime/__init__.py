@@ -1,1 +1,1 @@
-"""Hazards that show while a program runs."""
+"""Hazards reported while a program runs."""

@@ -1,1 +1,1 @@
-"""Hazards that can be read from source, before anything runs."""
+"""Hazards in source code, found by `rocsolid lint`."""

@@ -1,68 +1,70 @@
-"""Captures of device graphs in source: where they are, what they run, what is replayed."""
+"""Find graph captures and replays in source code, and the capture rules of the calls in them."""
 
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocsolid.model.source import Block, Item, Scope, Site, Source, full_name
-from rocsolid.rules.source.syntax import argument, keyword
+from rocsolid.catalog.capture_rules import capture_rule, cited
+from rocsolid.model.source import Block, Scope, Site, Source, WithItem, full_name
+from rocsolid.rules.source.syntax import argument
 
-GRAPHS: Final = ("torch.cuda.graph", "torch.cuda.graphs.graph")
-GRAPH_CLASSES: Final = ("torch.cuda.CUDAGraph", "torch.cuda.graphs.CUDAGraph")
+GRAPH_CONTEXTS: Final = ("torch.cuda.graph", "torch.cuda.graphs.graph")
 GRAD_MODES: Final = {
     "torch.no_grad": "no_grad",
     "torch.inference_mode": "inference_mode",
     "torch.autograd.no_grad": "no_grad",
     "torch.enable_grad": "enable_grad",
 }
+# The capture rule for reading a tensor's value: the copy to the CPU waits for the captured stream.
+READ_CASE: Final = "stream-synchronize"
 
 
 class Capture(NamedTuple):
     """One `with torch.cuda.graph(...)` block."""
 
     site: Site  # of the call
-    item: Item
-    graph: str  # how the graph object is written
-    pool: str
+    item: WithItem
+    graph: str  # source text of the graph argument
+    pool: str  # source text of the pool argument
 
     @property
     def node(self) -> ast.With | ast.AsyncWith:
-        """The statement with its body."""
+        """The `with` statement."""
         return self.item.statement
 
     @property
     def scope(self) -> Scope:
-        """The function it stands in."""
+        """The function that contains the capture."""
         return self.site.scope
 
-    def work(self) -> Iterator[ast.Call]:
-        """The calls whose results its body keeps: `out = model(x)`."""
+    def result_calls(self) -> Iterator[ast.Call]:
+        """The calls in the body whose result is assigned: `out = model(x)`."""
         for statement in self.node.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
                 yield statement.value
 
     def calls(self) -> Iterator[ast.Call]:
-        """Every call in its body."""
+        """Every call in the body."""
         for statement in self.node.body:
             yield from (n for n in ast.walk(statement) if isinstance(n, ast.Call))
 
 
-@lru_cache(maxsize=2)  # the rules ask one after the other about the same file
+@lru_cache(maxsize=2)  # several rules check the same file one after the other
 def captures(source: Source) -> tuple[Capture, ...]:
-    """Every capture of a file, in the order of lines."""
+    """Every capture in a file, in line order."""
     return tuple(_captures(source))
 
 
 def _captures(source: Source) -> Iterator[Capture]:
-    for item in sorted((i for i in source.withs if i.name in GRAPHS), key=lambda i: i.line):
+    for item in sorted((i for i in source.with_items if i.name in GRAPH_CONTEXTS), key=lambda i: i.line):
         if isinstance(item.node, ast.Call):
             site = Site(item.node, item.name, item.scope, item.block)
             first, pool = argument(item.node, 0, "cuda_graph"), argument(item.node, 1, "pool")
-            yield Capture(site, item, _written(first), _written(pool))
+            yield Capture(site, item, _unparse(first), _unparse(pool))
 
 
-def _written(node: ast.AST | None) -> str:
+def _unparse(node: ast.AST | None) -> str:
     return ast.unparse(node) if node is not None else ""
 
 
@@ -72,27 +74,24 @@ def replays(source: Source) -> Iterator[Site]:
 
 
 def grad_mode(block: Block | None, scope: Scope, source: Source) -> str:
-    """The grad mode that a `with` or decorator around puts in force; empty where nothing says."""
+    """The grad mode set by an enclosing `with` or decorator; empty if there is none."""
     while block is not None:
-        if isinstance(block.node, (ast.With, ast.AsyncWith)):
-            for item in block.node.items:
-                expression = item.context_expr
-                name = source.resolve(expression.func if isinstance(expression, ast.Call) else expression)
-                if name in GRAD_MODES:
-                    return GRAD_MODES[name]
+        if isinstance(block.node, (ast.With, ast.AsyncWith)) and (mode := _mode_of_items(block.node, source)):
+            return mode
         block = block.parent
-    outer: Scope | None = scope
-    while outer is not None:
-        found = next((GRAD_MODES[d] for d in outer.decorators if d in GRAD_MODES), "")
-        if found:
-            return found
-        outer = outer.parent
+    for outer in scope.self_and_parents():
+        if mode := next((GRAD_MODES[d] for d in outer.decorators if d in GRAD_MODES), ""):
+            return mode
     return ""
 
 
-def item_grad_mode(capture: Capture, source: Source) -> str:
-    """The grad mode that the capture's own `with` puts in force, beside the graph."""
-    for item in capture.node.items:
+def own_grad_mode(capture: Capture, source: Source) -> str:
+    """The grad mode set in the same `with` statement as the capture; empty if there is none."""
+    return _mode_of_items(capture.node, source)
+
+
+def _mode_of_items(statement: ast.With | ast.AsyncWith, source: Source) -> str:
+    for item in statement.items:
         expression = item.context_expr
         name = source.resolve(expression.func if isinstance(expression, ast.Call) else expression)
         if name in GRAD_MODES:
@@ -100,18 +99,33 @@ def item_grad_mode(capture: Capture, source: Source) -> str:
     return ""
 
 
-def calls_of(source: Source, name: str) -> Iterator[Site]:
-    """Calls that are written exactly so, `self.model` say."""
+def calls_written_as(source: Source, name: str) -> Iterator[Site]:
+    """Calls whose function is spelled exactly like this in the source, for example `self.model`."""
     for site in source.calls.get(name.rpartition(".")[2], ()):
-        if written(site.call.func) == name:
+        if dotted_name(site.call.func) == name:
             yield site
 
 
-def written(node: ast.AST) -> str:
-    """A dotted expression as it is written; quicker than unparsing, and `?` for what is no name."""
+def dotted_name(node: ast.AST) -> str:
+    """A dotted expression as it is spelled; `?` for parts that are not names. Faster than `ast.unparse`."""
     return full_name(node, {})
 
 
-def has_stream(capture: Capture) -> bool:
-    """Whether the capture is given a stream."""
-    return keyword(capture.site.call, "stream") is not None or len(capture.site.call.args) > 2  # noqa: PLR2004 - graph, pool, stream
+def capture_case(site: Site) -> str:
+    """The case of the capture-rule table for a `synchronize()` or `query()` call.
+
+    The source does not show whether the capture recorded an event. An event that is synchronized is assumed to be from the
+    capture, and one that is queried to be older, because there the runtimes differ.
+    """
+    owner, _, method = site.name.rpartition(".")
+    owner = owner.rpartition(".")[2].lower()
+    if method == "query":
+        return "event-query-old" if "event" in owner else "stream-query"
+    if "event" in owner:
+        return "event-synchronize-captured"
+    return READ_CASE if "stream" in owner else "device-synchronize"
+
+
+def capture_facts(case: str) -> dict[str, str]:
+    """The facts that cite the capture-rule table: the runtime call, and what each runtime does with it."""
+    return {"call": capture_rule(case).call, "runtimes": cited(case)}

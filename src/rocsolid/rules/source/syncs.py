@@ -1,4 +1,4 @@
-"""Calls that make the host wait for the device."""
+"""Find host syncs: calls that make the CPU wait for the GPU."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Final
 from rocsolid.model.source import Site, Source
 from rocsolid.rules.source.syntax import literal
 
-_WAITS: Final = frozenset(
+_SYNC_CALLS: Final = frozenset(
     {
         "torch.cuda.synchronize",
         "torch.cuda.current_stream.synchronize",
@@ -15,29 +15,28 @@ _WAITS: Final = frozenset(
         "torch.hip.synchronize",
     }
 )
-READS: Final = ("item", "tolist", "cpu", "numpy")
-# On these, `.item()` and the like are no reading of a device tensor.
-_HOST_WORDS: Final = frozenset({"np", "numpy", "cpu", "host", "config", "cfg", "df", "pd", "json", "args"})
-
-
-def reads(source: Source, *names: str) -> Iterator[Site]:
-    """`x.item()` and its like, without arguments, on what is not plainly of the host."""
-    for site in source.methods(*names):
-        if site.call.keywords or (site.call.args and not site.name.endswith(".cpu")):
-            continue
-        if not _on_host(site):
-            yield site
-
-
-_CONVERT: Final = ("float", "int", "bool")
+VALUE_READS: Final = ("item", "tolist", "cpu", "numpy")
+# An object with one of these words in its name is not a GPU tensor.
+_CPU_WORDS: Final = frozenset({"np", "numpy", "cpu", "host", "config", "cfg", "df", "pd", "json", "args"})
+_CONVERSIONS: Final = ("float", "int", "bool")
 _REDUCTIONS: Final = frozenset(
     {"sum", "max", "min", "mean", "norm", "any", "all", "amax", "amin", "argmax", "argmin", "prod", "std", "var"}
 )
+_BOOLEAN_FUNCTIONS: Final = frozenset(f"torch.{name}" for name in ("any", "all", "equal", "allclose", "is_nonzero"))
 
 
-def conversions(source: Source) -> Iterator[Site]:
-    """`float(x.sum())` and its like: a number is asked of what a tensor was reduced to."""
-    for name in _CONVERT:
+def value_reads(source: Source, *names: str) -> Iterator[Site]:
+    """`x.item()` and similar calls without arguments, unless `x` is clearly on the CPU."""
+    for site in source.methods(*names):
+        if site.call.keywords or (site.call.args and not site.name.endswith(".cpu")):
+            continue
+        if not _on_cpu(site):
+            yield site
+
+
+def number_conversions(source: Source) -> Iterator[Site]:
+    """`float(x.sum())` and similar: a Python number made from a reduced tensor."""
+    for name in _CONVERSIONS:
         for site in source.calls.get(name, ()):
             if site.name == name and len(site.call.args) == 1 and _is_reduction(source, site.call.args[0]):
                 yield site
@@ -50,70 +49,65 @@ def _is_reduction(source: Source, node: ast.expr) -> bool:
     return name.startswith("torch.") or _is_tensor_method(node, name)
 
 
-def _on_host(site: Site) -> bool:
-    """Whether the object says by its making or its name that it lies on the host."""
+def _on_cpu(site: Site) -> bool:
+    """Whether the object is on the CPU, judged by the calls that made it or by its name."""
     func = site.call.func
     if not isinstance(func, ast.Attribute):
         return True
-    inner = func.value
-    for node in ast.walk(inner):
+    for node in ast.walk(func.value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "numpy"):
             return True
         if isinstance(node, ast.Constant) and literal(node) == "cpu":
             return True
     words = {part for name in site.name.split(".")[:-1] for part in name.lower().split("_")}
-    return not words.isdisjoint(_HOST_WORDS)
+    return not words.isdisjoint(_CPU_WORDS)
 
 
-def queries(source: Source) -> Iterator[Site]:
-    """`query` of a stream or event."""
+def stream_queries(source: Source) -> Iterator[Site]:
+    """`query()` of a stream or event."""
     for site in source.methods("query"):
         owner = site.name.rpartition(".")[0].rpartition(".")[2].lower()
         if not site.call.args and not site.call.keywords and owner.endswith(("stream", "event")):
             yield site
 
 
-def waits(source: Source) -> Iterator[Site]:
-    """`torch.cuda.synchronize()`, and `synchronize` of a stream or event."""
+def sync_calls(source: Source) -> Iterator[Site]:
+    """`torch.cuda.synchronize()`, and `synchronize()` of a stream or event."""
     for site in source.calls.get("synchronize", ()):
         owner = site.name.rpartition(".")[0].rpartition(".")[2].lower()
-        if site.name in _WAITS or any(word in owner for word in ("stream", "event", "cuda", "?")):
+        if site.name in _SYNC_CALLS or any(word in owner for word in ("stream", "event", "cuda", "?")):
             yield site
 
 
-_DECIDING: Final = frozenset({"any", "all", "equal", "allclose", "is_nonzero"})
-_TORCH_DECIDING: Final = frozenset({f"torch.{name}" for name in _DECIDING})
-
-
 def tensor_branches(source: Source) -> Iterator[Site]:
-    """Tests that ask a tensor for a truth value: `if mask.any():`, `while not torch.all(done):`."""
-    for site in source.tests:
-        for call in _asked(site.node):
+    """Conditions that need the value of a tensor: `if mask.any():`, `while not torch.all(done):`."""
+    for site in source.conditions:
+        for call in _deciding_calls(site.node):
             name = source.resolve(call.func)
             last = name.rpartition(".")[2]
-            if name in _TORCH_DECIDING or (last in ("any", "all") and "." in name and _is_tensor_method(call, name)):
+            if name in _BOOLEAN_FUNCTIONS or (last in ("any", "all") and "." in name and _is_tensor_method(call, name)):
                 yield Site(site.node, name, site.scope, site.block)
                 break
 
 
 def _is_tensor_method(call: ast.Call, name: str) -> bool:
     words = {part for n in name.split(".")[:-1] for part in n.lower().split("_")}
-    return not call.args and words.isdisjoint(_HOST_WORDS) and not name.startswith(("numpy.", "builtins."))
+    return not call.args and words.isdisjoint(_CPU_WORDS) and not name.startswith(("numpy.", "builtins."))
 
 
-def _asked(test: ast.AST) -> Iterator[ast.Call]:
-    """The calls whose truth value decides."""
-    if isinstance(test, ast.BoolOp):
-        for value in test.values:
-            yield from _asked(value)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _asked(test.operand)
-    elif isinstance(test, ast.Call):
-        yield test
+def _deciding_calls(condition: ast.AST) -> Iterator[ast.Call]:
+    """The calls whose truth value the condition depends on."""
+    if isinstance(condition, ast.BoolOp):
+        for value in condition.values:
+            yield from _deciding_calls(value)
+    elif isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+        yield from _deciding_calls(condition.operand)
+    elif isinstance(condition, ast.Call):
+        yield condition
 
 
-def prints(source: Source) -> Iterator[Site]:
-    """`print` of something that is computed in the body of a capture; of texts alone it is harmless."""
+def captured_prints(source: Source) -> Iterator[Site]:
+    """`print` of a variable in the body of a capture. Printing only literals is harmless."""
     for site in source.calls_to("print"):
         shown = [a.value if isinstance(a, ast.FormattedValue) else a for arg in site.call.args for a in _parts(arg)]
         if site.block is not None and site.block.captured and any(isinstance(a, ast.Name) for a in shown):

@@ -1,4 +1,4 @@
-"""Questions that the rules ask of a piece of source."""
+"""Helpers for the checks of source code: create matches, read arguments, recognise vendor conditions."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from rocsolid.model.source import Block, Edit, Region, Scope, Sighting, Site, Source, Write
+from rocsolid.model.source import Assignment, Block, Edit, Region, Scope, Site, Source, SourceMatch
 
 _PARTS: Final = re.compile(r"[\W_]+")
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
@@ -17,38 +17,46 @@ _NVIDIA_PACKAGES: Final = frozenset({"cutlass", "cuda", "tensorrt", "nvmath", "f
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
 
 
-def saw(
-    at: Site | Write,
+def match_at(
+    at: Site | Assignment,
     subject: str = "",
     *,
     region: Region = Region.NONE,
     inside: bool = False,
-    doubtful: bool = False,
+    uncertain: bool = False,
     severity: str = "",
     edit: Edit | None = None,
+    underline: ast.AST | None = None,
     **facts: object,
-) -> Sighting:
-    """A sighting at a node, about `subject` (the node's own name unless said otherwise)."""
-    return Sighting(
-        line=getattr(at.node, "lineno", 1),
-        column=getattr(at.node, "col_offset", 0) + 1,
+) -> SourceMatch:
+    """A match at a node. `subject` is the node's name by default.
+
+    `underline` is the part of the node to mark in the report. It is ignored if it begins in another line.
+    """
+    line = getattr(at.node, "lineno", 1)
+    marked = underline if underline is not None and getattr(underline, "lineno", 0) == line else at.node
+    one_line = getattr(marked, "end_lineno", 0) == line
+    return SourceMatch(
+        line=line,
+        column=getattr(marked, "col_offset", 0) + 1,
+        end_column=getattr(marked, "end_col_offset", -1) + 1 if one_line else 0,
         subject=subject or at.name,
         scope=at.scope.name,
         region=region,
         inside=inside or (region is Region.CAPTURED and at.block is not None and at.block.captured),
-        doubtful=doubtful,
+        uncertain=uncertain,
         severity=severity,
         edit=edit,
         facts={name: str(value) for name, value in facts.items()},
     )
 
 
-def in_region(site: Site, region: Region, subject: str = "", **facts: str) -> Iterator[Sighting]:
-    """A sighting that counts in such a region only; none where the code around says that it is not run there."""
+def match_in_region(site: Site, region: Region, subject: str = "", **facts: str) -> Iterator[SourceMatch]:
+    """A match that counts only in compiled or captured code; none where a condition excludes that region."""
     block = site.block
-    skipped = block is not None and (block.not_compiled if region is Region.COMPILED else block.not_captured)
-    if not skipped:
-        yield replace(saw(site, subject, region=region), facts=facts)
+    excluded = block is not None and (block.not_compiled if region is Region.COMPILED else block.not_captured)
+    if not excluded:
+        yield replace(match_at(site, subject, region=region), facts=facts)
 
 
 def argument(call: ast.Call, position: int, name: str = "") -> ast.expr | None:
@@ -64,7 +72,7 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def literal(node: ast.AST | None) -> object:
-    """The value of a constant, also with a minus before it; None for anything else."""
+    """The value of a constant or a negated constant; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -74,7 +82,7 @@ def literal(node: ast.AST | None) -> object:
 
 
 def words(node: ast.AST) -> Iterator[str]:
-    """Every name, attribute and text in an expression, in small letters."""
+    """Every name, attribute and string in an expression, in lower case."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id.lower()
@@ -87,131 +95,129 @@ def words(node: ast.AST) -> Iterator[str]:
 
 
 def mentions(node: ast.AST, wanted: tuple[str, ...]) -> bool:
-    """Whether a name in an expression has a part that begins so: `is_hip` and `hipblas` mention hip, `chip` does not."""
+    """Whether a part of a name begins with a wanted word: `is_hip` and `hipblas` mention hip, `chip` does not."""
     return any(
         part in wanted or part.startswith(wanted) for word in words(node) for part in (word, *_PARTS.split(word))
     )
 
 
-def test_of(block: Block) -> ast.expr | None:
-    """What an `if` or `while` around a statement decides on."""
+def condition_of(block: Block) -> ast.expr | None:
+    """The condition of an enclosing `if` or `while`."""
     return getattr(block.node, "test", None) if block.kind in ("if", "while", "after") else None
 
 
-def vendor_guarded(at: Site | Write) -> bool:
-    """Whether the code is reached on one vendor only.
+def is_vendor_specific(at: Site | Assignment) -> bool:
+    """Whether the code runs for one vendor only.
 
-    An `if` around it, or one before that left, asks for the vendor; or a decorator of its function does; or the file
-    leaves at its top; or the function is named for it.
+    True if an enclosing `if`, or an earlier `if` that returns, checks the vendor; if a decorator does; if the file
+    exits at its top for other vendors; or if the function is named after a vendor.
     """
-    asked = (test_of(block) for block in blocks(at))
-    if any(test is not None and asks_for_vendor(test) for test in asked):
+    conditions = (condition_of(block) for block in enclosing_blocks(at))
+    if any(condition is not None and checks_vendor(condition) for condition in conditions):
         return True
-    return any(_for_one_vendor(scope) for scope in at.scope.outward())
+    return any(_is_scope_vendor_specific(scope) for scope in at.scope.self_and_parents())
 
 
 @lru_cache(maxsize=64)
-def _for_one_vendor(scope: Scope) -> bool:
-    """Whether a scope as a whole is for one vendor, by its name, its decorators, or what a file does at its top."""
+def _is_scope_vendor_specific(scope: Scope) -> bool:
     if isinstance(scope.node, ast.Module):
-        leaving = (s for s in scope.node.body if isinstance(s, ast.If) and _leaves(s.body[-1]))
-        return any(asks_for_vendor(statement.test) for statement in leaving)
+        exits = (s for s in scope.node.body if isinstance(s, ast.If) and _exits_module(s.body[-1]))
+        return any(checks_vendor(statement.test) for statement in exits)
     decorators = getattr(scope.node, "decorator_list", ())
-    return any(asks_for_vendor(decorator) for decorator in decorators) or _named_for_a_vendor(scope)
+    return any(checks_vendor(decorator) for decorator in decorators) or _named_after_vendor(scope)
 
 
-def _leaves(statement: ast.stmt) -> bool:
-    """Whether the file is not read on: an error, an exit, or a test that skips all of it."""
+def _exits_module(statement: ast.stmt) -> bool:
+    """Whether the statement ends the import of the file: `raise`, `sys.exit()`, `pytest.skip()`."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return ast.unparse(statement.value.func).rpartition(".")[2] in ("skip", "exit", "importorskip")
     return isinstance(statement, ast.Raise)
 
 
-def asks_for_vendor(test: ast.AST) -> bool:
-    """Whether a test tells vendors apart; `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
-    return mentions(test, _VENDOR_WORDS) or any(_asks_is_cuda(node) for node in ast.walk(test))
+def checks_vendor(condition: ast.AST) -> bool:
+    """Whether a condition distinguishes vendors. `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
+    return mentions(condition, _VENDOR_WORDS) or any(_calls_is_cuda(node) for node in ast.walk(condition))
 
 
-def _asks_is_cuda(node: ast.AST) -> bool:
+def _calls_is_cuda(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return node.id.lower().strip("_") == "is_cuda"
     called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    return called.startswith("is_cuda") and "alike" not in called  # ROCm is alike
+    return called.startswith("is_cuda") and "alike" not in called  # `is_cuda_alike` is true on ROCm too
 
 
-def _named_for_a_vendor(scope: Scope) -> bool:
-    """Whether the function or class is there for one vendor only, by its name; a cuda graph is no sign of it."""
+def _named_after_vendor(scope: Scope) -> bool:
+    """Whether the name says that the function or class is for one vendor. `cuda_graph` does not say so."""
     parts = scope.name.lower().replace("_", ".").split(".")
     return parts[-1] == "cuda" or any(part.startswith(_VENDORS) for part in parts)
 
 
-def needs_nvidia(source: Source) -> bool:
-    """Whether a file is for NVIDIA only: by its name, or because it imports NVIDIA's packages at its top."""
+def is_nvidia_only(source: Source) -> bool:
+    """Whether a file is for NVIDIA only, by its name or because it imports NVIDIA's packages at its top."""
     imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
     return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
 
 
-def asks_for_rocm(test: ast.expr) -> int:
-    """1 when the test holds on ROCm, -1 when it fails there, 0 when it asks something else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return -asks_for_rocm(test.operand)
-    if isinstance(test, ast.BoolOp):
-        return next((found for found in map(asks_for_rocm, test.values) if found), 0)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and literal(test.comparators[0]) is None:
-        asked = _vendor(test.left)
-        if isinstance(test.comparators[0], ast.Constant):  # `torch.version.hip is None`
-            return -asked if isinstance(test.ops[0], (ast.Is, ast.Eq)) else asked
-        return asked
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:  # `vendor == "amd"`
-        asked = _vendor(test.comparators[0])
-        return -asked if isinstance(test.ops[0], (ast.NotEq, ast.NotIn)) else asked
-    return _vendor(test)
+def holds_on_rocm(condition: ast.expr) -> bool | None:
+    """Whether a condition is true on ROCm; None if it does not check the vendor."""
+    if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+        return _negated(holds_on_rocm(condition.operand))
+    if isinstance(condition, ast.BoolOp):
+        return next((holds for holds in map(holds_on_rocm, condition.values) if holds is not None), None)
+    if isinstance(condition, ast.Compare) and len(condition.ops) == 1 and literal(condition.comparators[0]) is None:
+        named = _names_rocm(condition.left)
+        if isinstance(condition.comparators[0], ast.Constant):  # `torch.version.hip is None`
+            return _negated(named) if isinstance(condition.ops[0], (ast.Is, ast.Eq)) else named
+        return named
+    if isinstance(condition, ast.Compare) and len(condition.ops) == 1:  # `vendor == "amd"`
+        named = _names_rocm(condition.comparators[0])
+        return _negated(named) if isinstance(condition.ops[0], (ast.NotEq, ast.NotIn)) else named
+    return _names_rocm(condition)
 
 
-def _vendor(node: ast.AST) -> int:
+def _negated(holds: bool | None) -> bool | None:  # noqa: FBT001 - the one operand of a negation
+    return None if holds is None else not holds
+
+
+def _names_rocm(node: ast.AST) -> bool | None:
     if mentions(node, ROCM_WORDS):
-        return 1
-    return -1 if mentions(node, _NVIDIA_WORDS) else 0
+        return True
+    return False if mentions(node, _NVIDIA_WORDS) else None
 
 
-def blocks(at: Site | Write) -> Iterator[Block]:
-    """The blocks around, innermost first."""
+def enclosing_blocks(at: Site | Assignment) -> Iterator[Block]:
+    """The blocks around a node, innermost first."""
     if at.block is not None:
-        yield from at.block.outward()
+        yield from at.block.self_and_parents()
 
 
-def assigned(source: Source, name: str, scope: Scope) -> Iterator[Write]:
-    """The assignments to a plain name in a function."""
-    yield from (w for w in source.writes if w.name == name and w.scope is scope and isinstance(w.target, ast.Name))
-
-
-def nested_calls(node: ast.AST) -> Iterator[ast.Call]:
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
     """Every call in an expression."""
     yield from (part for part in ast.walk(node) if isinstance(part, ast.Call))
 
 
-def text_of(node: ast.AST | None, longest: int = 60) -> str:
-    """The source of an expression, on one line and not too long."""
+def source_text(node: ast.AST | None, max_chars: int = 60) -> str:
+    """The source of an expression on one line, shortened to `max_chars`."""
     if node is None:
         return ""
     text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-def anywhere(source: Source, node: ast.AST) -> Site:
-    """A site for a node that was found by walking the whole tree, for hazards that need no surroundings."""
+def site_of(source: Source, node: ast.AST) -> Site:
+    """A site for a node whose function and blocks do not matter."""
     return Site(node, "", source.scopes[""], None)
 
 
-def sure_blocks(block: Block | None) -> list[Block]:
-    """The blocks that may be skipped at run time, outermost last; the body of a `with` or `try` is always begun."""
-    found = [] if block is None else list(block.outward())
-    return [b for b in found if b.kind in ("if", "while", "case", "after") or b.branch == "handler"]
+def conditional_blocks(block: Block | None) -> list[Block]:
+    """The enclosing blocks that may be skipped at run time, outermost last. Bodies of `with` and `try` always run."""
+    blocks = [] if block is None else list(block.self_and_parents())
+    return [b for b in blocks if b.kind in ("if", "while", "case", "after") or b.branch == "handler"]
 
 
-def runs_before(first: Site | Write, later: Site | Write) -> bool:
-    """Whether `first` has always been run when `later` is, both in one function: it stands above, under no `if` of its own."""
+def runs_before(first: Site | Assignment, later: Site | Assignment) -> bool:
+    """Whether `first` always runs before `later`: same function, an earlier line, and no `if` that `later` is not in."""
     if first.scope is not later.scope or first.line >= later.line:
         return False
-    around = sure_blocks(later.block)
-    return all(any(b is o for o in around) for b in sure_blocks(first.block))
+    around = conditional_blocks(later.block)
+    return all(any(b is o for o in around) for b in conditional_blocks(first.block))

@@ -1,4 +1,4 @@
-"""Triton kernels in source: their bodies, their launches and their configurations."""
+"""Find Triton kernels in source code, their launches and their autotuning configurations."""
 
 import ast
 from collections.abc import Iterator
@@ -12,26 +12,26 @@ TL: Final = "triton.language."
 
 
 class Launch(NamedTuple):
-    """Constants given to a kernel: at a launch, or in a configuration that autotuning tries."""
+    """The integer constants passed to a kernel by a launch or by a `triton.Config`."""
 
     site: Site
-    kernel: str  # its name where it is known
+    kernel: str  # empty where it is not known
     values: dict[str, int]
 
     @property
     def blocks(self) -> dict[str, int]:
-        """The sizes of blocks among them, by name."""
+        """The block sizes among them, by name."""
         return {name: value for name, value in self.values.items() if name.upper().startswith("BLOCK")}
 
 
 def kernels(source: Source) -> Iterator[Scope]:
-    """The functions of a file that are kernels."""
+    """The functions in a file that are Triton kernels."""
     if "triton" in source.text:
         yield from (s for s in source.scopes.values() if not _JIT.isdisjoint(s.decorators))
 
 
-def in_kernels(source: Source, *names: str) -> Iterator[Site]:
-    """Calls of functions of `triton.language` in kernels."""
+def kernel_calls(source: Source, *names: str) -> Iterator[Site]:
+    """Calls of these `triton.language` functions inside kernels."""
     if "triton" not in source.text:
         return
     for site in source.calls_to(*(f"{TL}{name}" for name in names)):
@@ -40,7 +40,7 @@ def in_kernels(source: Source, *names: str) -> Iterator[Site]:
 
 
 def launches(source: Source) -> Iterator[Launch]:
-    """Every launch and every configuration whose constants are written out."""
+    """Every kernel launch and every `triton.Config`, with their literal constants."""
     if "triton" not in source.text:
         return
     for site in source.calls.get("?", ()):
@@ -48,17 +48,19 @@ def launches(source: Source) -> Iterator[Launch]:
         if isinstance(func, ast.Subscript) and isinstance(func.value, (ast.Name, ast.Attribute)) and site.call.keywords:
             yield Launch(site, source.resolve(func.value), _numbers(site.call.keywords))
     for site in source.calls_to("triton.Config", "triton.runtime.Config"):
-        given = argument(site.call, 0, "kwargs")
+        settings = argument(site.call, 0, "kwargs")
         values = _numbers(site.call.keywords)
-        if isinstance(given, ast.Dict):
+        if isinstance(settings, ast.Dict):
             values |= {
-                str(literal(k)): v for k, n in zip(given.keys, given.values, strict=True) if (v := _int(n)) is not None
+                str(literal(k)): v
+                for k, n in zip(settings.keys, settings.values, strict=True)
+                if (v := _int(n)) is not None
             }
-        yield Launch(site, _tuned(source, site), values)
+        yield Launch(site, _configured_kernel(source, site), values)
 
 
-def _tuned(source: Source, site: Site) -> str:
-    """The kernel that a configuration stands above."""
+def _configured_kernel(source: Source, site: Site) -> str:
+    """The kernel whose decorators contain this configuration."""
     for scope in source.scopes.values():
         node = scope.node
         decorators = getattr(node, "decorator_list", ())
@@ -77,10 +79,10 @@ def _int(node: ast.AST) -> int | None:
 
 
 def uses_dot(source: Source, kernel: str) -> bool:
-    """Whether a kernel of this file multiplies matrices."""
-    return any(site.scope.name == kernel for site in in_kernels(source, "dot", "dot_scaled"))
+    """Whether a kernel of this file calls `tl.dot`."""
+    return any(site.scope.name == kernel for site in kernel_calls(source, "dot", "dot_scaled"))
 
 
-def dtype_of(call: ast.Call, position: int) -> ast.expr | None:
-    """The dtype argument of `tl.zeros` and its like."""
+def dtype_argument(call: ast.Call, position: int) -> ast.expr | None:
+    """The dtype argument of `tl.zeros` or `tl.full`."""
     return keyword(call, "dtype") or argument(call, position)

@@ -1,1 +1,1 @@
-"""What a trace shows that could be faster, or that cannot be trusted."""
+"""Hazards in a trace: time that could be saved, and parts that cannot be trusted."""

@@ -1,19 +1,19 @@
-"""Devices talk to each other while they do nothing else.
+"""Collectives run while the device does nothing else.
 
 ## What it does
-Adds up the time in which collectives run on a device and no other kernel does.
+Adds up the time in which only collectives run on a device.
 
 ## Why it matters
-Communication that runs beside computation costs nothing; what stands alone is added to every step.
+Communication that overlaps with computation costs no time. Communication without overlap adds to every step.
 
 ## Example
     ncclDevKernel_Generic_1: 71 ms, 40 ms of it alone
 
 ## Use instead
-    smaller buckets that start earlier, a stream of their own, fewer bytes (bf16 gradients)
+Start communication earlier with smaller buckets, use a separate stream, or send fewer bytes (bf16 gradients).
 
 ## When to allow it
-When the collective is the last thing of a step, or waits for a slower rank.
+When the collective is the last operation of a step, or waits for a slower rank.
 """
 
 from collections.abc import Iterator
@@ -27,24 +27,24 @@ RULE = Rule(
     code="TRC006",
     name="exposed-communication",
     severity=Severity.WARNING,
-    message="{subject} spends {exposed_ms:.2f} ms ({share:.0%}) in collectives with nothing beside them",
-    why="Of {time_ms:.2f} ms of communication in {count} kernels, {hidden:.0%} is hidden behind other work.",
-    fix="Start communication earlier and in smaller parts; look for the rank that the others wait for.",
-    check="rocsolid trace DIR --ranks names the straggler and the exposed time of each rank",
+    message="{subject}: {exposed_ms:.2f} ms ({share:.0%}) in collectives that overlap with no other kernel",
+    why="{hidden:.0%} of {time_ms:.2f} ms of communication ({count} kernels) overlaps with other work.",
+    fix="Start communication earlier and in smaller parts, and find the rank that the others wait for.",
+    check="rocsolid trace DIR --ranks   (shows the straggler and the exposed time of each rank)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A tenth of the span or more."""
-    talk = device.collectives
-    if talk.count and talk.exposed_ns >= _SHARE * device.span_ns:
+    """Exposed communication for at least 10 % of the traced time."""
+    collectives = device.collectives
+    if collectives.count and collectives.exposed_ns >= _SHARE * device.span_ns:
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
-            exposed_ms=talk.exposed_ns / 1e6,
-            share=talk.exposed_ns / max(device.span_ns, 1),
-            time_ms=talk.time_ns / 1e6,
-            count=talk.count,
-            hidden=1 - talk.exposed_ns / max(talk.time_ns, 1),
+            location=file.file,
+            exposed_ms=collectives.exposed_ns / 1e6,
+            share=collectives.exposed_ns / max(device.span_ns, 1),
+            time_ms=collectives.time_ns / 1e6,
+            count=collectives.count,
+            hidden=1 - collectives.exposed_ns / max(collectives.time_ns, 1),
         )

@@ -1,20 +1,20 @@
 """There are gaps between the kernels of one graph replay.
 
 ## What it does
-Adds up the gaps between two kernels that one graph launch replayed.
+Adds up the gaps between two kernels of the same graph launch.
 
 ## Why it matters
-Nothing of the host can be late inside a replay. Either nodes wait for each other, or the profiler itself slows them down:
-it may put a marker between kernels that run back to back without it.
+The CPU cannot cause gaps inside a replay. Either graph nodes wait for each other, or the profiler causes the gaps: it
+may insert a marker between kernels that otherwise run back to back.
 
 ## Example
     1 hipGraphLaunch, 544 kernels, 543 gaps
 
 ## Use instead
-    time the replay without the profiler before you trust these gaps: rocsolid ab, or measure with device events
+Time the replay without the profiler before you trust these gaps: use `rocsolid ab` or CUDA events.
 
 ## When to allow it
-When a timing without the profiler confirms the busy time.
+When a measurement without the profiler confirms the busy time.
 """
 
 from collections.abc import Iterator
@@ -29,22 +29,22 @@ RULE = Rule(
     code="TRC009",
     name="gaps-inside-replay",
     severity=Severity.INFO,
-    message="{subject} is idle for {waited_ms:.2f} ms ({share:.0%}) between kernels of the same graph replay",
-    why="The host has no part in a replay: nodes wait for each other, or the profiler slows them down.",
-    fix="Time the replay without the profiler. If the gaps are real, look for long chains of tiny nodes.",
-    check="Compare the span of the replay with its duration by device events",
+    message="{subject} is idle for {waited_ms:.2f} ms ({share:.0%}) between kernels of one graph replay",
+    why="The CPU takes no part in a replay: graph nodes wait for each other, or the profiler causes the gaps.",
+    fix="Time the replay without the profiler. If the gaps are real, look for long chains of tiny kernels.",
+    check="Time the replay with CUDA events and compare with its span in the trace",
     since="0.1",
     evidence=(issue("AMD-AGI/TraceLens#728", "26 % idle on a graph decode turned out to be a measurement artefact."),),
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A twentieth of the span or more."""
+    """Gaps for at least 5 % of the traced time."""
     for idle in device.idle:
         if idle.cause is IdleCause.BETWEEN_GRAPH_NODES and idle.time_ns >= _SHARE * device.span_ns:
             yield RULE.found(
                 f"device {device.device}",
-                place=file.file,
+                location=file.file,
                 waited_ms=idle.time_ns / 1e6,
                 share=idle.time_ns / device.span_ns,
             )

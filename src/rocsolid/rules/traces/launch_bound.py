@@ -1,14 +1,15 @@
-"""The device waits for the host to launch its next kernel.
+"""The device waits for the CPU to launch the next kernel.
 
 ## What it does
-Adds up the gaps on a device whose next work was launched only after the device had run dry, or was being launched when it did.
-Gaps whose host stood in a wait, a blocking copy or a data loader are counted elsewhere.
-Time in which the host captured a graph is no lateness: launches are recorded then, and the device rests.
-A trace of which that is the larger part gets a note that says so, in place of the advice to capture.
+Adds up the gaps on a device that ended with a late launch: the next work was launched, or was being launched, only
+after the device had become idle.
+Gaps in which the CPU was in a synchronization, a blocking copy or a data loader are reported by other rules.
+Time in which the CPU captured a graph does not count: launches are recorded then, and the device is idle. If that is
+most of the time, the finding says so and does not advise a capture.
 
 ## Why it matters
-A launch costs the host several microseconds; a small kernel is done before the next one is launched.
-A device graph replays all of them with one launch.
+A launch costs several microseconds on the CPU. A small kernel finishes before the next one is launched. A CUDA graph
+replays all kernels with one launch.
 
 ## Example
     device 2: 3.1 of 3.5 ms idle, 60 kernels, 60 launches
@@ -18,7 +19,7 @@ A device graph replays all of them with one launch.
     model = torch.compile(model)          # fewer, larger kernels
 
 ## When to allow it
-When the host has real work to do between launches, or shapes change with every call.
+When the CPU has real work to do between launches, or shapes change with every call.
 """
 
 from collections.abc import Iterator
@@ -27,59 +28,59 @@ from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
 _SHARE = 0.1
-_CAPTURED = 0.5
-_GAIN = " Expected gain: up to {waited_ms:.2f} ms, {share:.0%} of the time traced."
-_CAPTURE = "Capture the call in a device graph."
-_AGAIN = "The kernels are replayed already: shorten what the host does between replays, or capture that too."
-_REPLAY = "Profile calls that replay the graph: these say what is left to win."
-_GOING_ON = (
-    " A capture is going on: {recorded:,} launches were recorded instead of run, and the device rests meanwhile."
+_MOSTLY_REPLAYED = 0.5
+_GAIN = " Expected gain: up to {waited_ms:.2f} ms, {share:.0%} of the traced time."
+_CAPTURE = "Capture the call in a graph: fast = rs.capture(model)."
+_ALREADY_REPLAYED = "The kernels are already replayed: reduce the CPU work between replays, or capture that too."
+_PROFILE_REPLAYS = "Profile calls that replay the graph. They show what can still be gained."
+_CAPTURING = " A graph is being captured: {recorded:,} launches were recorded instead of run, so the device is idle."
+_PROBABLY_CAPTURING = (
+    " A graph is probably being captured, although the trace does not show its begin and end: {silent:,} of {launches:,} "
+    "launches started no work on any device."
 )
-_SEEMS = (
-    " It seems that a capture is going on, whose beginning and end the trace does not show: {silent:,} of {launches:,} "
-    "launches brought no work to any device."
-)
-_BESIDE = " Another {captured_ms:.2f} ms passed while a graph was captured."
-# Launches without work at the edge of a trace are nothing to wonder at.
-_SILENT, _FEW = 0.5, 20
+_ALSO_CAPTURED = " Another {captured_ms:.2f} ms passed while a graph was captured."
+# A few launches without work at the edge of a trace are normal.
+_SILENT_SHARE, _MIN_SILENT = 0.5, 20
 
 RULE = Rule(
     code="TRC001",
     name="launch-bound",
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
-    why="The host launches {launches} times for {kernels} kernels; {replayed:.0%} of the kernel time runs under graphs.{capture}",
+    why="The CPU launches {launches} times for {kernels} kernels; {replayed:.0%} of the kernel time is in graph replays.{capture}",
     fix="{advice}",
-    check="Profile again and compare: rocsolid compare before.json.gz after.json.gz",
+    check="rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A tenth of the span or more in gaps that a late launch ended, while no graph was captured; otherwise a note."""
-    late = [idle for idle in device.idle if idle.cause in (IdleCause.LATE_LAUNCH, IdleCause.LAUNCH_IN_PROGRESS)]
-    whole = sum(idle.time_ns for idle in late)
-    captured = sum(idle.capture_ns for idle in late)
-    least = _SHARE * device.span_ns
-    if not device.span_ns or whole < least:
+    """Late launches for at least 10 % of the traced time outside captures; INFO if a capture explains them."""
+    late = [idle for idle in device.idle if idle.cause in (Cause.HOST_LATE, Cause.LAUNCHING)]
+    total_ns = sum(idle.time_ns for idle in late)
+    captured_ns = sum(idle.capture_ns for idle in late)
+    threshold_ns = _SHARE * device.span_ns
+    if not device.span_ns or total_ns < threshold_ns:
         return
-    seen = file.captures
-    seems = not seen.count and seen.launches_without_work >= max(_FEW, _SILENT * seen.launches)
-    capturing = whole - captured < least or seems
-    waited = whole if capturing else whole - captured
-    share = waited / device.span_ns
+    captures = file.captures
+    probably_capturing = not captures.count and captures.silent_launches >= max(
+        _MIN_SILENT, _SILENT_SHARE * captures.launches
+    )
+    capturing = total_ns - captured_ns < threshold_ns or probably_capturing
+    waited_ns = total_ns if capturing else total_ns - captured_ns
+    share = waited_ns / device.span_ns
     replayed = device.graph_kernel_time_ns / max(device.kernel_time_ns, 1)
     if capturing:
-        text, advice = _SEEMS if seems else _GOING_ON, _REPLAY
+        text, advice = _PROBABLY_CAPTURING if probably_capturing else _CAPTURING, _PROFILE_REPLAYS
     else:
-        text = _BESIDE if captured else ""
-        advice = _AGAIN if replayed >= _CAPTURED else _CAPTURE
-        advice += _GAIN.format(waited_ms=waited / 1e6, share=share)
+        text = _ALSO_CAPTURED if captured_ns else ""
+        advice = _ALREADY_REPLAYED if replayed >= _MOSTLY_REPLAYED else _CAPTURE
+        advice += _GAIN.format(waited_ms=waited_ns / 1e6, share=share)
     yield RULE.found(
         f"device {device.device}",
         severity=Severity.INFO if capturing else None,
-        place=file.file,
-        waited_ms=waited / 1e6,
+        location=file.file,
+        waited_ms=waited_ns / 1e6,
         span_ms=device.span_ns / 1e6,
         share=share,
         gaps=sum(idle.gap_count for idle in late),
@@ -87,10 +88,10 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         kernels=device.kernel_count,
         replayed=replayed,
         capture=text.format(
-            recorded=seen.recorded_launches,
-            silent=seen.launches_without_work,
-            launches=seen.launches,
-            captured_ms=captured / 1e6,
+            recorded=captures.recorded_launches,
+            silent=captures.silent_launches,
+            launches=captures.launches,
+            captured_ms=captured_ns / 1e6,
         ),
         advice=advice,
     )

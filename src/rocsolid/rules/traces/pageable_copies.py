@@ -1,10 +1,10 @@
-"""Large copies go through memory that is not pinned.
+"""Large copies between CPU and GPU use memory that is not pinned.
 
 ## What it does
-Looks for copies between host and device whose host memory the trace calls pageable, of a megabyte or more in all.
+Looks for copies between CPU and GPU whose host memory is pageable according to the trace, with at least 1 MB in total.
 
 ## Why it matters
-The driver copies them twice, through a buffer of its own, and the host waits meanwhile.
+The driver copies the data twice, through its own buffer, and the CPU waits for it.
 
 ## Example
     Memcpy HtoD (Pageable -> Device): 120 copies, 2.1 GB, 6 GB/s
@@ -13,7 +13,7 @@ The driver copies them twice, through a buffer of its own, and the host waits me
     DataLoader(..., pin_memory=True), then x.to(device, non_blocking=True)
 
 ## When to allow it
-For data that are copied once.
+For data that is copied once.
 """
 
 from collections.abc import Iterator
@@ -21,27 +21,27 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, TraceFile
 
-_LEAST = 1_000_000
+_MIN_BYTES = 1_000_000
 
 RULE = Rule(
     code="TRC007",
     name="pageable-copies",
     severity=Severity.WARNING,
-    message="{count} copies {direction} on {subject} use pageable memory: {megabytes:.1f} MB at {gb_per_s:.1f} GB/s",
-    why="Pageable memory is copied twice, and the call blocks the host until that is done.",
-    fix="Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
-    check="Profile again: the copies are then called Pinned",
+    message="{count} {direction} copies on {subject} use pageable memory: {megabytes:.1f} MB at {gb_per_s:.1f} GB/s",
+    why="Pageable memory is copied twice, and the call blocks the CPU until the copy is done.",
+    fix="Pin the host memory (pin_memory=True) and copy with x.to(device, non_blocking=True).",
+    check="Profile again: the trace then labels these copies Pinned",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A megabyte or more."""
+    """At least 1 MB in pageable copies."""
     for row in device.copies:
-        if row.memory == "pageable" and row.bytes >= _LEAST:
+        if row.memory == "pageable" and row.bytes >= _MIN_BYTES:
             yield RULE.found(
                 f"device {device.device}",
-                place=file.file,
+                location=file.file,
                 count=row.count,
                 direction=row.direction,
                 megabytes=row.bytes / 1e6,

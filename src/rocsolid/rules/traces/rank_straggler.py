@@ -1,19 +1,19 @@
 """One rank is slower than the others, and they wait for it.
 
 ## What it does
-Compares the ranks that were traced together: who computes longest, and who waits longest in collectives.
+Compares ranks that were traced together: which one computes longest, and which one waits longest in collectives.
 
 ## Why it matters
-A collective ends when the last rank arrives. All devices are then as slow as the slowest.
+A collective ends when the last rank arrives, so all devices are as slow as the slowest.
 
 ## Example
-    rank 3 computes 92 ms, the others 81 ms and wait
+    rank 3 computes 92 ms; the others compute 81 ms and wait
 
 ## Use instead
-    look at that rank alone: its clocks (rocm-smi, nvidia-smi), its data, its share of the experts
+Look at that rank alone: its clocks (rocm-smi, nvidia-smi), its data, its share of the experts.
 
 ## When to allow it
-When ranks have different work by design, such as the stages of a pipeline.
+When ranks have different work by design, such as pipeline stages.
 """
 
 from collections.abc import Iterator
@@ -27,25 +27,25 @@ RULE = Rule(
     code="TRC012",
     name="rank-straggler",
     severity=Severity.WARNING,
-    message="{subject} computes {slowest_ms:.2f} ms, the median of {count} ranks {median_ms:.2f} ms",
-    why="The other ranks wait for it in collectives: {waiting_ms:.2f} ms of exposed communication in the one that waits most.",
+    message="{subject} computes {slowest_ms:.2f} ms; the median of {count} ranks is {median_ms:.2f} ms",
+    why="The other ranks wait for it in collectives, up to {waiting_ms:.2f} ms.",
     fix="Look at that rank alone: clocks and temperature of its device, its data, its share of the work.",
-    check="rocsolid trace DIR --ranks again: the ranks compute equally long",
+    check="rocsolid trace DIR --ranks   (all ranks then compute for the same time)",
     since="0.1",
 )
 
 
 def check_ranks(ranks: Ranks) -> Iterator[Finding]:
-    """One twentieth slower than the median, among three ranks or more."""
+    """A rank at least 5 % slower than the median of three or more ranks."""
     times = sorted(row.compute_ns for row in ranks.rows)
-    if len(times) < 3:  # noqa: PLR2004 - of two, nobody is the exception
+    if len(times) < 3:  # noqa: PLR2004 - a median needs three ranks
         return
     slowest = max(ranks.rows, key=lambda row: row.compute_ns)
     median = times[len(times) // 2]
     if slowest.compute_ns >= _RATIO * median and median:
         yield RULE.found(
             f"rank {slowest.rank}",
-            place=slowest.file,
+            location=slowest.file,
             slowest_ms=slowest.compute_ns / 1e6,
             median_ms=median / 1e6,
             count=len(times),

@@ -1,19 +1,19 @@
-"""Part of the trace could not be read, or lies outside it.
+"""Part of the trace is missing or cannot be read.
 
 ## What it does
-Tells how many events were broken, whether the file was cut off, and how much work on the device has no launch in the trace.
+Reports how many events are broken, whether the file is truncated, and how much GPU work has no launch in the trace.
 
 ## Why it matters
-Figures hold for what could be read. A gap next to lost events may be no gap at all.
+All numbers cover only the readable part. A gap next to lost events may not be a gap at all.
 
 ## Example
-    the gzip data end early, after 41,943,040 bytes of text
+    the gzip data ends early, after 41,943,040 bytes of text
 
 ## Use instead
-    profile again and let the program end by itself; profile fewer steps when the disk was full
+Profile again and let the program finish. Profile fewer steps if the disk was full.
 
 ## When to allow it
-When you know why: a few launches before the window are normal.
+When you know the reason. A few launches before the start of the trace are normal.
 """
 
 from collections.abc import Iterator
@@ -21,29 +21,29 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, TraceFile
 
-_UNLINKED = 0.25
+_UNLINKED_SHARE = 0.25
 
 RULE = Rule(
     code="TRC008",
     name="trace-incomplete",
     severity=Severity.WARNING,
     message="{subject} is incomplete: {what}",
-    why="Figures hold for what could be read; idle time beside lost events is not to be trusted.",
+    why="All numbers cover only the readable part. Do not trust idle time next to lost events.",
     fix="Profile again, and let the profiler finish writing.",
-    check="rocsolid trace FILE shows no skipped events",
+    check="rocsolid trace {file}   (shows no skipped events)",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding]:
-    """Once for the file, and once for a device most of whose launches are missing."""
+    """Once for the file, and once for each device whose launches are mostly missing."""
     if device is None:
-        said = [*file.damage, *([f"{file.skipped_events:,} events are broken"] if file.skipped_events else [])]
-        if said:
-            yield RULE.found(file.file, place=file.file, what="; ".join(said), skipped=file.skipped_events)
+        problems = [*file.damage, *([f"{file.skipped_events:,} events are broken"] if file.skipped_events else [])]
+        if problems:
+            yield RULE.found(file.file, location=file.file, what="; ".join(problems), skipped=file.skipped_events)
         return
     events = device.kernel_count + device.copy_count + device.memset_count
     unlinked = device.launches.unlinked_count
-    if file.producer == "kineto" and unlinked >= _UNLINKED * events:
+    if file.producer == "kineto" and unlinked >= _UNLINKED_SHARE * events:
         what = f"{unlinked:,} of {events:,} kernels and copies of device {device.device} have no launch in the trace"
-        yield RULE.found(file.file, severity=Severity.INFO, place=file.file, what=what, skipped=0)
+        yield RULE.found(file.file, severity=Severity.INFO, location=file.file, what=what, skipped=0)

@@ -1,19 +1,20 @@
-"""Much of the time goes into elementwise kernels that nothing has fused.
+"""Much of the GPU time goes into elementwise kernels that are not fused.
 
 ## What it does
-Adds up the time of elementwise kernels that torch ships, one for each operation.
+Adds up the time of torch's own elementwise kernels, which run one operation each.
 
 ## Why it matters
-Each of them reads its inputs from memory and writes its output back. A compiler that fuses neighbours leaves out most of that traffic.
+Each kernel reads its inputs from memory and writes its output back. A compiler that fuses neighbouring operations
+avoids most of that traffic.
 
 ## Example
     vectorized_elementwise_kernel<4, ...>: 27,120 launches, 41 % of the device time
 
 ## Use instead
-    model = rs.compile(model)             # Inductor writes one kernel for a chain of them
+    model = rs.compile(model)             # Inductor generates one kernel for a chain of operations
 
 ## When to allow it
-When they are the optimizer step, which has fused forms of its own (fused=True).
+When they belong to the optimizer step, which has its own fused version (fused=True).
 """
 
 from collections.abc import Iterator
@@ -27,23 +28,23 @@ RULE = Rule(
     code="TRC011",
     name="unfused-elementwise",
     severity=Severity.WARNING,
-    message="{subject} spends {time_ms:.2f} ms ({share:.0%} of its busy time) in {count} unfused elementwise kernels",
-    why="Each reads and writes whole tensors; fused, a chain of them does so once.",
-    fix="Compile the model (rs.compile, torch.compile), or use the fused form of the operator.",
+    message="{subject}: {time_ms:.2f} ms ({share:.0%} of busy time) in {count} unfused elementwise kernels",
+    why="Each kernel reads and writes whole tensors. A fused kernel does so once for a chain of operations.",
+    fix="Compile the model (rs.compile or torch.compile), or use the fused version of the operator.",
     check="Profile again: the kernels are then called triton_poi_fused_...",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """A quarter of the busy time or more in torch's own elementwise kernels."""
-    mine = [row for row in device.kernels if row.category is Category.ELEMENTWISE and "at::native" in row.name]
-    time = sum(row.total_ns for row in mine)
+    """At least 25 % of the busy time in torch's own elementwise kernels."""
+    kernels = [row for row in device.kernels if row.category is Category.ELEMENTWISE and "at::native" in row.name]
+    time = sum(row.total_ns for row in kernels)
     if device.busy_ns and time >= _SHARE * device.busy_ns:
         yield RULE.found(
             f"device {device.device}",
-            place=file.file,
+            location=file.file,
             time_ms=time / 1e6,
             share=time / device.busy_ns,
-            count=sum(row.count for row in mine),
+            count=sum(row.count for row in kernels),
         )

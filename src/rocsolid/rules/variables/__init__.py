@@ -1,1 +1,1 @@
-"""Hazards in the environment of the process."""
+"""Hazards in the environment variables of the process."""

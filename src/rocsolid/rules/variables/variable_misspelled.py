@@ -1,12 +1,12 @@
-"""An environment variable looks like a setting, and nobody reads that name.
+"""An environment variable looks like a setting, but its name is misspelled and nothing reads it.
 
 ## What it does
-Compares the names set here with the names that torch, Triton and the ROCm runtimes ask for, and with a list of names that
-guides spell wrongly.
+Compares variable names with the names that torch, Triton and the ROCm runtimes read, and with a list of wrong names
+that appear in guides.
 
 ## Why it matters
-A wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, as a public guide has it, does nothing at all, and whoever set it
-goes on to measure a difference that is not there.
+A wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, recommended by a public guide, does nothing, so a speed-up
+measured with it has another cause.
 
 ## Example
     INDUCTOR_COORD_DESCENT=1
@@ -15,7 +15,7 @@ goes on to measure a difference that is not there.
     TORCHINDUCTOR_COORDINATE_DESCENT_TUNING=1
 
 ## When to allow it
-When a program of your own reads the name.
+When a program of yours reads the name.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ RULE = Rule(
     code="ENV002",
     name="variable-misspelled",
     severity=Severity.WARNING,
-    message="{subject} is set, and nothing we know reads that name",
+    message="Environment variable {subject} is set, but nothing reads that name",
     why="It has no effect. {meant}",
     fix="{fix}",
     check="rocsolid settings {right}",
@@ -46,18 +46,20 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every name that is a known mistake, or a slip of the pen in a family whose names we hold in full."""
+    """Every known wrong name, and every near miss of a name in a family whose names are all known."""
     for name, value in env.variables.items():
         if is_read(name):
             continue
         own = family(name)
-        right = meant(name)
-        if name in MISNOMERS or (own and own.complete and right):
-            best = right[0] if right else ""
+        candidates = meant(name)
+        if name in MISNOMERS or (own and own.complete and candidates):
+            best = candidates[0] if candidates else ""
             yield RULE.found(
                 name,
-                fix_commands=FixCommands(unset=(name,)),  # whether the setting is wanted at all is for the user to say
-                meant=f"The name that is read: {best}." if best else "The setting has no variable; set it in Python.",
-                fix=f"unset {name}" + (f"; if you meant it: export {best}={value}" if best else ""),
+                fix_commands=FixCommands(unset=(name,)),  # the user decides whether to set the correct name
+                meant=f"The correct name is {best}."
+                if best
+                else "This setting has no environment variable; set it in Python.",
+                fix=f"unset {name}" + (f" && export {best}={value}" if best else ""),
                 right=best or "",
             )

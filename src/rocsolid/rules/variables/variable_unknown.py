@@ -1,19 +1,19 @@
-"""An environment variable of a known family that no library we know reads.
+"""An environment variable looks like a setting of a known library, but no known library reads it.
 
 ## What it does
-Lists names that begin like a setting of torch, Triton, HIP or HSA and that occur in none of their sources.
+Lists names that begin like a setting of torch, Triton, HIP or HSA but do not occur in their sources.
 
 ## Why it matters
-Often nothing: a program of yours may read it. Sometimes the name was right once and has gone.
+It is often harmless: a program of yours may read it. Sometimes the name was valid once and has been removed.
 
 ## Example
     HIP_CACHE_LEVEL=2
 
 ## Use instead
-Look it up in the release notes of the library it was meant for, or remove it.
+Look it up in the release notes of the library, or remove it.
 
 ## When to allow it
-When a program of your own reads the name.
+When a program of yours reads the name.
 """
 
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ RULE = Rule(
     code="ENV003",
     name="variable-unknown",
     severity=Severity.INFO,
-    message="{subject} is set; no library we know reads that name",
-    why="It looks like a setting of {family} and has probably no effect.",
-    fix="unset {subject}, unless a program of yours reads it",
+    message="Environment variable {subject} is set, but no known library reads that name",
+    why="It looks like a setting of {family}, and probably has no effect.",
+    fix="unset {subject}   (unless a program of yours reads it)",
     check="env | grep {subject}",
     since="0.1",
 )
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every name in a family we hold in full that is neither read nor a recognisable mistake."""
+    """Every unread name in a family whose names are all known, unless it is a recognisable misspelling."""
     for name in env.variables:
         own = family(name)
         if own and own.complete and name not in MISNOMERS and not is_read(name) and not meant(name):

@@ -1,19 +1,19 @@
-"""An environment variable is read by a library, but does nothing here.
+"""An environment variable has no effect on this machine.
 
 ## What it does
-Finds variables that the catalogue knows as dead, or as belonging to another platform or release than this one.
+Finds variables that the catalogue marks as unused, or as belonging to another platform or release.
 
 ## Why it matters
-Whoever set it believes in an effect that is not there.
+Whoever set it expects an effect that does not happen.
 
 ## Example
-    DEBUG_CLR_GRAPH_PACKET_CAPTURE=1       # gone since ROCm 7.2
+    DEBUG_CLR_GRAPH_PACKET_CAPTURE=1       # removed in ROCm 7.2
 
 ## Use instead
 Remove it.
 
 ## When to allow it
-When the same environment serves another machine or release.
+When another machine or release uses the same environment.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ RULE = Rule(
     code="ENV006",
     name="variable-without-effect",
     severity=Severity.INFO,
-    message="{subject} is set and does nothing here",
+    message="Environment variable {subject} has no effect here",
     why="{reason}",
     fix="unset {subject}",
     check="env | grep {subject}",
@@ -38,7 +38,7 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every variable that is dead, or out of its platform or release."""
+    """Every variable that is unused, or made for another platform or release."""
     for name in env.variables:
         setting = find(name)
         if setting is None or setting.owner is not Owner.PROCESS:
@@ -46,7 +46,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         if setting.no_effect:
             reason = setting.no_effect
         elif not setting.valid.holds(env):
-            reason = f"It is read on {setting.valid}."
+            reason = f"It is only read on {setting.valid}."
         else:
             continue
         yield RULE.found(name, evidence=setting.evidence, fix_commands=FixCommands(unset=(name,)), reason=reason)

@@ -1,11 +1,11 @@
 """Two environment variables contradict each other.
 
 ## What it does
-Looks for pairs that cannot both be meant: two lists of visible devices that differ, two spellings of one setting with
-different values, TunableOp told to tune while it is switched off, and others of the kind.
+Looks for pairs that contradict each other: two different lists of visible devices, two names of one setting with
+different values, TunableOp tuning requested while TunableOp is off.
 
 ## Why it matters
-Which one wins depends on the library and its release, and nothing says so.
+Which one wins depends on the library and its release, and no message says so.
 
 ## Example
     HIP_VISIBLE_DEVICES=0,1
@@ -31,7 +31,7 @@ RULE = Rule(
     code="ENV004",
     name="variables-contradict",
     severity=Severity.WARNING,
-    message="{one} and {other}",
+    message="Environment variables {one} and {other} contradict each other",
     why="{reason}",
     fix="{fix}",
     check="env | grep -E '{subject}'",
@@ -40,18 +40,18 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every pair that cannot both be meant."""
-    yield from _spellings(env)
+    """Every pair of variables that contradict each other."""
+    yield from _renamed(env)
     yield from _visible_devices(env)
     yield from _tunableop(env)
 
 
-def _spellings(env: Environment) -> Iterator[Finding]:
+def _renamed(env: Environment) -> Iterator[Finding]:
     for setting in all_settings():
         names = [n for n in (setting.name, *setting.former_names) if n in env.variables]
         if setting.owner is Owner.PROCESS and len({env.variables[n] for n in names}) > 1:
             one, other = names[0], names[1]
-            yield _found(env, one, other, "They are spellings of one setting.", f"keep {one} and unset {other}")
+            yield _found(env, one, other, "They are two names of one setting.", f"unset {other}")
 
 
 def _visible_devices(env: Environment) -> Iterator[Finding]:
@@ -61,19 +61,18 @@ def _visible_devices(env: Environment) -> Iterator[Finding]:
         and {hip, cuda} <= env.variables.keys()
         and env.variables[hip] != env.variables[cuda]
     ):
-        yield _found(env, hip, cuda, "HIP reads both, and they name different devices.", f"keep {hip} and unset {cuda}")
+        yield _found(env, hip, cuda, "HIP reads both, and they list different devices.", f"unset {cuda}")
 
 
 def _tunableop(env: Environment) -> Iterator[Finding]:
     enabled, tuning = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
     if env.variables.get(tuning) == "1" and env.variables.get(enabled, "0") == "0":
-        text = {**env.variables, enabled: env.variables.get(enabled, "(unset)")}
         yield RULE.found(
             f"{tuning}|{enabled}",
             one=f"{tuning}=1",
-            other=f"{enabled}={text[enabled]}",
-            reason="Tuning is asked for, but TunableOp is off, so nothing is tuned.",
-            fix=f"export {enabled}=1, or unset {tuning}",
+            other=f"{enabled}=0" if enabled in env.variables else f"{enabled} (unset)",
+            reason="Tuning is requested, but TunableOp is off, so nothing is tuned.",
+            fix=f"export {enabled}=1   (or unset {tuning})",
         )
 
 

@@ -234,7 +234,7 @@ def _configure() -> None:
     import torch._inductor.config as inductor
 
     inductor.compile_threads = 1
-    # rocsolid: allow[value-known-to-hurt] a graph from the cache is not lowered, so its kernels are not seen
+    # rocsolid: allow[harmful-value] a graph from the cache is not lowered, so its kernels are not seen
     inductor.fx_graph_cache = False
     inductor.fx_graph_remote_cache = False
     launcher = (

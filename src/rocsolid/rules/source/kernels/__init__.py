@@ -1,1 +1,1 @@
-"""What goes wrong in Triton kernels, and where they are launched."""
+"""Hazards in Triton kernels and in their launches."""

@@ -1,11 +1,12 @@
-"""A kernel sums up in a type of sixteen bits.
+"""A kernel accumulates in a 16-bit type.
 
 ## What it does
-Reports `tl.zeros(..., dtype=tl.float16 or tl.bfloat16)` whose name is summed into, and `tl.dot(out_dtype=...)` of such a type.
+Reports `tl.zeros(..., dtype=tl.float16)` or `tl.bfloat16` when values are added to it, and `tl.dot(out_dtype=...)` with
+such a type.
 
 ## Why it matters
-bfloat16 has eight bits of precision: after a few hundred additions small terms vanish, and float16 overflows at 65504.
-The matrix units sum in float32 at the same speed.
+bfloat16 has eight bits of precision: after a few hundred additions, small terms are lost. float16 overflows at 65504.
+The matrix units accumulate in float32 at the same speed.
 
 ## Example
     import triton
@@ -28,7 +29,7 @@ The matrix units sum in float32 at the same speed.
             acc += tl.dot(a, b)
 
 ## When to allow it
-When the sum is short and was checked against float32.
+When the sum is short and was compared with float32.
 """
 
 import ast
@@ -37,18 +38,18 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import keyword, saw
-from rocsolid.rules.source.triton import TL, dtype_of, in_kernels
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import keyword, match_at
+from rocsolid.rules.source.triton import TL, dtype_argument, kernel_calls
 
 RULE = Rule(
     code="SRC302",
     name="accumulator-not-float32",
     severity=Severity.WARNING,
-    message="{subject} sums up in {dtype}",
-    why="Small terms vanish in a long sum of sixteen bits; the matrix units sum in float32 at the same speed.",
+    message="`{subject}` accumulates in {dtype}",
+    why="A long sum in 16 bits loses small terms. The matrix units accumulate in float32 at the same speed.",
     fix="Accumulate in tl.float32, and convert when storing.",
-    check="rocsolid explain SRC302",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
@@ -58,30 +59,30 @@ RULE = Rule(
         upstream("triton 3.7 language/core.py dot", "The accumulator is float32 unless out_dtype says otherwise."),
     ),
 )
-_SHORT = frozenset({f"{TL}float16", f"{TL}bfloat16"})
+_16_BIT_TYPES = frozenset({f"{TL}float16", f"{TL}bfloat16"})
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Short zeros that something is added to, and products of a short type."""
-    made = {id(w.value): w for w in source.writes if isinstance(w.value, ast.Call)}
-    for site in in_kernels(source, "zeros", "full"):
-        dtype = source.resolve(dtype_of(site.call, 1 if site.name.endswith("zeros") else 2))
-        write = made.get(id(site.node))
-        if dtype in _SHORT and write is not None and _summed(source, write.name, site.scope.name):
-            yield saw(site, write.name, dtype=dtype.rpartition(".")[2])
-    for site in in_kernels(source, "dot"):
+def check(source: Source) -> Iterator[SourceMatch]:
+    """16-bit zeros that something is added to, and `tl.dot` with a 16-bit result."""
+    creators = {id(w.value): w for w in source.assignments if isinstance(w.value, ast.Call)}
+    for site in kernel_calls(source, "zeros", "full"):
+        dtype = source.resolve(dtype_argument(site.call, 1 if site.name.endswith("zeros") else 2))
+        assignment = creators.get(id(site.node))
+        if dtype in _16_BIT_TYPES and assignment is not None and _is_added_to(source, assignment.name, site.scope.name):
+            yield match_at(site, assignment.name, dtype=dtype.rpartition(".")[2])
+    for site in kernel_calls(source, "dot"):
         dtype = source.resolve(keyword(site.call, "out_dtype"))
-        if dtype in _SHORT:
-            yield saw(site, "tl.dot", dtype=dtype.rpartition(".")[2])
+        if dtype in _16_BIT_TYPES:
+            yield match_at(site, "tl.dot", dtype=dtype.rpartition(".")[2])
 
 
-def _summed(source: Source, name: str, kernel: str) -> bool:
-    for write in source.writes:
-        if write.name != name or write.scope.name != kernel or write.value is None:
+def _is_added_to(source: Source, name: str, kernel: str) -> bool:
+    for assignment in source.assignments:
+        if assignment.name != name or assignment.scope.name != kernel or assignment.value is None:
             continue
-        if isinstance(write.node, ast.AugAssign) and isinstance(write.node.op, ast.Add):
+        if isinstance(assignment.node, ast.AugAssign) and isinstance(assignment.node.op, ast.Add):
             return True
-        value = write.value
+        value = assignment.value
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and name in ast.unparse(value).split(" + "):
             return True
         if (

@@ -1,11 +1,11 @@
 """A kernel multiplies blocks that are too small for the matrix units.
 
 ## What it does
-Reports launches and configurations of a kernel with `tl.dot` whose block sizes fall below 16.
+Reports launches and configurations of a kernel with `tl.dot` whose block sizes are below 16.
 
 ## Why it matters
-The matrix units of AMD take tiles of 16 or 32. For less, Triton computes the product with plain multiply-adds on the vector
-units, at a fraction of the speed, and says nothing. On NVIDIA it pads.
+AMD's matrix units take tiles of 16 or 32. For smaller blocks, Triton silently computes the product with multiply-adds
+on the vector units, at a fraction of the speed. On NVIDIA it pads the block.
 
 ## Example
     import triton
@@ -28,25 +28,25 @@ units, at a fraction of the speed, and says nothing. On NVIDIA it pads.
     matmul[(1,)](a, b, out, BLOCK_M=16, BLOCK_N=64)
 
 ## When to allow it
-When the kernel is for NVIDIA only, or the product is no part of the hot path.
+When the kernel is only for NVIDIA, or the product is not on the hot path.
 """
 
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
 from rocsolid.rules.source.triton import launches, uses_dot
 
 RULE = Rule(
     code="SRC306",
     name="dot-too-small-for-matrix-units",
     severity=Severity.WARNING,
-    message="{kernel} multiplies matrices in blocks of {subject}",
-    why="The matrix units of AMD take 16 and more; for less, Triton falls back to plain multiply-adds.",
-    fix="Use at least 16 in every dimension, and mask what is beyond the data.",
-    check="rocsolid explain SRC306",
+    message="`{kernel}` calls `tl.dot` with blocks of {subject}",
+    why="AMD's matrix units need at least 16. For smaller blocks, Triton falls back to multiply-adds on the vector units.",
+    fix="Use at least 16 in every dimension, and mask the elements beyond the data.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream(
@@ -55,15 +55,15 @@ RULE = Rule(
         ),
     ),
 )
-_LEAST = 16
+_MIN_SIZE = 16
 _DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Block sizes of matrix dimensions below the least, for kernels of this file that have a dot."""
-    if needs_nvidia(source):
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Matrix dimensions below 16, for kernels of this file that call `tl.dot`."""
+    if is_nvidia_only(source):
         return
     for launch in launches(source):
-        small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _LEAST}
-        if small and uses_dot(source, launch.kernel) and not vendor_guarded(launch.site):
-            yield saw(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)
+        small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _MIN_SIZE}
+        if small and uses_dot(source, launch.kernel) and not is_vendor_specific(launch.site):
+            yield match_at(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)

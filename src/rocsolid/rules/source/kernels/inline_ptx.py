@@ -1,10 +1,10 @@
-"""A kernel has NVIDIA's assembly in it.
+"""A kernel contains NVIDIA assembly (PTX).
 
 ## What it does
-Reports `tl.inline_asm_elementwise` with PTX in its text, where nothing around asks for the vendor.
+Reports `tl.inline_asm_elementwise` with PTX in its text, unless the code checks the vendor.
 
 ## Why it matters
-The kernel does not compile on AMD: the assembler there does not know the instructions.
+The kernel does not compile on AMD: the AMD assembler does not know these instructions.
 
 ## Example
     import triton
@@ -25,7 +25,7 @@ The kernel does not compile on AMD: the assembler there does not know the instru
         tl.store(out, libdevice.tanh(tl.load(x)))
 
 ## When to allow it
-When the kernel is chosen on NVIDIA only.
+When the kernel is used only on NVIDIA.
 """
 
 import re
@@ -33,35 +33,35 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Source
-from rocsolid.rules.source.syntax import argument, literal, needs_nvidia, saw, vendor_guarded
-from rocsolid.rules.source.triton import in_kernels
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, literal, match_at
+from rocsolid.rules.source.triton import kernel_calls
 
 RULE = Rule(
     code="SRC308",
     name="inline-ptx",
     severity=Severity.WARNING,
-    message="{subject} is PTX, the assembly of NVIDIA",
+    message="`{subject}` in `tl.inline_asm_elementwise` is PTX, NVIDIA's assembly",
     why="The kernel does not compile on AMD.",
-    fix="Use a function of triton.language or libdevice, or choose the kernel by vendor.",
-    check="rocsolid explain SRC308",
+    fix="Use a function of triton.language or libdevice, or select the kernel by vendor.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         upstream("triton 3.7 language/core.py inline_asm_elementwise", "The text goes to the target's assembler."),
     ),
 )
-# An instruction of PTX ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.
+# A PTX instruction ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.
 _PTX = re.compile(
     r"\b[a-z]+\d*(\.[a-z0-9_:]+)*\.(?:[fsub](?:8|16|32|64)|bf16|f16x2|bf16x2|e4m3x2|e5m2x2|pred)\b|%(?:tid|smid|laneid|globaltimer)"
 )
 
 
-def check(source: Source) -> Iterator[Sighting]:
+def check(source: Source) -> Iterator[SourceMatch]:
     """Inline assembly whose text looks like PTX."""
-    if needs_nvidia(source):
+    if is_nvidia_only(source):
         return
-    for site in in_kernels(source, "inline_asm_elementwise"):
+    for site in kernel_calls(source, "inline_asm_elementwise"):
         text = literal(argument(site.call, 0, "asm"))
         match = _PTX.search(text) if isinstance(text, str) else None
-        if match and not vendor_guarded(site):
-            yield saw(site, match[0])
+        if match and not is_vendor_specific(site):
+            yield match_at(site, match[0])

@@ -1,1 +1,1 @@
-"""What was written for CUDA and is not so on ROCm."""
+"""Code that works on CUDA but not on ROCm."""

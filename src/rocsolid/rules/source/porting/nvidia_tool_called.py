@@ -1,11 +1,12 @@
-"""A program of NVIDIA's is started.
+"""Code starts an NVIDIA program.
 
 ## What it does
-Reports `subprocess` and `os.system` calls of `nvidia-smi` and `nvcc` where nothing around asks for the vendor or handles
-its absence.
+Reports `subprocess` and `os.system` calls of `nvidia-smi` and `nvcc`, unless the code checks the vendor or handles a
+missing program.
 
 ## Why it matters
-On a machine with AMD GPUs the program is not there; the call raises, or its empty answer is taken for "no GPU".
+On a machine with AMD GPUs the program does not exist. The call raises an error, or its empty output is taken for "no
+GPU".
 
 ## Example
     import subprocess
@@ -26,21 +27,21 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Sighting, Site, Source
-from rocsolid.rules.source.syntax import blocks, keyword, literal, saw, test_of, vendor_guarded
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, is_vendor_specific, keyword, literal, match_at
 
 RULE = Rule(
     code="SRC402",
     name="nvidia-tool-called",
     severity=Severity.WARNING,
-    message="{subject} is started",
-    why="On a machine with AMD GPUs there is no such program.",
-    fix="Ask torch (torch.cuda.get_device_properties, mem_get_info, utilization), which answers on both; or rocm-smi and hipcc on ROCm.",
-    check="rocsolid probe",
+    message="`{subject}` does not exist on machines with AMD GPUs",
+    why="The call raises an error there, or returns nothing.",
+    fix="Use torch.cuda.get_device_properties, mem_get_info or utilization, which work on both; or rocm-smi and hipcc on ROCm.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("torch 2.13 cuda/__init__.py", "utilization, temperature and the like ask amdsmi on ROCm."),),
 )
-_STARTS = (
+_START_CALLS = (
     "subprocess.run",
     "subprocess.call",
     "subprocess.check_call",
@@ -54,17 +55,17 @@ _STARTS = (
 _TOOLS = ("nvidia-smi", "nvcc")
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Starts of the tools by a command that is written out."""
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Calls that start one of these tools with a literal command."""
     if source.for_another_vendor:
         return
     if not any(tool in source.text for tool in _TOOLS):
         return
-    for site in source.calls_to(*_STARTS):
+    for site in source.calls_to(*_START_CALLS):
         command = site.call.args[0] if site.call.args else keyword(site.call, "args")
         tool = _tool(command)
-        if tool and not vendor_guarded(site) and not _absence_handled(site):
-            yield saw(site, tool)
+        if tool and not is_vendor_specific(site) and not _absence_handled(site):
+            yield match_at(site, tool)
 
 
 def _tool(command: ast.expr | None) -> str:
@@ -77,9 +78,9 @@ def _tool(command: ast.expr | None) -> str:
 
 
 def _absence_handled(site: Site) -> bool:
-    """Whether a `try` or a question for the program stands around it."""
-    for block in blocks(site):
-        test = test_of(block)
+    """Whether an enclosing `try`, or an `if` with `which`, handles a missing program."""
+    for block in enclosing_blocks(site):
+        test = condition_of(block)
         if (block.kind == "try" and block.branch == "body") or (test is not None and "which" in ast.unparse(test)):
             return True
     return False

@@ -1,11 +1,12 @@
-"""The number of lanes in a warp is written as 32.
+"""The warp size is hard-coded as 32.
 
 ## What it does
-Reports constants, parameters and keyword arguments called `warp_size` or `WARP_SIZE` that are 32, where nothing around asks for
-the vendor.
+Reports constants, parameters and keyword arguments named `warp_size` or `WARP_SIZE` with the value 32, unless the code
+checks the vendor.
 
 ## Why it matters
-A wavefront has 64 lanes on AMD's data-centre chips. What divides, indexes or reserves by 32 computes something else there.
+A wavefront has 64 lanes on AMD's data-centre GPUs. Code that divides, indexes or allocates by 32 computes something
+else there.
 
 ## Example
     WARP_SIZE = 32
@@ -20,7 +21,7 @@ A wavefront has 64 lanes on AMD's data-centre chips. What divides, indexes or re
         return threads // torch.cuda.get_device_properties(0).warp_size
 
 ## When to allow it
-When the code is about NVIDIA's instructions only.
+When the code is only about NVIDIA instructions.
 """
 
 import ast
@@ -28,17 +29,17 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Sighting, Site, Source, Write
-from rocsolid.rules.source.syntax import literal, needs_nvidia, saw, vendor_guarded
+from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at
 
 RULE = Rule(
     code="SRC405",
     name="warp-size-hard-coded",
     severity=Severity.WARNING,
-    message="{subject} is 32",
-    why="A wavefront has 64 lanes on AMD's data-centre chips.",
-    fix="Ask torch.cuda.get_device_properties(device).warp_size, or Triton's target.",
-    check="rocsolid explain SRC405",
+    message="`{subject} = 32` is wrong on AMD's data-centre GPUs",
+    why="A wavefront has 64 lanes there.",
+    fix="Use torch.cuda.get_device_properties(device).warp_size, or the warp size of Triton's target.",
+    check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 32 from gfx10 on, else 64."),),
 )
@@ -46,27 +47,27 @@ _NAMES = frozenset({"warp_size", "warpsize", "threads_per_warp", "warp_threads"}
 _LANES = 32
 
 
-def check(source: Source) -> Iterator[Sighting]:
-    """Assignments, defaults and keywords of that name and number."""
-    if needs_nvidia(source) or "warp" not in source.text.lower():
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Assignments, parameter defaults and keyword arguments with such a name and the value 32."""
+    if is_nvidia_only(source) or "warp" not in source.text.lower():
         return
-    for write in source.writes:
-        name = write.name.rpartition(".")[2]
-        if name.lower() in _NAMES and literal(write.value) == _LANES and not _excused(source, write):
-            yield saw(write, name)
+    for assignment in source.assignments:
+        name = assignment.name.rpartition(".")[2]
+        if name.lower() in _NAMES and literal(assignment.value) == _LANES and not _is_fallback(source, assignment):
+            yield match_at(assignment, name)
     for scope in source.scopes.values():
         yield from _defaults(scope)
     for site in (s for sites in source.calls.values() for s in sites):
-        word = next((k.arg for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
-        if word and not vendor_guarded(site):
-            yield saw(site, word)
+        keyword = next((k for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
+        if keyword and not is_vendor_specific(site):
+            yield match_at(site, str(keyword.arg), underline=keyword)
 
 
-def _excused(source: Source, write: Write) -> bool:
-    """Whether it is for one vendor, or what the function falls back to that else takes the number from somewhere."""
-    if vendor_guarded(write):
+def _is_fallback(source: Source, assignment: Assignment) -> bool:
+    """Whether it is for one vendor, or is the fallback of a function that otherwise reads the number."""
+    if is_vendor_specific(assignment):
         return True
-    others = (w for w in source.writes if w.name == write.name and w.scope is write.scope)
+    others = (w for w in source.assignments if w.name == assignment.name and w.scope is assignment.scope)
     return any(not isinstance(w.value, ast.Constant) for w in others)
 
 
@@ -74,12 +75,12 @@ def _is_lanes(name: str | None, value: ast.AST | None) -> bool:
     return name is not None and name.lower() in _NAMES and literal(value) == _LANES
 
 
-def _defaults(scope: Scope) -> Iterator[Sighting]:
-    """Parameters that are 32 unless a caller knows better, which it may."""
+def _defaults(scope: Scope) -> Iterator[SourceMatch]:
+    """Parameters that default to 32. Uncertain, because a caller may pass another value."""
     arguments = getattr(scope.node, "args", None)
     if not isinstance(arguments, ast.arguments):
         return
     plain = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
     for parameter, default in (*plain, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
         if _is_lanes(parameter.arg, default):
-            yield saw(Site(parameter, parameter.arg, scope, None), parameter.arg, doubtful=True)
+            yield match_at(Site(parameter, parameter.arg, scope, None), parameter.arg, uncertain=True)

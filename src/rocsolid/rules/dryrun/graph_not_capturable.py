@@ -1,0 +1,54 @@
+"""An operation prevents the graph from being captured.
+
+## What it does
+Uses torch's own check on each lowered graph: an operation on the CPU, an operation whose result size depends on values,
+or an operation that waits for the GPU.
+
+## Why it matters
+`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.
+
+## Example
+    positions = mask.nonzero()            # the size of the result is known only on the GPU
+
+## Use instead
+    torch.where(mask, a, b)               # the size does not depend on values
+
+## When to allow it
+When the model is never captured.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.dryrun import DryRun
+from rocsolid.model.evidence import source
+from rocsolid.model.finding import Finding, Rule, Severity
+
+RULE = Rule(
+    code="DRY011",
+    name="graph-not-capturable",
+    severity=Severity.WARNING,
+    message="{graph} on {target} cannot be captured: {reason}",
+    why="`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.",
+    fix="Keep the operation outside the compiled part, or rewrite it so that sizes do not depend on values.",
+    check="rocsolid dryrun   (reports that the graph can be captured)",
+    since="0.1",
+    evidence=(
+        source(
+            "torch 2.13 _inductor/utils.py get_first_incompatible_cudagraph_node",
+            "torch's own list of such operations.",
+        ),
+    ),
+)
+
+
+def check_run(run: DryRun) -> Iterator[Finding]:
+    """Every operation that prevents a capture."""
+    for graph in run.graphs:
+        for index, unfit in enumerate(graph.unfit):
+            yield RULE.found(
+                f"{run.target} {graph.name}" + (f" {index + 1}" if index else ""),
+                location=unfit.place,
+                graph=f"{graph.name} ({graph.kind})",
+                reason=unfit.reason,
+                target=run.target,
+            )

@@ -1,0 +1,49 @@
+"""A kernel contains assembly or library functions of another vendor.
+
+## What it does
+Searches the kernels you wrote for inline assembly of another vendor, and for functions of another vendor's device
+library.
+
+## Why it matters
+An AMD assembler does not understand PTX. The kernel does not compile, and some such kernels crash the compiler.
+
+## Example
+    tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
+
+## Use instead
+    x.to(tl.float16)                      # code that both compilers understand, or a branch by target
+
+## When to allow it
+When the kernel is never launched on that GPU.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.dryrun import DryRun
+from rocsolid.model.evidence import source
+from rocsolid.model.finding import Finding, Rule, Severity
+
+RULE = Rule(
+    code="DRY007",
+    name="other-vendor-code-in-kernel",
+    severity=Severity.CRITICAL,
+    message="{kernel} contains {what}, which {target} does not support",
+    why="{target} has no such instructions, so the kernel does not compile for it.",
+    fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
+    check="rocsolid dryrun   (compiles the kernel for {target})",
+    since="0.1",
+    evidence=(source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),),
+)
+
+
+def check_run(run: DryRun) -> Iterator[Finding]:
+    """User kernels with code of another vendor."""
+    for kernel in run.kernels:
+        if kernel.foreign:
+            yield RULE.found(
+                f"{run.target} {kernel.name}",
+                location=next(iter(kernel.places), ""),
+                kernel=kernel.name,
+                what=", ".join(kernel.foreign),
+                target=run.target,
+            )

@@ -1,0 +1,62 @@
+"""The model uses an FP8 type that the GPU's matrix units do not support.
+
+## What it does
+Looks for FP8 types in the model and its kernels, and compares them with those of the GPU: the fnuz types on gfx942, the
+OCP types on gfx950 and gfx12, none on gfx90a and gfx11.
+
+## Why it matters
+A scaled matrix product in an unsupported type fails or is emulated. The same bytes read as the other type are off by a
+factor of two.
+
+## Example
+    torch._scaled_mm(a.to(torch.float8_e4m3fn), ...)      # on gfx942
+
+## Use instead
+    torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert the values, never reinterpret the bytes
+
+## When to allow it
+When the type is only used for storage and is converted before computing.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.chips import chip
+from rocsolid.model.dryrun import DryRun
+from rocsolid.model.evidence import issue
+from rocsolid.model.finding import Finding, Rule, Severity
+
+RULE = Rule(
+    code="DRY006",
+    name="unsupported-fp8-type",
+    severity=Severity.WARNING,
+    message="{format} is used, but {target} supports {known}",
+    why="Matrix products in this type fail or are emulated there. Its bytes read as the supported type are off by a factor of two.",
+    fix="{fix}",
+    check="compare one scaled matrix product in the chosen type with float32, on the GPU",
+    since="0.1",
+    evidence=(issue("ROCm/legacy-rocm-build#6019", "fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only."),),
+)
+
+
+def check_run(run: DryRun) -> Iterator[Finding]:
+    """FP8 types that the GPU does not support, with the first line that uses each."""
+    known = chip(run.target).fp8
+    used = {use.format: use.place for graph in run.graphs for use in graph.fp8}
+    for kernel in run.kernels:
+        for name in kernel.fp8:
+            used.setdefault(name, next(iter(kernel.places), ""))
+    for name, place in used.items():
+        if name in known:
+            continue
+        equivalent = name.removesuffix("fnuz") if name.endswith("fnuz") else name.removesuffix("fn") + "fnuz"
+        equivalent = next((k for k in known if k.startswith(equivalent)), "")
+        yield RULE.found(
+            f"{run.target} {name}",
+            location=place,
+            format=name,
+            target=run.target,
+            known=" and ".join(known) or "no FP8 type",
+            fix=f"Convert on {run.target}: x.to(torch.{equivalent})"
+            if equivalent
+            else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",
+        )

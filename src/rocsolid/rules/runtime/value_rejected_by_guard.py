@@ -1,0 +1,32 @@
+"""The guard rejected a compiler setting that is unsafe on this platform.
+
+## What it does
+Lists every value that `rs.guard`, `rs.compile` or `rocsolid run` rejected: the line that set it, the requested value,
+and the value used instead.
+
+## Why it matters
+A silent change would be hard to find. The program continues with the value that is safe here.
+
+## Example
+    torch.compile(model, mode="reduce-overhead")       # on ROCm: the guard rejects Inductor's own graph capture
+
+## Use instead
+    model = torch.compile(model)                       # then capture the whole call with rs.capture(model)
+
+## When to allow it
+When you have checked the value on your machine: do not use the guard, or override it for a test with
+`ROCSOLID_<SETTING>`.
+"""
+
+from rocsolid.model.finding import Rule, Severity
+
+RULE = Rule(
+    code="GRD001",
+    name="value-rejected-by-guard",
+    severity=Severity.WARNING,
+    message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {location})",
+    why="{reason}",
+    fix="{fix}",
+    check="read guard.interventions, or the summary of rocsolid run",
+    since="0.1",
+)

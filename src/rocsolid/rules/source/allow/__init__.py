@@ -1,0 +1,1 @@
+"""Problems with `# rocsolid: allow[...]` comments."""

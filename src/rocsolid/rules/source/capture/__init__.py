@@ -1,0 +1,1 @@
+"""Hazards in the capture and replay of CUDA and HIP graphs."""

@@ -1,0 +1,62 @@
+"""A tensor is created from CPU data while a graph is captured.
+
+## What it does
+Reports `torch.tensor`, `torch.as_tensor` and `torch.from_numpy` in a capture and in functions called from it.
+
+## Why it matters
+The values are read once. A copy from memory that is not pinned breaks the capture. If it works, every replay copies
+from an address that may contain something else by then, or repeats the first values.
+
+## Example
+    import torch
+
+    with torch.cuda.graph(graph):
+        positions = torch.tensor(lengths, device="cuda")
+        out = model(x, positions)
+
+## Use instead
+    import torch
+
+    positions = torch.tensor(lengths, device="cuda")
+    with torch.cuda.graph(graph):
+        out = model(x, positions)
+
+## When to allow it
+When the tensor stays on the CPU and the GPU does not use it.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import measured
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.captures import capture_facts
+from rocsolid.rules.source.syntax import argument, keyword, literal, match_in_region, source_text
+
+RULE = Rule(
+    code="SRC203",
+    name="host-data-in-captured-region",
+    severity=Severity.CRITICAL,
+    message="`{subject}` copies CPU data in {where}",
+    why="Torch rejects the copy, or every replay repeats it from the same address. The underlying call is {runtimes} (`rocsolid explain {call}`).",
+    fix="Create the tensor before the capture, and write new values into it with copy_() before each replay.",
+    check="rocsolid lint --select {code} {file}",
+    since="0.1",
+    evidence=(
+        measured(
+            "capture-facts-on-h200#capture-first-compile",
+            "A copy from memory that is not pinned is rejected in a capture.",
+        ),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Tensors created from lists, numbers or arrays, except those that stay on the CPU."""
+    for site in source.calls_to("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.cuda.FloatTensor"):
+        device = keyword(site.call, "device")
+        on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")
+        if not on_host and argument(site.call, 0, "data") is not None:
+            yield from match_in_region(
+                site, Region.CAPTURED, source_text(site.node), **capture_facts("memcpy-from-pageable")
+            )

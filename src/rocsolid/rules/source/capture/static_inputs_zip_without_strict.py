@@ -1,0 +1,83 @@
+"""`zip` without `strict=True` copies new inputs into a graph's static inputs.
+
+## What it does
+Reports `for static, new in zip(...): static.copy_(new)` without `strict=True`.
+
+## Why it matters
+If there are fewer new inputs than static inputs, the rest keep the values of the last call. The graph replays with
+stale data, without an error.
+
+## Example
+    for static, new in zip(static_inputs, inputs):
+        static.copy_(new)
+    graph.replay()
+
+## Use instead
+    for static, new in zip(static_inputs, inputs, strict=True):
+        static.copy_(new)
+    graph.replay()
+
+## When to allow it
+When the lengths were compared before.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import measured
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Autofix, Rule, Severity
+from rocsolid.model.source import Edit, Source, SourceMatch
+from rocsolid.rules.source.captures import replays
+from rocsolid.rules.source.syntax import keyword, match_at, source_text
+
+RULE = Rule(
+    code="SRC212",
+    name="static-inputs-zip-without-strict",
+    severity=Severity.WARNING,
+    message="`{subject}` silently stops at the shorter list",
+    why="With fewer new inputs, the remaining static inputs keep old values, and the graph replays with them.",
+    fix="Write zip(..., strict=True), and check shapes too, because copy_ broadcasts.",
+    check="rocsolid lint --select {code} {file}",
+    since="0.1",
+    autofix=Autofix.SAFE,
+    evidence=(
+        measured(
+            "compiler-facts-torch-2.13-cpu#static-copy-hazards",
+            "zip over too few inputs left the last buffer as it was.",
+        ),
+        upstream("Python 3.10 zip", "Without strict=True it stops at the shortest."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Loops over a `zip` whose body copies one item into the other, in files that replay a graph."""
+    if "zip(" not in source.text or not any(replays(source)):
+        return
+    for site in source.calls_to("zip"):
+        if keyword(site.call, "strict") is not None or len(site.call.args) < 2:  # noqa: PLR2004 - a pair
+            continue
+        loop = next((s.node for s in source.loops if isinstance(s.node, ast.For) and s.node.iter is site.call), None)
+        if isinstance(loop, ast.For) and _copies(loop) and not _compares_lengths(site.scope.node):
+            yield match_at(site, source_text(site.node), edit=Edit(kind="keyword", text="strict=True"))
+
+
+def _copies(loop: ast.For) -> bool:
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
+            used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            if len(used & names) > 1:
+                return True
+    return False
+
+
+def _compares_lengths(function: ast.AST) -> bool:
+    """Whether the same function compares lengths."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare):
+            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+            if sum(isinstance(c.func, ast.Name) and c.func.id == "len" for c in calls) > 1:
+                return True
+    return False

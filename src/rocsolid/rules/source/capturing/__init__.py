@@ -1,1 +1,0 @@
-"""What goes wrong while a device graph is captured, and when it is replayed."""

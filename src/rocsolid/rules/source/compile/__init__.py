@@ -1,0 +1,1 @@
+"""Hazards in calls of torch.compile and in changes of compiler settings."""

@@ -1,0 +1,90 @@
+"""A setting or environment variable gets a value that is known to cause problems.
+
+## What it does
+Compares values in assignments, options and environment variables with the harmful values in the catalogue.
+
+## Why it matters
+The catalogue records where each value hangs, crashes, gives wrong results or costs time, with evidence. Source code
+does not show which machine it runs on, so a problem of one platform is only INFO here. `rocsolid probe` checks the
+machine.
+
+## Example
+    import os
+
+    os.environ["PYTORCH_HIP_ALLOC_CONF"] = "expandable_segments:True"
+
+## Use instead
+    import os
+
+    os.environ["PYTORCH_HIP_ALLOC_CONF"] = "max_split_size_mb:256"
+
+## When to allow it
+When the code never runs where the value causes problems.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.catalog.registry import find
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
+from rocsolid.model.source import Assignment, Site, Source, SourceMatch
+from rocsolid.rules.source.settings import setting_changes, variable_assignments
+from rocsolid.rules.source.syntax import is_vendor_specific, match_at
+
+RULE = Rule(
+    code="SRC126",
+    name="harmful-value",
+    severity=Severity.INFO,
+    message="`{subject} = {value}` is known to cause problems",
+    why="{hazard} Affected: {platforms}.",
+    fix="Remove it, or check the platform first; `rocsolid explain {subject}` shows what to set instead.",
+    check="rocsolid probe",
+    since="0.1",
+    evidence=(upstream("rocsolid's catalogue", "Each value has its own evidence: rocsolid explain SETTING."),),
+)
+_OWN_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
+
+
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Values that are harmful on any platform, in code that does not check the vendor."""
+    if source.module.startswith("torch."):
+        return
+    for change in setting_changes(source):
+        setting = find(change.id)
+        if setting and setting.id not in _OWN_RULES:
+            yield from _harmful(change.at, setting.id, setting, change.constant)
+    for variable in variable_assignments(source) if "environ" in source.text or "putenv" in source.text else ():
+        setting = find(variable.name)
+        if setting:
+            yield from _harmful(variable.at, variable.name, setting, _value(setting, variable.value), variable.value)
+
+
+def _harmful(
+    at: Site | Assignment, name: str, setting: Setting, value: object, shown: str = ""
+) -> Iterator[SourceMatch]:
+    hazard = next((h for h in setting.hazards if _matches(h, value)), None)
+    if hazard is None or is_vendor_specific(at):
+        return
+    severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
+    yield match_at(
+        at,
+        name,
+        severity=severity.name,
+        value=shown or repr(value),
+        hazard=hazard.why,
+        platforms=str(hazard.when),
+    )
+
+
+def _matches(hazard: Hazard, value: object) -> bool:
+    if hazard.contains:
+        return isinstance(value, str) and str(hazard.value) != "" and str(hazard.value) in value
+    return same(value, hazard.value)
+
+
+def _value(setting: Setting, text: str) -> object:
+    """The text of a variable as a value of the setting."""
+    if setting.owner is Owner.PROCESS or setting.variable is None:
+        return text
+    return {setting.variable.on: True, setting.variable.off: False}.get(text, text)

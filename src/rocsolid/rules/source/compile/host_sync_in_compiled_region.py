@@ -1,0 +1,57 @@
+"""Compiled code reads a value from the GPU, or waits for the GPU.
+
+## What it does
+Reports `.item()`, `.tolist()`, `float(x.sum())` and similar calls, and `synchronize()`, in functions that
+`torch.compile` traces.
+
+## Why it matters
+The compiler does not know the value while tracing. The graph breaks there: the line runs in Python, a new graph starts,
+and the CPU waits for the GPU each time.
+
+## Example
+    import torch
+
+    @torch.compile
+    def step(x):
+        scale = x.abs().max().item()
+        return x / scale
+
+## Use instead
+    import torch
+
+    @torch.compile
+    def step(x):
+        scale = x.abs().max()
+        return x / scale
+
+## When to allow it
+When the value is needed on the CPU and the break costs little in a measurement, or `capture_scalar_outputs` is on.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.evidence import source as upstream
+from rocsolid.model.finding import Rule, Severity
+from rocsolid.model.source import Region, Source, SourceMatch
+from rocsolid.rules.source.syncs import number_conversions, sync_calls, value_reads
+from rocsolid.rules.source.syntax import match_in_region, source_text
+
+RULE = Rule(
+    code="SRC123",
+    name="host-sync-in-compiled-region",
+    severity=Severity.WARNING,
+    message="Graph break: host sync `{subject}` in {where}",
+    why="The value is not known while tracing: the graph breaks at this line, and the CPU waits for the GPU.",
+    fix="Keep the value on the GPU as a tensor, or move the line out of the compiled function.",
+    check="TORCH_LOGS=graph_breaks python your_script.py",
+    since="0.1",
+    evidence=(
+        upstream("torch 2.13 _dynamo/graph_break_registry.json GB0124", "Tensor.item() breaks the graph by default."),
+    ),
+)
+
+
+def check(source: Source) -> Iterator[SourceMatch]:
+    """Value reads and syncs. The project decides whether the function is compiled."""
+    for site in (*value_reads(source, "item", "tolist"), *number_conversions(source), *sync_calls(source)):
+        yield from match_in_region(site, Region.COMPILED, source_text(site.node))

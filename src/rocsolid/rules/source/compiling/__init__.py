@@ -1,1 +1,0 @@
-"""What goes wrong around torch.compile and its settings."""

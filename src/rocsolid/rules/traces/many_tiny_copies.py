@@ -1,0 +1,54 @@
+"""Data moves between CPU and GPU in many tiny copies.
+
+## What it does
+Counts the copies between CPU and GPU and their average size.
+
+## Why it matters
+Each copy costs a call on the CPU and a start on the GPU, a few microseconds in all, however few bytes it moves.
+
+## Example
+    for key, value in batch.items():
+        batch[key] = value.to("cuda")     # forty copies of a kilobyte
+
+## Use instead
+    flat = torch.cat(parts).pin_memory()
+    flat = flat.to("cuda", non_blocking=True)     # one copy, then views of it
+
+## When to allow it
+When they happen once, at the start.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.trace import DeviceTrace, TraceFile
+
+_MIN_COUNT, _MAX_BYTES = 32, 64 * 1024
+
+RULE = Rule(
+    code="TRC003",
+    name="many-tiny-copies",
+    severity=Severity.WARNING,
+    message="{count} {direction} copies on {subject} move only {mean_kb:.1f} kB each, at {gb_per_s:.2f} GB/s",
+    why="Starting a copy costs more than moving its bytes: {time_ms:.2f} ms on the GPU, and one call on the CPU for each.",
+    fix="Put the parts into one pinned buffer and copy it once with non_blocking=True.",
+    check="rocsolid trace {file}   (lists copies by direction)",
+    since="0.1",
+)
+
+
+def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
+    """At least 32 copies of less than 64 kB on average."""
+    for row in device.copies:
+        sized = row.count - row.unsized_count
+        if "H" not in row.direction or sized < _MIN_COUNT or row.bytes >= _MAX_BYTES * sized:
+            continue
+        yield RULE.found(
+            f"device {device.device}",
+            location=file.file,
+            count=row.count,
+            direction=row.direction,
+            mean_kb=row.bytes / sized / 1e3,
+            gb_per_s=row.gb_per_s,
+            time_ms=row.time_ns / 1e6,
+        )

@@ -1,0 +1,55 @@
+"""The CPU waits for the device in the middle of a step, and then the device waits for the CPU.
+
+## What it does
+Adds up the gaps in which the launching thread was in a synchronization or a blocking copy.
+
+## Why it matters
+The queue of launches runs empty, so the launches that follow cannot overlap with GPU work. It also makes the call
+impossible to capture in a CUDA graph.
+
+## Example
+    if loss.item() > best: ...            # waits for the loss of this step
+
+## Use instead
+    losses.append(loss.detach())          # read them every hundredth step
+    x = x.to(device, non_blocking=True)   # from pinned memory
+
+## When to allow it
+At the end of a measured step, and where a value decides what runs next.
+"""
+
+from collections.abc import Iterator
+
+from rocsolid.model.finding import Finding, Rule, Severity
+from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
+
+_SHARE = 0.02
+
+RULE = Rule(
+    code="TRC002",
+    name="sync-inside-step",
+    severity=Severity.WARNING,
+    message="{subject} is idle for {waited_ms:.2f} ms ({share:.1%}) because of {gaps} host syncs",
+    why="While the CPU waits, it launches nothing. The longest gap is before {after}. A CUDA graph cannot be captured across a host sync.",
+    fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True.",
+    check="rocsolid trace {file}   (shows idle time by cause)",
+    since="0.1",
+)
+
+
+def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
+    """Gaps after host syncs for at least 2 % of the traced time."""
+    waits = [idle for idle in device.idle if idle.cause in (Cause.SYNC, Cause.COPY)]
+    waited = sum(idle.time_ns for idle in waits)
+    if not device.span_ns or waited < _SHARE * device.span_ns:
+        return
+    longest = next((gap for gap in device.gaps if gap.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)), None)
+    yield RULE.found(
+        f"device {device.device}",
+        location=file.file,
+        waited_ms=waited / 1e6,
+        share=waited / device.span_ns,
+        gaps=sum(idle.gap_count for idle in waits),
+        after=(longest.after[:60] if longest else "") or "unknown work",
+        call=(longest.host if longest else "") or "the synchronization",
+    )
