@@ -242,10 +242,10 @@ def test_a_problem_applies_only_with_its_variable_or_package() -> None:
 
 
 def test_an_ordinary_rocm_machine_gets_few_warnings() -> None:
-    from rocsolid.rules.engine import judge
+    from rocsolid.rules.engine import check_environment
 
     env = make_env(rocm="7.1.1", torch="2.13.0", arch="gfx942")
-    warnings = [f for f in judge(env, resolve("safe", env)) if f.severity > Severity.INFO]
+    warnings = [f for f in check_environment(env, resolve("safe", env)) if f.severity > Severity.INFO]
 
     assert len(warnings) <= 8, [f.key for f in warnings]
 

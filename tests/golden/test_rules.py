@@ -24,7 +24,7 @@ from rocsolid.rules.operators import (
     operator_without_fake,
     operator_without_gradient,
 )
-from rocsolid.runtime.guard import refusal
+from rocsolid.runtime.guard import refusal_finding
 
 CASES = ROOT / "tests/lint/cases"
 SOURCE_FAMILIES = {
@@ -111,14 +111,14 @@ def test_runtime_and_operator_rules() -> None:
 
 
 def runtime_findings() -> Iterator[Finding]:
-    yield refusal(
+    yield refusal_finding(
         Intervention(
             setting="compile.mode",
-            asked="reduce-overhead",
-            got="default",
+            requested="reduce-overhead",
+            used="default",
             why="Replays of HIP graphs return wrong results on ROCm 7.2.1.",
-            how="mode",
-            place="serve.py:12",
+            how="mode='reduce-overhead'",
+            location="serve.py:12",
         )
     )
     yield graph_break.RULE.found(

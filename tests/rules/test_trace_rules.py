@@ -100,7 +100,7 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=95)],
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
     ),
-    "TRC005": ([idle(Cause.LOADER, 6)], [idle(Cause.LOADER, 4)]),
+    "TRC005": ([idle(IdleCause.DATA_LOADER, 6)], [idle(IdleCause.DATA_LOADER, 4)]),
     "TRC006": ([communication(12)], [communication(5)]),
     "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
     "TRC008": (
@@ -139,7 +139,7 @@ def test_rule_reports_its_hazard_and_nothing_else(code: str) -> None:
 
 
 def test_replayed_kernels_are_not_advised_to_be_captured() -> None:
-    trace = idle(Cause.HOST_LATE, 30)
+    trace = idle(IdleCause.LATE_LAUNCH, 30)
     replayed = replace(trace.devices[0], graph_kernel_time_ns=45 * MS)
     (before,) = found(trace, "TRC001")
     (after,) = found(replace(trace, devices=(replayed,)), "TRC001")

@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.trace import GraphCaptures, TraceFile
-from rocsolid.rules.tracing import judge_traces
+from rocsolid.rules.trace_rules import check_traces
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 
@@ -28,7 +28,7 @@ def read(folder: Path, *events: Event) -> TraceFile:
 
 
 def launch_bound(trace: TraceFile) -> Finding:
-    (finding,) = [f for f in judge_traces([trace]) if f.code == "TRC001"]
+    (finding,) = [f for f in check_traces([trace]) if f.code == "TRC001"]
     return finding
 
 

@@ -12,7 +12,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.probe.active_checks import run_checks
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.probe.snapshot import Look, take
-from rocsolid.rules.engine import judge
+from rocsolid.rules.engine import check_environment
 from rocsolid.torchapi.config.live import imported_modules
 
 

@@ -10,7 +10,7 @@ from rocsolid.model.compile_log import CompileLog
 from rocsolid.model.finding import Finding, worst_first
 from rocsolid.model.trace import TRACE_SCHEMA, TraceComparison, TraceFile, TraceReport
 from rocsolid.model.trace_view import FlameGraph, Timeline
-from rocsolid.rules.tracing import judge_traces
+from rocsolid.rules.trace_rules import check_traces
 
 if TYPE_CHECKING:
     from rocsolid.trace.columns import TraceColumns
@@ -95,7 +95,7 @@ def analyze_traces(
 
             timelines[str(file)] = replace(build_timeline(columns), flame=flame)
     merged = merge_counter_files(analyzed)
-    findings = [*judge_traces(merged), *(_compile_findings(merged, log) if log else ())]
+    findings = [*check_traces(merged), *(_compile_findings(merged, log) if log else ())]
     report = TraceReport(files=merged, findings=tuple(worst_first(findings)))
     return AnalyzedTraces(report=report, timelines=timelines)
 
@@ -140,7 +140,7 @@ def _export(
     if perfetto_file:
         from rocsolid.trace.export.perfetto import write_perfetto
 
-        write_perfetto(perfetto_file, columns, result, tuple(judge_traces([result])))
+        write_perfetto(perfetto_file, columns, result, tuple(check_traces([result])))
     if parquet_folder:
         from rocsolid.trace.export.parquet import write_parquet
 
@@ -167,7 +167,7 @@ def trace_ranks(
     found, errors = analyze_ranks(all_files, engine)
     found, compile_findings = _add_logs(found, torch_trace) if torch_trace else (found, [])
     ranks = compare_ranks(found)
-    findings = worst_first([*judge_traces(found, ranks), *compile_findings])
+    findings = worst_first([*check_traces(found, ranks), *compile_findings])
     return TraceReport(files=found, findings=tuple(findings), ranks=ranks), errors
 
 
@@ -183,7 +183,7 @@ def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile
             logs[file.rank] = _compile_log(folder, file.rank)
         with_logs.append(add_compile_log(file, logs[file.rank], str(folder)))
         for finding in _compile_findings(with_logs[-1:], logs[file.rank]):
-            findings.setdefault((finding.key, finding.place, finding.message), finding)
+            findings.setdefault((finding.key, finding.location, finding.message), finding)
     return tuple(with_logs), list(findings.values())
 
 

@@ -98,7 +98,7 @@ def _fix(guards: Sequence[FailedGuard]) -> str:
     """The catalogue's fix for the first failed guard."""
     if not guards:
         return "pad the input, or mark the changing dimension as dynamic"
-    return next(cause.fix for cause in RECOMPILE_CAUSES if cause.fits("", guards[0].guard))
+    return next(cause.fix for cause in RECOMPILE_CAUSES if cause.matches("", guards[0].guard))
 
 
 class _CompileListener:

@@ -56,14 +56,14 @@ RULE = Rule(
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """Late launches for at least 10 % of the traced time outside captures; INFO if a capture explains them."""
-    late = [idle for idle in device.idle if idle.cause in (Cause.HOST_LATE, Cause.LAUNCHING)]
+    late = [idle for idle in device.idle if idle.cause in (IdleCause.LATE_LAUNCH, IdleCause.LAUNCH_IN_PROGRESS)]
     total_ns = sum(idle.time_ns for idle in late)
     captured_ns = sum(idle.capture_ns for idle in late)
     threshold_ns = _SHARE * device.span_ns
     if not device.span_ns or total_ns < threshold_ns:
         return
     captures = file.captures
-    probably_capturing = not captures.count and captures.silent_launches >= max(
+    probably_capturing = not captures.count and captures.launches_without_work >= max(
         _MIN_SILENT, _SILENT_SHARE * captures.launches
     )
     capturing = total_ns - captured_ns < threshold_ns or probably_capturing
@@ -89,7 +89,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         replayed=replayed,
         capture=text.format(
             recorded=captures.recorded_launches,
-            silent=captures.silent_launches,
+            silent=captures.launches_without_work,
             launches=captures.launches,
             captured_ms=captured_ns / 1e6,
         ),

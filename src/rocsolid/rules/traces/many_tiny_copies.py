@@ -40,7 +40,7 @@ RULE = Rule(
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """At least 32 copies of less than 64 kB on average."""
     for row in device.copies:
-        sized = row.count - row.unsized_count
+        sized = row.count - row.unknown_size_count
         if "H" not in row.direction or sized < _MIN_COUNT or row.bytes >= _MAX_BYTES * sized:
             continue
         yield RULE.found(

@@ -39,7 +39,7 @@ RULE = Rule(
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     """Gaps after host syncs for at least 2 % of the traced time."""
-    waits = [idle for idle in device.idle if idle.cause in (Cause.SYNC, Cause.COPY)]
+    waits = [idle for idle in device.idle if idle.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)]
     waited = sum(idle.time_ns for idle in waits)
     if not device.span_ns or waited < _SHARE * device.span_ns:
         return
@@ -51,5 +51,5 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         share=waited / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
         after=(longest.after[:60] if longest else "") or "unknown work",
-        call=(longest.host if longest else "") or "the synchronization",
+        call=(longest.host_activity if longest else "") or "the synchronization",
     )

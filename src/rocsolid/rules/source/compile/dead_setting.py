@@ -46,8 +46,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every change of a setting that the catalogue marks as having no effect."""
     for change in setting_changes(source):
         setting = find(change.id)
-        if setting and setting.inert and not source.module.startswith("torch."):
+        if setting and setting.no_effect and not source.module.startswith("torch."):
             edit = Edit(kind="remove") if change.how == "assigned" else None
             yield match_at(
-                change.at, setting.id, change=change.text, inert=setting.inert, edit=edit, underline=change.underline
+                change.at, setting.id, change=change.text, inert=setting.no_effect, edit=edit, underline=change.underline
             )

@@ -50,11 +50,11 @@ def check(source: Source) -> Iterator[SourceMatch]:
         setting = find(change.id)
         if (
             setting
-            and setting.dispute
+            and setting.disagreement
             and setting.id not in _OWN_RULES
             and change.constant is not None
             and not source.module.startswith("torch.")
         ):
             yield match_at(
-                change.at, setting.id, change=change.text, underline=change.underline, dispute=setting.dispute
+                change.at, setting.id, change=change.text, underline=change.underline, dispute=setting.disagreement
             )

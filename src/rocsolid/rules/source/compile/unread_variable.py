@@ -61,8 +61,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
             continue
         own = family(name)
         setting = find(name)
-        if setting and setting.inert:
-            yield match_at(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
+        if setting and setting.no_effect:
+            yield match_at(variable.at, name, variable=name, meant=setting.no_effect, fix="Remove it.")
         elif name in MISNOMERS or (own and own.complete and not is_read(name)):
             right = meant(name)
             hint = f"The correct name is {right[0]}." if right else ""
