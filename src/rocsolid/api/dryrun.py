@@ -17,7 +17,7 @@ from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.quick_facts import surroundings
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.rules.dryrun.judging import judge_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -178,8 +178,8 @@ def _around(
 
 
 def _asked(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[Answer, str]:
-    reply = ask(Question(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
-    return reply.answer, reply.errors
+    reply = run_with_deadline(Command(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
+    return reply.check, reply.stderr
 
 
 def _options(profile: str, on: Chip) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rocsolid.model.environment import Answer, Ending, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.probe.quick_facts import surroundings
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compile_in_child import try_in_child
 from rocsolid.runtime.compiled import compiled_with
@@ -178,7 +178,7 @@ def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
 
 def asked(command: Sequence[str], deadline_s: float) -> Answer:
     """Run a command of ours in a child, against a deadline."""
-    return ask(Question(name="in a child", command=tuple(command), deadline_s=deadline_s)).answer
+    return run_with_deadline(Command(name="in a child", command=tuple(command), deadline_s=deadline_s)).check
 
 
 def tried_elsewhere(

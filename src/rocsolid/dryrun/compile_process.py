@@ -13,14 +13,14 @@ from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
-from rocsolid.process.parent_death import end_with
+from rocsolid.process.parent_death import die_with_parent
 from rocsolid.torchapi.pretend.device import pretend, pretend_driver
 
 
 def main(request_file: Path, answer_file: Path) -> None:
     """Answer one request; errors of ours are answers too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    end_with(request.asker)
+    die_with_parent(request.asker)
     try:
         answer = ChildAnswer(run=_run(request))
     except RocsolidError as error:
