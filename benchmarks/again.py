@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rocsolid.catalog import cache_folders
 from rocsolid.measure.evidence import evidence, write
 
 
@@ -62,7 +63,7 @@ def _three(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _torch_folders(folder: str) -> dict[str, str]:
-    return {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
+    return {cache_folders.INDUCTOR: folder, cache_folders.TRITON: f"{folder}/triton"}
 
 
 def _in_process(name: str, args: argparse.Namespace, variables: dict[str, str]) -> dict[str, Any]:

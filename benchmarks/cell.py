@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.models import MODELS, Built, Step
-from rocsolid.measure.clock import clock_here
+from rocsolid.measure.clock import select_clock
 
 Call = Callable[..., Any]
 WARM: Final = 3
@@ -116,7 +116,7 @@ class Cell:
             setup = time.perf_counter() - begun
         _must_replay(getattr(self._call, "step", self._call))
         self._turn = 0
-        self._clock = clock_here()
+        self._clock = select_clock()
         error = float((first_tensor(result).float() - reference).norm() / reference.norm())
         self.about: dict[str, Any] = {"setup_s": round(setup, 2), "error": error}
         if self._on_device:

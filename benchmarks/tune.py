@@ -35,23 +35,23 @@ from torch import nn  # noqa: E402
 
 import rocsolid as rs  # noqa: E402
 from benchmarks.models import MODELS, Built, built_on  # noqa: E402
-from rocsolid.api.tune import _job  # noqa: E402
+from rocsolid.api.tune import _study_config  # noqa: E402
 from rocsolid.catalog.profiles import resolve  # noqa: E402
 from rocsolid.errors import RocsolidError  # noqa: E402
-from rocsolid.measure.process_race import Rules  # noqa: E402
-from rocsolid.model.study import Duel, Finalist, Study, TrialRecord  # noqa: E402
-from rocsolid.model.timing import Comparison, Verdict  # noqa: E402
+from rocsolid.measure.process_race import RaceOptions  # noqa: E402
+from rocsolid.model.study import ABResult, Finalist, Study, TrialRecord  # noqa: E402
+from rocsolid.model.timing import SpeedComparison, Verdict  # noqa: E402
 from rocsolid.probe.quick_facts import surroundings  # noqa: E402
-from rocsolid.tune.ab_test import run_duel  # noqa: E402
+from rocsolid.tune.ab_test import run_ab_test  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress  # noqa: E402
-from rocsolid.tune.engine import Local  # noqa: E402
+from rocsolid.tune.engine import LocalEngine  # noqa: E402
 from rocsolid.tune.isolate.trial import Limits, run  # noqa: E402
 from rocsolid.tune.screening import Screening  # noqa: E402
-from rocsolid.tune.search import search_of  # noqa: E402
-from rocsolid.tune.space import Narrowing  # noqa: E402
-from rocsolid.tune.sqlite_store import FileStore  # noqa: E402
+from rocsolid.tune.search import make_search  # noqa: E402
+from rocsolid.tune.space import Restrictions  # noqa: E402
+from rocsolid.tune.sqlite_store import SqliteStore  # noqa: E402
 from rocsolid.tune.study import run_study  # noqa: E402
-from rocsolid.tune.trials import Job  # noqa: E402
+from rocsolid.tune.trials import StudyConfig  # noqa: E402
 
 FIVE: Final = ("resnet50", "bert", "gpt2", "vit_b_16", "mobilenet_v3_large")
 PLAN: Final = "BENCHMARK_PLAN"  # variables that begin with our name are settings
@@ -134,16 +134,16 @@ for _name in ("tiny", *MODELS):  # what a trial finds by name
 class Tuning:
     """One model on its way: tried beside the others, raced alone. It lives in one thread."""
 
-    def __init__(self, name: str, said: Narrowing, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, name: str, said: Restrictions, folder: Path, limits: Limits | None = None) -> None:
         self.name = name
-        self._job = _made(name, said, folder, limits)
-        self._search = search_of("one-at-a-time", self._job.space)
-        self._engine = Local([{}] * _SLOTS)
-        self._store = FileStore(folder / f"{name}.db", "study", name)
+        self._config = _made(name, said, folder, limits)
+        self._search = make_search("one-at-a-time", self._config.space)
+        self._engine = LocalEngine([{}] * _SLOTS)
+        self._store = SqliteStore(folder / f"{name}.db", "study", name)
         self.seconds = {"trials": 0.0, "race": 0.0, "against rs.optimize": 0.0}
 
     def _screening(self, effort: Effort) -> Screening:
-        return Screening(self._job, self._search, self._store, self._engine, effort)
+        return Screening(self._config, self._search, self._store, self._engine, effort)
 
     def screen(self, trials: int, until: float) -> None:
         """Try variants until the time is over."""
@@ -151,25 +151,27 @@ class Tuning:
         effort = Effort(budget_s=max(20.0, until - begun), trials=trials)
         with ThreadPoolExecutor(1) as beside:
             if self.name in MODELS:  # a first rs.optimize, whose compiled code those in the race will find
-                beside.submit(run, self._whole().errand({}), self._job.folder / "first")
+                beside.submit(run, self._whole().trial_spec({}), self._config.folder / "first")
             self._screening(effort).run(Progress(trial=partial(_told, self.name)))
         self.seconds["trials"] = time.monotonic() - begun
 
-    def _whole(self) -> Job:
+    def _whole(self) -> StudyConfig:
         """The model as `rs.optimize` makes it, in processes that find the compiled code of the trials."""
-        job = _made(f"{self.name}_optimized", Narrowing(fixed=_AS_IT_IS), self._job.folder, None)
-        return replace(job, variables=self._job.errand({}).variables, at_once=_LIVES if _ON_DEVICE else 1)
+        config = _made(f"{self.name}_optimized", Restrictions(fixed=_AS_IT_IS), self._config.folder, None)
+        return replace(
+            config, variables=self._config.trial_spec({}).variables, parallel_setups=_LIVES if _ON_DEVICE else 1
+        )
 
     def trials(self) -> list[TrialRecord]:
         """What was tried."""
-        return self._store.done()
+        return self._store.finished()
 
     def race(self, until: float, told: Callable[[str], None]) -> Study:
         """The finals, of what was tried so far."""
         begun = time.monotonic()
         effort = Effort(budget_s=max(_LEAST_S, until - begun), trials=1, finalists=2, rounds=_LIFE * _LIVES)
         study = run_study(
-            self._job, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told)
+            self._config, self._screening(effort), self._engine, "one-at-a-time", effort, Progress(phase=told)
         )
         self.seconds["race"] = time.monotonic() - begun
         return study
@@ -177,14 +179,14 @@ class Tuning:
     def against_optimize(self, study: Study, until: float, told: Callable[[str], None]) -> dict[str, Any]:
         """The plan in the user's hands, beside the same call without it."""
         begun = time.monotonic()
-        file = self._job.folder / f"{self.name}.toml"
+        file = self._config.folder / f"{self.name}.toml"
         study.best.save(file)
-        job = self._whole()  # set-up is not what is compared here
-        without = replace(job, folder=job.folder / "without")
-        with_it = replace(job, folder=job.folder / "with", variables={**job.variables, PLAN: str(file)})
+        config = self._whole()  # set-up is not what is compared here
+        without = replace(config, folder=config.folder / "without")
+        with_it = replace(config, folder=config.folder / "with", variables={**config.variables, PLAN: str(file)})
         left_s = max(_LEAST_S, until - _ONCE_MORE_S - begun)
-        rules = Rules(rounds=_LIFE * _LIVES, renew_every=_LIFE, turns=job.turns, drop=False, budget_s=left_s)
-        duel = run_duel((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, told)
+        rules = RaceOptions(rounds=_LIFE * _LIVES, restart_every=_LIFE, turns=config.turns, drop=False, budget_s=left_s)
+        duel = run_ab_test((("rs.optimize", without, {}), ("the plan", with_it, {})), rules, 0.02, told)
         self.seconds["against rs.optimize"] = time.monotonic() - begun
         return {**_figures(duel.b_against_a, duel), "ms": [duel.timing_a.median_ms, duel.timing_b.median_ms]}
 
@@ -239,13 +241,15 @@ class Wave:
             self._met.wait()
 
 
-def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
+def _made(name: str, said: Restrictions, folder: Path, limits: Limits | None) -> StudyConfig:
     env = surroundings()
-    job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
-    return replace(job, folder=folder / name, variables=_ALONE)
+    config, _ = _study_config(
+        f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits
+    )
+    return replace(config, folder=folder / name, variables=_ALONE)
 
 
-def _figures(said: Comparison, of: Finalist | Duel) -> dict[str, Any]:
+def _figures(said: SpeedComparison, of: Finalist | ABResult) -> dict[str, Any]:
     return {
         "rounds": of.rounds,
         "processes": of.processes,
@@ -283,13 +287,13 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> dict[str, Any]:
-    lies = Narrowing(fixed=_AS_IT_IS, vary={f"process.{WISH}": ("hang", "wrong")})
+    lies = Restrictions(fixed=_AS_IT_IS, vary={f"process.{WISH}": ("hang", "wrong")})
     limits = Limits(phases={**Limits().phases, "build": args.deadline})
     screened_by = begun + max(45.0, _FOR_TRIALS * (over - begun))
     all_screened = threading.Barrier(len(args.models) + 2)
 
     def one(name: str, wave: Wave) -> dict[str, Any]:
-        with closing(Tuning(name, Narrowing(vary=VARIED), folder)) as tuning:
+        with closing(Tuning(name, Restrictions(vary=VARIED), folder)) as tuning:
             try:
                 try:
                     tuning.screen(args.trials, screened_by)

@@ -24,11 +24,11 @@ from typing import Any
 import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
 from rocsolid.measure.evidence import evidence, write
-from rocsolid.model.trial_result import Answered
+from rocsolid.model.trial_result import Returned
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.tune.isolate.trial import run
-from rocsolid.tune.space import Narrowing, space_of
-from rocsolid.tune.trials import Job
+from rocsolid.tune.space import Restrictions, build_space
+from rocsolid.tune.trials import StudyConfig
 
 WISH = "TRITON_DEFAULT_FP_FUSION"  # nothing reads it on a CPU, so it can tell the workload which side it is
 STEPS = 110
@@ -106,18 +106,18 @@ def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def _cost(times: int, folder: Path) -> dict[str, Any]:
     """Seconds of a trial outside its own work, beside those of a bare start of torch; the two take turns."""
     env = surroundings()
-    space = space_of(resolve("safe", env), env, Narrowing(fixed={"form": "eager"}))
-    job = Job(workload=WORKLOAD, space=space, folder=folder)
+    space = build_space(resolve("safe", env), env, Restrictions(fixed={"form": "eager"}))
+    config = StudyConfig(workload=WORKLOAD, space=space, folder=folder)
     bare, beyond = [], []
     for number in range(times):
         begun = time.monotonic()
         subprocess.run([sys.executable, "-c", "import torch"], check=True)
         bare.append(time.monotonic() - begun)
         begun = time.monotonic()
-        ending = run(job.errand({}), folder / f"trial-{number}")
+        ending = run(config.trial_spec({}), folder / f"trial-{number}")
         whole = time.monotonic() - begun
-        assert isinstance(ending, Answered), ending
-        own = sum(seconds for phase, seconds in ending.account.phases.items() if phase != "import")
+        assert isinstance(ending, Returned), ending
+        own = sum(seconds for phase, seconds in ending.cost.phases.items() if phase != "import")
         beyond.append(whole - own)
     return {
         "torch_start_s": {"median": round(median(bare), 3), "least": round(min(bare), 3)},

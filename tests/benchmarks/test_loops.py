@@ -32,7 +32,7 @@ def on_tape(monkeypatch: pytest.MonkeyPatch, built: Built) -> tuple[Any, Any]:
     return torch.stack(truth), torch.stack(answers)
 
 
-def test_a_stream_of_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_of_lengths_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.denoiser import Encoder
 
     sizes = {name: rs.Bucket.every(16, 32, dim=1, pad=0) for name in ("ids", "mask")}
@@ -42,14 +42,14 @@ def test_a_stream_of_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.allclose(truth, answers, atol=1e-5)
 
 
-def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_step_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     built = Built(Trains(torch.nn.Linear(4, 4)), (torch.randn(2, 4),), Step(trains=True))
     truth, answers = on_tape(monkeypatch, built)
     assert truth.shape[1] == 3, "the loss and two gradients"
     assert torch.allclose(truth, answers)
 
 
-def test_generating(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generation_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip("transformers")
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.LlamaConfig(**small, num_key_value_heads=1, vocab_size=50)

@@ -1,4 +1,4 @@
-"""The script for the bar on a device, as far as it goes without one: planted settings are named, and the record says so."""
+"""The tuning benchmark on the CPU: hanging and wrong settings are classified, and races are timed alone."""
 
 import json
 import subprocess
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from tests.support import ROOT, clean_environ, until
-from tests.tune.test_engine import FUSION, a_job
+from tests.tune.test_engine import FUSION, make_config
 
-from rocsolid.measure.process_race import Rules
+from rocsolid.measure.process_race import RaceOptions
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.ab_test import run_duel
-from rocsolid.tune.final_race import run_finals
+from rocsolid.tune.ab_test import run_ab_test
+from rocsolid.tune.final_race import run_final_race
 
 
 @pytest.mark.torch
-def test_planted_settings_are_named(tmp_path: Path) -> None:
+def test_hanging_and_wrong_settings_are_classified(tmp_path: Path) -> None:
     out = tmp_path / "tune.json"
     command = [
         sys.executable,
@@ -41,7 +41,7 @@ def test_planted_settings_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_bar_that_is_missed_is_said() -> None:
+def test_missed_targets_are_reported() -> None:
     from benchmarks.tune import _missed
 
     slower = {"model": "bert", "against rs.optimize": {"verdict": "slower"}}
@@ -57,10 +57,10 @@ def test_a_bar_that_is_missed_is_said() -> None:
 
 
 @pytest.mark.torch
-def test_races_are_timed_alone_and_set_up_before(tmp_path: Path) -> None:
+def test_races_are_set_up_together_and_timed_alone(tmp_path: Path) -> None:
     from benchmarks.tune import Wave
 
-    wave, job, rules = Wave(1), a_job(tmp_path), Rules(rounds=2, drop=False)
+    wave, config, rules = Wave(1), make_config(tmp_path), RaceOptions(rounds=2, drop=False)
     for race in ("finals", "duel"):
         heard: list[tuple[bool, bool]] = []
         with wave.race("quick") as told:
@@ -71,17 +71,17 @@ def test_races_are_timed_alone_and_set_up_before(tmp_path: Path) -> None:
 
             if race == "finals":
                 trials = [TrialRecord(number=n, name=str(n), choices={FUSION: str(n)}, kind="measured") for n in (1, 2)]
-                run_finals(job, trials, rules, tell)
+                run_final_race(config, trials, rules, tell)
             else:
-                sides = (("a", job, {FUSION: "1"}), ("b", replace(job, folder=tmp_path / "b"), {FUSION: "3"}))
-                run_duel(sides, rules, 0.02, tell)
+                sides = (("a", config, {FUSION: "1"}), ("b", replace(config, folder=tmp_path / "b"), {FUSION: "3"}))
+                run_ab_test(sides, rules, 0.02, tell)
         assert len(heard) > 3
         assert all(starting != alone for starting, alone in heard), race
         assert not wave._alone.locked()
 
 
 @pytest.mark.torch
-def test_nothing_is_timed_before_all_of_a_wave_are_set_up() -> None:
+def test_wave_is_set_up_before_any_race_is_timed() -> None:
     from benchmarks.tune import Wave
 
     wave, timed, most = Wave(2), [], []

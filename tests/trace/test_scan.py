@@ -448,7 +448,7 @@ def test_a_user_without_a_home_or_a_folder_reads_in_python(
         assert building.library() is None
     building.library.cache_clear()
     assert building.build(kept)
-    monkeypatch.setattr(user_cache, "distrust", closed)
+    monkeypatch.setattr(user_cache, "untrusted_reason", closed)
     assert building.library() is None
 
 
@@ -457,8 +457,8 @@ def test_what_others_may_have_written_is_not_loaded(kept: Path, caplog: pytest.L
     kept.chmod(0o777)
     with caplog.at_level("WARNING", "rocsolid"):
         assert building.library() is None
-    assert f"others may write to {kept}" in caplog.text
-    assert user_cache.distrust(kept)
+    assert f"other users may write to {kept}" in caplog.text
+    assert user_cache.untrusted_reason(kept)
 
     kept.chmod(0o700)
     kept.write_bytes(b"no library")

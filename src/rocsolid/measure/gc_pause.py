@@ -1,4 +1,4 @@
-"""The garbage collector, kept out of work that must not be disturbed by it."""
+"""Keep Python's cyclic garbage collector out of work that it would slow down."""
 
 import gc
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def garbage_left_alone() -> Iterator[None]:
-    """Nobody looks for cycles meanwhile; afterwards all is as it was."""
-    was = gc.isenabled()
+def gc_disabled() -> Iterator[None]:
+    """Disable the cyclic garbage collector inside the block, and restore its state afterwards."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from rocsolid.model.timing import Comparison, Timing
+from rocsolid.model.timing import SpeedComparison, Timing
 
 OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
 
@@ -26,7 +26,7 @@ class Candidate:
     outcome: Outcome
     why: str = ""
     timing: Timing | None = None
-    against_eager: Comparison | None = None
+    against_eager: SpeedComparison | None = None
     setup_s: float = 0.0
     peak_bytes: int = 0  # device memory at its highest during set-up
     error: float | None = None  # against eager, relative to the size of its answer

@@ -63,7 +63,7 @@ class Traces:
             kept = {key: base64.b64decode(text) for key, text in said["traces"].items()}
             stood_for = dict(said["guards"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            user_cache.refuse(self._file, f"{type(error).__name__}: {error}")
+            user_cache.warn_ignored(self._file, f"{type(error).__name__}: {error}")
             return
         if meanings(self._shell, list(stood_for)) == stood_for:
             self._kept = kept

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_disabled
 from rocsolid.model.optimize_report import OptimizeReport, Outcome
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.numerics import detached_copy
@@ -93,7 +93,7 @@ def _best(forms: Callable[[], Forms], before: Kept, contest: Callable[..., "Cont
     traces, known = before.traces, before.winner
     every = forms()
     if known in every:
-        with garbage_left_alone():  # of a few seconds, looking for cycles among torch's modules takes a tenth
+        with gc_disabled():  # of a few seconds, looking for cycles among torch's modules takes a tenth
             outcome = contest(_beside_eager(every, known), heat=_AGAIN, around=traces.around)
         if outcome.winner.name != EAGER:
             outcome.why += f"; the other forms were tried on {before.since}, and this one won"

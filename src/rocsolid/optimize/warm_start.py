@@ -33,7 +33,7 @@ _log = logging.getLogger("rocsolid")
 
 def default_folder() -> Path:
     """Where artefacts are kept unless somebody says otherwise."""
-    return user_cache.folder_for("artefacts")
+    return user_cache.cache_folder("artefacts")
 
 
 @dataclass
@@ -121,7 +121,7 @@ def _read_winner(file: Path, kept: Kept) -> None:
     """Which form won, when that was found out; whatever is wrong with the note, all forms can be tried again."""
     note = file.with_suffix(".json")
     try:
-        if not user_cache.distrust(note):
+        if not user_cache.untrusted_reason(note):
             found = json.loads(note.read_text(encoding="utf-8"))
             kept.winner, kept.since = str(found["winner"]), str(found["since"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -147,5 +147,5 @@ def _load(file: Path) -> bool:
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the model can be compiled without
         why = f"{type(error).__name__}: {error}"
     if why:
-        user_cache.refuse(file, why)
+        user_cache.warn_ignored(file, why)
     return not why

@@ -78,7 +78,7 @@ def library() -> ctypes.CDLL | None:
 
 def load(file: Path) -> ctypes.CDLL | None:
     """One that was built, with the types of its functions."""
-    if why := user_cache.distrust(file):
+    if why := user_cache.untrusted_reason(file):
         _log.warning("traces are read in Python alone, and more slowly: %s", why)
         return None
     try:
@@ -95,7 +95,7 @@ def kept() -> Path | None:
     sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
     tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]
     with suppress(RuntimeError):  # a user without a home
-        return user_cache.folder_for("native") / f"scan-{tag}.so"
+        return user_cache.cache_folder("native") / f"scan-{tag}.so"
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rocsolid.errors import InputError
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_disabled
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.c_scanner import Scanner
 from rocsolid.trace.c_scanner_build import library
@@ -38,7 +38,7 @@ class Share:
 
 def read_kineto(file: Path, share: Share | None = None, *, alone: bool = False) -> Columns:
     """All events of a file, or of a share of it, as columns. `alone`: with no thread beside that unpacks."""
-    with garbage_left_alone():  # events and answers hold no cycles; looking for some costs as much as decoding them
+    with gc_disabled():  # events and answers hold no cycles; looking for some costs as much as decoding them
         reader = _Reader(file, share, alone=alone)
         reader.read()
     return reader.columns()

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_disabled
 from rocsolid.trace.bytestream import ByteStream
 from rocsolid.trace.columns import Column, Columns
 from rocsolid.trace.event_columns import FUNCTIONS
@@ -52,7 +52,7 @@ def has_frames(columns: Columns) -> bool:
 
 def read_frames(file: Path) -> Iterator[Frames]:
     """Piece by piece; what is broken was counted in the first pass, and is left out here too."""
-    with garbage_left_alone():
+    with gc_disabled():
         for text, layout in _pieces(file):
             frames = [frame for frame in _decoded(text, layout) if frame.cat == FUNCTIONS]
             if frames:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rocsolid.errors import InputError
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_disabled
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
@@ -14,7 +14,7 @@ from rocsolid.trace.read import read_trace
 def answer_one(file: Path) -> TraceFile | str:
     """One file in one process; one that is no trace becomes its line."""
     try:
-        with garbage_left_alone():
+        with gc_disabled():
             return answer(file, read_trace(file, alone=True))
     except InputError as refused:
         return str(refused)

@@ -1,21 +1,21 @@
-"""The collector is off inside, and afterwards as it was."""
+"""The garbage collector is off inside the block, and restored afterwards."""
 
 import gc
 from collections.abc import Callable
 
 import pytest
 
-from rocsolid.measure.gc_pause import garbage_left_alone
+from rocsolid.measure.gc_pause import gc_disabled
 
 
 def fails() -> None:
-    with garbage_left_alone():
+    with gc_disabled():
         assert not gc.isenabled()
         raise LookupError
 
 
 @pytest.mark.parametrize("before", [gc.enable, gc.disable])
-def test_the_collector_is_as_it_was(before: Callable[[], None]) -> None:
+def test_gc_state_is_restored(before: Callable[[], None]) -> None:
     before()
     try:
         was = gc.isenabled()
