@@ -40,7 +40,7 @@ class FakeProcess:
     def cancel(self) -> None: ...
 
 
-class StudyConfig:
+class FakeConfig:
     """Only the name of the workload is used."""
 
     workload = "w"
@@ -51,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch, offsets: float, b: float) -> tuple[Any,
     monkeypatch.setattr(FakeProcess, "offsets", offsets)
     statuses: list[str] = []
     found = ab_test.run_ab_test(
-        (("a", StudyConfig, {"ms": 1.0}), ("b", StudyConfig, {"ms": b})), OPTIONS, 0.02, statuses.append
+        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": b})), OPTIONS, 0.02, statuses.append
     )
     return found, [line for line in statuses if "repeated in fresh processes" in line]
 
@@ -84,7 +84,7 @@ def test_unsure_result_is_not_repeated_beyond_the_budget(monkeypatch: pytest.Mon
     statuses: list[str] = []
     options = replace(OPTIONS, budget_s=0.0)
     found = ab_test.run_ab_test(
-        (("a", StudyConfig, {"ms": 1.0}), ("b", StudyConfig, {"ms": 1.0})), options, 0.02, statuses.append
+        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": 1.0})), options, 0.02, statuses.append
     )
 
     assert found.b_against_a.verdict is Verdict.UNSURE

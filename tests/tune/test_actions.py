@@ -49,8 +49,8 @@ def test_study_is_exported_as_evidence_with_citations(tmp_path: Path) -> None:
         "high": 1.31,
         "verdict": "faster",
         "median_ms": 1.7,
-        "rounds": 0,
-        "processes": 0,
+        "rounds": 24,
+        "processes": 3,
         "break_even_calls": 900,
     }
     assert record["facts"]["inductor.max_autotune=True"]["rejected"] == "timed out"

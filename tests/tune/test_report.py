@@ -59,8 +59,15 @@ def a_study(trials: int = 12) -> Study:
         trials=(*measured, hung),
         finalists=(
             Finalist(name="start", timing=timing(2.1), rounds=24, processes=3),
-            Finalist(name="inductor.freezing=True", timing=timing(1.7), against_start=gain, break_even_calls=900),
-            Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12),
+            Finalist(
+                name="inductor.freezing=True",
+                timing=timing(1.7),
+                against_start=gain,
+                rounds=24,
+                processes=3,
+                break_even_calls=900,
+            ),
+            Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12, processes=2),
             Finalist(
                 name="form=regional",
                 failure="wrong result: relative error 12.00% against eager on input set 1, the limit is 1%",

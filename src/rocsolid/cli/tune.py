@@ -280,7 +280,7 @@ def trial_line(update: "TrialUpdate") -> tuple[str, str]:
     record = update.record
     measured = [(t.timing.median_ms, t) for t in update.finished if t.timing]
     fastest = min(measured, key=lambda pair: pair[0])[1] if measured else None
-    best = f"; best so far {fastest.timing} ({fastest.name})" if fastest else ""
+    best = f"; best so far {str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
     outcome = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
     text = (
         f"trial {record.number} of at most {update.max_trials}: {record.name}: {outcome}{best}; "

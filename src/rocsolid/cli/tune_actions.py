@@ -52,6 +52,8 @@ def _export(args: argparse.Namespace) -> int:
 def _dashboard(args: argparse.Namespace) -> int:
     from rocsolid.tune.dashboard import serve
 
-    sys.stderr.write(f"serving the studies in {args.study} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n")
-    serve(args.study, args.host, args.port)
+    def on_start() -> None:
+        sys.stderr.write(f"serving the studies in {args.study} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n")
+
+    serve(args.study, args.host, args.port, on_start)
     return 0

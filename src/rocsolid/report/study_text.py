@@ -48,7 +48,9 @@ def _finalist(finalist: Finalist, study: Study, terminal: Terminal) -> str:
         return terminal.wrap(f"{finalist.name}: failed, {finalist.failure}", indent="    ", first=f"{mark} ")
     parts = [str(finalist.timing)]
     if finalist.against_start:
-        parts.append(f"{finalist.against_start} compared with the start")
+        gain = finalist.against_start
+        speed = f"{gain.speedup:.2f} times as fast as the start [{gain.low:.2f}, {gain.high:.2f}]"
+        parts.append(f"{speed}, {gain.verdict.value}")
     if finalist.break_even_calls:  # 0 when its set-up is no longer than the start's
         parts.append(f"its longer set-up pays off after {finalist.break_even_calls} calls")
     parts.append(f"{_count(finalist.rounds, 'round')} in {_count(finalist.processes, 'fresh process', 'es')}")

@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ _UPDATE_EVERY_S: Final = 3.0
 _START: Final = "(as the start)"
 
 
-def serve(source: str, host: str, port: int) -> None:
+def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lambda: None) -> None:
     """Serve the dashboard until it is interrupted; raises MissingExtraError if optuna-dashboard is not installed."""
     try:
         import optuna
@@ -38,6 +39,7 @@ def serve(source: str, host: str, port: int) -> None:
 
     # In a thread, because the server treats Ctrl-C during a response as an error of the response, and keeps running.
     server = threading.Thread(target=run, name="rocsolid-dashboard", daemon=True)
+    on_start()
     server.start()
     while server.is_alive():
         server.join(_UPDATE_EVERY_S)

@@ -119,7 +119,8 @@ class Screening:
         done = self.finished()
         if not done and _workload_failed(result):
             self._forget(number)
-            msg = f"the workload fails before any variant is built: {result.message}\n  its output: {result.cost.log}"
+            error = result.message.removeprefix(f"{InputError.__name__}: ")
+            msg = f"{error}\n  every variant would fail, so the study stops; output of the workload: {result.cost.log}"
             raise InputError(msg)
         record = trial_record(number, choices, result)
         if number in self._suspicious:
