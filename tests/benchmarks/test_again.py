@@ -1,4 +1,4 @@
-"""A model set up again: what the later processes find, and what is written down."""
+"""A model set up again: which caches the later processes find, and the record."""
 
 import json
 import sys

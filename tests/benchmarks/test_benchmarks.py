@@ -1,4 +1,4 @@
-"""The runner measures what it says, and its table and plot hold what was measured."""
+"""The benchmark runner, and the table, plot and page made from its records."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
     assert "| geometric mean without drifts |  |  |  |  | 2.00 | 4.00 |" in text
     assert "| loop | 6.000 | 3.000 | 2.000 | 1.50 | 3.00 |" in text
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
-    assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
+    assert 'drifts is left out of the mean: compiled, it is 13% off, so `rs.optimize` chose "eager, graph"' in text
     assert "$ one\n$ two\n" in text
 
 
@@ -102,7 +102,7 @@ def test_every_torch_mode_can_be_measured_and_drawn() -> None:
 
 
 def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
-    """What a run on the CPU found of one model, and what it printed."""
+    """The results of one model on the CPU, and the printed output."""
     command = [sys.executable, "-m", "benchmarks.run", "--device", "cpu", "--dtype", "float32", "--rounds", "2"]
     command += ["--models", "int8_linears", "--out", str(out), *args]
     done = subprocess.run(
@@ -115,14 +115,14 @@ def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
 @pytest.mark.torch
 def test_late_and_never_started_are_distinguished(tmp_path: Path) -> None:
     found, _ = ran(tmp_path / "record.json", "--methods", "eager", "compile", "--at-once", "1", "--deadline", "0.2")
-    assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not begun in time"}}
+    assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not started in time"}}
 
 
 @pytest.mark.torch
 def test_cpu_run_measures_every_cell_and_records_failures(tmp_path: Path) -> None:
     methods = ("--methods", "eager", "make_graphed_callables", "--at-once", "1")
-    found, said = ran(tmp_path / "record.json", *methods)
+    found, printed = ran(tmp_path / "record.json", *methods)
     assert len(found["eager"]["rounds_ms"]) == 2
     assert found["eager"]["error"] == 0
     assert found["make_graphed_callables"]["failed"]
-    assert "| int8_linears |" in said
+    assert "| int8_linears |" in printed
