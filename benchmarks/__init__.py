@@ -1,1 +1,1 @@
-"""Side by side: what torch offers and what rocsolid makes of the same models. Needs torchvision and transformers for most."""
+"""Benchmarks: the same models with torch alone and with rocsolid. Most of them need torchvision and transformers."""

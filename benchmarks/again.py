@@ -1,9 +1,9 @@
-"""Set a model up in one process, and again in the next: how much of the time is saved by what the first one kept.
+"""Set up a model in one process and again in the next: how much time the caches of the first process save.
 
     python -m benchmarks.again --models bert resnet50 --out evidence/second-process-on-h200.json
 
-Each model has folders of its own for everything that is kept, empty at first. The second process finds both what rocsolid kept and
-torch's own folder; the third finds what rocsolid kept alone, as in a container that starts elsewhere.
+Each model has its own cache folders, empty at first. The second process finds the caches of rocsolid and of torch; the third finds
+only those of rocsolid, as in a container that starts on another machine.
 """
 
 import argparse
@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rocsolid.catalog import cache_folders
 from rocsolid.measure.evidence import evidence, write
 
 
 def main() -> None:
-    """Run all of them, and print a line for each model."""
+    """Run all models, and print a line for each."""
     from benchmarks.models import MODELS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,7 +36,7 @@ def main() -> None:
         return
     found: dict[str, Any] = {}
     for name in args.models:
-        found[name] = _three(name, args)
+        found[name] = _three_processes(name, args)
         first, second, third = (found[name][which]["setup_s"] for which in ("first", "second", "elsewhere"))
         print(
             f"{name:22s} {first:6.1f} s, then {second:5.2f} s ({second / first:.3f}), elsewhere {third:5.2f} s "
@@ -44,42 +45,42 @@ def main() -> None:
         )
     if args.out:
         record = evidence(
-            what="rs.optimize of a model in a process, in the next one, and in one that has nothing but what rocsolid kept",
+            what="rs.optimize of a model in a first process, in a second one, and in one that has only the caches of rocsolid",
             command=" ".join(["python -m benchmarks.again", *sys.argv[1:]]),
             models=found,
         )
         write(record, args.out)
 
 
-def _three(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """A model in three processes, one after the other."""
+def _three_processes(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One model in three processes, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
-        kept = {"XDG_CACHE_HOME": f"{folder}/kept"}
+        rocsolid_cache = {"XDG_CACHE_HOME": f"{folder}/kept"}
         return {
-            which: _in_process(name, args, {**kept, **_torch_folders(f"{folder}/{torch_has}")})
+            which: _in_process(name, args, {**rocsolid_cache, **_torch_folders(f"{folder}/{torch_has}")})
             for which, torch_has in (("first", "here"), ("second", "here"), ("elsewhere", "nothing"))
         }
 
 
 def _torch_folders(folder: str) -> dict[str, str]:
-    return {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
+    return {cache_folders.INDUCTOR: folder, cache_folders.TRITON: f"{folder}/triton"}
 
 
 def _in_process(name: str, args: argparse.Namespace, variables: dict[str, str]) -> dict[str, Any]:
-    os.sync()  # no process waits for what the one before it wrote
+    os.sync()  # so that no process waits for the writes of the one before it
     command = [sys.executable, "-m", "benchmarks.again", "--one", name, "--device", args.device, "--dtype", args.dtype]
     done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True)
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed
 
 
-def _set_up(name: str, device: str, kind: str) -> dict[str, Any]:
+def _set_up(name: str, device: str, dtype: str) -> dict[str, Any]:
     import torch
 
     import rocsolid as rs
     from benchmarks.models import built_on
 
-    model, inputs = built_on(name, device, kind)
+    model, inputs = built_on(name, device, dtype)
     if device == "cuda":
         torch.cuda.synchronize()
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ from torch import nn
 
 import rocsolid as rs
 from benchmarks.denoiser import Encoder, Expert
-from rocsolid.measure.clock import clock_here
+from rocsolid.measure.clock import select_clock
 from rocsolid.measure.evidence import evidence, write
 from rocsolid.measure.race import race
 
@@ -49,7 +49,7 @@ def device_ms(call: Callable[[], Any], times: int = 30) -> float:
     """The median time of a call on the device's clock."""
     for _ in range(5):
         call()
-    clock = clock_here()
+    clock = select_clock()
     return float(statistics.median(clock.sample(call, 1) for _ in range(times)))
 
 

@@ -1,6 +1,6 @@
-"""One model called in one way, in a process of its own that measures when it is asked to.
+"""One model with one method, in its own process, which measures on request.
 
-Talks in lines of JSON: first what setting up came to, then, for each number read from its input, as many times in milliseconds.
+It writes lines of JSON: first the result of the set-up, then, for each number N that it reads, a list of N times in milliseconds.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.models import MODELS, Built, Step
-from rocsolid.measure.clock import clock_here
+from rocsolid.measure.clock import select_clock
 
 Call = Callable[..., Any]
 WARM: Final = 3
@@ -23,7 +23,7 @@ def _optimized(model: Call, inputs: tuple[Any, ...], step: Step | None) -> Call:
     import rocsolid as rs
 
     if step is not None:
-        msg = "rs.optimize has no single example here: the part of a loop is captured by rs.capture"
+        msg = "rs.optimize needs one example input, and this program has many; its step is captured by rs.capture"
         raise NotImplementedError(msg)
     return rs.optimize(model, inputs)
 
@@ -40,7 +40,7 @@ def _captured(model: Call, _: tuple[Any, ...], step: Step | None) -> Call:
 
 def _graphed(model: Call, inputs: tuple[Any, ...], step: Step | None) -> Call:
     if step is not None and not step.trains:
-        msg = "it takes one shape, and no cache"
+        msg = "make_graphed_callables takes one shape and no cache"
         raise NotImplementedError(msg)
     made: Call = torch.cuda.make_graphed_callables(model, tuple(x.clone() for x in inputs))
     return made
@@ -59,11 +59,11 @@ METHODS: Final[Mapping[str, Callable[[Call, tuple[Any, ...], Step | None], Call]
 
 
 def fast(method: str, built: Built, model: Any, inputs: tuple[Any, ...]) -> Call:
-    """The model as the method makes it, or with its step made so."""
+    """Apply the method to the model, or to its step if it has one."""
     make = METHODS[method]
     if built.step is None:
         return make(model, inputs, None)
-    # Past the module's own list of parts, since what a method returns may be no module.
+    # Not through nn.Module's own registry, because a method may return something that is not a module.
     step = make(model.step, inputs, built.step)
     if step is not model.step:
         parameters = list(model.parameters())
@@ -75,34 +75,34 @@ def fast(method: str, built: Built, model: Any, inputs: tuple[Any, ...]) -> Call
 
 
 def main() -> None:
-    """Set up, say so, and measure on request."""
-    name, method, device, kind = sys.argv[1:]
-    talk = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever anybody prints is no answer of ours
+    """Set up, report it, and measure on request."""
+    name, method, device, dtype = sys.argv[1:]
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # other prints go to stderr
     try:
-        cell = Cell(name, method, device, getattr(torch, kind))
-    except Exception as failed:  # noqa: BLE001 - a method that cannot do a model is a result
-        said = str(failed).strip().partition("\n")[0]
-        print(json.dumps({"failed": f"{type(failed).__name__}: {said}"[:300]}), file=talk, flush=True)
+        cell = Cell(name, method, device, getattr(torch, dtype))
+    except Exception as failed:  # noqa: BLE001 - that a method fails is a result
+        text = str(failed).strip().partition("\n")[0]
+        print(json.dumps({"failed": f"{type(failed).__name__}: {text}"[:300]}), file=out, flush=True)
         return
-    print(json.dumps(cell.about), file=talk, flush=True)
+    print(json.dumps(cell.about), file=out, flush=True)
     for line in sys.stdin:
-        print(json.dumps([cell.timed_ms() for _ in range(int(line))]), file=talk, flush=True)
+        print(json.dumps([cell.timed_ms() for _ in range(int(line))]), file=out, flush=True)
 
 
 class Cell:
-    """A model, set up."""
+    """A model that is set up."""
 
-    def __init__(self, name: str, method: str, device: str, kind: torch.dtype) -> None:
+    def __init__(self, name: str, method: str, device: str, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
         built = MODELS[name]()
         self._on_device = device == "cuda"
         with torch.no_grad():
             plain, inputs = built.model.to(device), tuple(x.to(device) for x in built.inputs)
             reference = first_tensor(plain(*inputs)).float()
-            model = plain.to(kind)
-            # Two sets in turn, so that what is copied in is really copied in.
-            one = tuple(x.to(kind) if x.is_floating_point() else x for x in inputs)
+            model = plain.to(dtype)
+            # Two sets of inputs take turns, so that every replay really copies its inputs.
+            one = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
             self._inputs = [one, tuple(x.clone() for x in one)]
             if self._on_device:
                 torch.cuda.synchronize()
@@ -116,7 +116,7 @@ class Cell:
             setup = time.perf_counter() - begun
         _must_replay(getattr(self._call, "step", self._call))
         self._turn = 0
-        self._clock = clock_here()
+        self._clock = select_clock()
         error = float((first_tensor(result).float() - reference).norm() / reference.norm())
         self.about: dict[str, Any] = {"setup_s": round(setup, 2), "error": error}
         if self._on_device:
@@ -135,7 +135,7 @@ class Cell:
             }
 
     def timed_ms(self) -> float:
-        """One call, from the moment the device is idle until it is idle again."""
+        """One call, from an idle GPU until it is idle again."""
         self._turn ^= 1
         inputs = self._inputs[self._turn]
         with torch.no_grad():
@@ -143,7 +143,7 @@ class Cell:
 
 
 def _must_replay(call: Any) -> None:
-    """A captured step that its program never asked is no result."""
+    """Raise if the program never used its captured step."""
     from rocsolid.runtime.capture.captured import Captured
 
     if isinstance(call, Captured) and not call.report().replays:
@@ -152,7 +152,7 @@ def _must_replay(call: Any) -> None:
 
 
 def first_tensor(result: Any) -> Any:
-    """The result, or the first of several."""
+    """The result, or the first tensor of several."""
     return result if isinstance(result, torch.Tensor) else next(x for x in result if isinstance(x, torch.Tensor))
 
 

@@ -1,6 +1,6 @@
 """Workloads that a dry run has to finish: `rocsolid dryrun benchmarks/dryrun_models.py:llama_block`.
 
-Seven small ones that between them have every kind of kernel, and public models made from their configurations.
+Small models that together contain every kind of kernel, and public models made from their configurations.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ _BF16: Final = torch.bfloat16
 
 
 class Norm(nn.Module):  # type: ignore[misc]
-    """Root mean square, computed in float32."""
+    """RMS norm, computed in float32."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Any) -> Any:
-        """The same shape."""
+        """Returns the same shape."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
 
 
-def rotated(x: Any) -> Any:
-    """Rotary positions, computed from the shape."""
+def rotary(x: Any) -> Any:
+    """Rotary position embedding."""
     tokens, width = x.shape[-2:]
     rates = 10000.0 ** (-torch.arange(0, width, 2, device=x.device) / width)
     angles = torch.arange(tokens, device=x.device)[:, None] * rates
@@ -38,7 +38,7 @@ def rotated(x: Any) -> Any:
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """A block of a Llama: attention with rotary positions, then a gated MLP."""
+    """A Llama block: attention with rotary positions, then a gated MLP."""
 
     def __init__(self, width: int = 2048, heads: int = 16, wide: int = 5632, *, flex: bool = False) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class Block(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         """Tokens in, tokens out."""
         query, key, value = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        seen = self.attention(rotated(query), rotated(key), value)
+        seen = self.attention(rotary(query), rotary(key), value)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         y = self.norm2(x)
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
     def attention(self, query: Any, key: Any, value: Any) -> Any:
-        """By the library, or by a kernel that Inductor writes."""
+        """Scaled dot product attention, or FlexAttention, for which Inductor generates the kernel."""
         if self.flex:
             from torch.nn.attention.flex_attention import flex_attention
 
@@ -76,12 +76,12 @@ class Language(nn.Module):  # type: ignore[misc]
 
     def forward(self, words: Any, wanted: Any) -> Any:
         """The loss."""
-        said = self.head(self.norm(self.blocks(self.words(words))))
-        return functional.cross_entropy(said.flatten(0, 1).float(), wanted.flatten())
+        logits = self.head(self.norm(self.blocks(self.words(words))))
+        return functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
 
 
 class Convolutions(nn.Module):  # type: ignore[misc]
-    """Two convolutions with batch normalisation, the second with a way around it."""
+    """Two convolutions with batch normalisation, the second with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,15 +96,15 @@ class Convolutions(nn.Module):  # type: ignore[misc]
         return self.head(x.mean((2, 3)))
 
 
-class Dropping(nn.Module):  # type: ignore[misc]
-    """An MLP that drops at random, and so needs random numbers in its kernels."""
+class Dropout(nn.Module):  # type: ignore[misc]
+    """An MLP with dropout, so that its kernels need random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.up, self.norm, self.down = nn.Linear(1024, 4096), nn.LayerNorm(4096), nn.Linear(4096, 1024)
 
     def forward(self, x: Any) -> Any:
-        """The same shape."""
+        """Returns the same shape."""
         x = self.norm(functional.dropout(functional.gelu(self.up(x)), 0.1, training=True))
         return functional.dropout(self.down(x), 0.1, training=True)
 
@@ -116,28 +116,28 @@ def mlp() -> Given:
 
 
 def llama_block() -> Given:
-    """Attention by the library."""
+    """A Llama block with scaled dot product attention."""
     return Block().to(_BF16), (torch.randn(2, 512, 2048, dtype=_BF16),), {}
 
 
 def llama_flex() -> Given:
-    """Attention by a template of Inductor's."""
+    """A Llama block with FlexAttention, an Inductor template."""
     return Block(flex=True).to(_BF16), (torch.randn(2, 512, 2048, dtype=_BF16),), {}
 
 
 def language() -> Given:
-    """Its loss, so that it can be trained."""
+    """A language model that returns its loss, so that it can be trained."""
     return Language().to(_BF16), tuple(torch.randint(0, 32000, (4, 512)) for _ in range(2)), {}
 
 
 def convolutions() -> Given:
-    """A batch of sixteen images."""
+    """Convolutions on a batch of sixteen images."""
     return Convolutions().to(_BF16), (torch.randn(16, 3, 224, 224, dtype=_BF16),), {}
 
 
 def dropping() -> Given:
-    """Random numbers on the device."""
-    return Dropping().to(_BF16), (torch.randn(512, 1024, dtype=_BF16),), {}
+    """An MLP with dropout."""
+    return Dropout().to(_BF16), (torch.randn(512, 1024, dtype=_BF16),), {}
 
 
 def _public(name: str) -> Callable[[], Given]:

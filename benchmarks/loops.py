@@ -1,6 +1,6 @@
-"""Programs whose step is called many times: a language model that generates, a stream of lengths, training.
+"""Programs that call a step many times: text generation, requests of changing length, training.
 
-Each is a module with a part named `step`; the method under test makes that part fast, and the whole is timed.
+Each is a module with a submodule named `step`. The method under test is applied to `step`, and the whole program is timed.
 """
 
 from functools import wraps
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-_ROOM = 128  # tokens that the cache holds
+_CACHE_TOKENS = 128
 
 
 class OneToken(nn.Module):  # type: ignore[misc]
-    """What comes after one more token, with keys and values kept in place."""
+    """One decoding step with a static key-value cache."""
 
     def __init__(self, model: nn.Module, cache: Any) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class OneToken(nn.Module):  # type: ignore[misc]
         self.cache = cache
 
     def forward(self, ids: Any, mask: Any) -> Any:
-        """Scores of the next token."""
+        """Logits of the next token."""
         return self.model(input_ids=ids, attention_mask=mask, past_key_values=self.cache, use_cache=True).logits
 
 
@@ -33,36 +33,36 @@ class Generates(nn.Module):  # type: ignore[misc]
         self.model = model
         self.step = OneToken(model, None)
         self.new_tokens = new_tokens
-        self._begin_cache()
+        self._new_cache()
 
-    def _begin_cache(self) -> None:
+    def _new_cache(self) -> None:
         from transformers import StaticCache
 
-        self.cache = self.step.cache = StaticCache(config=self.model.config, max_cache_len=_ROOM)
+        self.cache = self.step.cache = StaticCache(config=self.model.config, max_cache_len=_CACHE_TOKENS)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Another device or type needs another cache."""
+        """Another device or dtype needs a new cache."""
         moved = super()._apply(*args, **kwargs)
-        self._begin_cache()
+        self._new_cache()
         return moved
 
     def forward(self, prompt: Any) -> Any:
-        """The prompt and what follows it."""
+        """The prompt and the generated tokens."""
         self.cache.reset()
         whole = self.model.forward
 
-        @wraps(whole)  # generate asks for the signature, and gives a mask to whom takes one
-        def answered(*args: Any, **kwargs: Any) -> Any:
+        @wraps(whole)  # `generate` inspects the signature, and passes a mask only if it is accepted
+        def forward_step(*args: Any, **kwargs: Any) -> Any:
             ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
             if ids is None or ids.shape[1] > 1 or mask is None:
                 return whole(*args, **kwargs)
-            self.model.forward = whole  # what the step calls
+            self.model.forward = whole  # the step itself calls the original
             try:
                 return self._output(self.step(ids, mask))
             finally:
-                self.model.forward = answered
+                self.model.forward = forward_step
 
-        self.model.forward = answered
+        self.model.forward = forward_step
         try:
             return self.model.generate(
                 prompt,
@@ -91,24 +91,24 @@ class Stream(nn.Module):  # type: ignore[misc]
         self.lengths = torch.randint(1, longest + 1, (requests,), generator=drawn).tolist()
 
     def forward(self, ids: Any, mask: Any) -> Any:
-        """The first vectors of all answers."""
-        # Copied, because reduce-overhead overwrites an answer with the next.
+        """The first vector of every result."""
+        # Cloned, because reduce-overhead overwrites a result with the next one.
         return torch.cat([self.step(ids[:, :n], mask[:, :n])[:, :1].clone() for n in self.lengths], 1)
 
 
 class Trains(nn.Module):  # type: ignore[misc]
-    """Forward and backward of one batch; the gradients are left where they are and begin anew with the next call."""
+    """Forward and backward of one batch; gradients are reset by the next call."""
 
     def __init__(self, step: nn.Module) -> None:
         super().__init__()
         self.step = step
 
     def forward(self, x: Any) -> Any:
-        """The loss and the sizes of all gradients."""
+        """The loss and the norms of all gradients."""
         with torch.enable_grad():
             loss = self.step(x).float().square().mean()
             for parameter in self.parameters():
                 parameter.grad = None
             loss.backward()
-        sizes = [p.grad.float().norm() for p in self.parameters() if p.grad is not None]
-        return torch.stack([loss.detach(), *sizes])
+        norms = [p.grad.float().norm() for p in self.parameters() if p.grad is not None]
+        return torch.stack([loss.detach(), *norms])

@@ -1,4 +1,4 @@
-"""Public models made from their configurations with random weights, so that nothing is downloaded."""
+"""Public models with random weights, made from their configurations; nothing is downloaded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _WORDS: Final = 1000
 
 
 class Tensor(nn.Module):  # type: ignore[misc]
-    """A model of transformers as a function from tensors to one tensor."""
+    """A model from transformers as a function from tensors to one tensor."""
 
     def __init__(self, model: nn.Module, *names: str, **fixed: Any) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Tensor(nn.Module):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The part of a model that is made fast, where that is not the whole of it."""
+    """How the submodule `step` is captured, for a program in which only that part is made fast."""
 
     trains: bool = False
     buckets: Mapping[str, rs.Bucket] | None = None
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Built:
-    """A model in float32 on the CPU, and what it is called with."""
+    """A model in float32 on the CPU, and its inputs."""
 
     model: nn.Module
     inputs: tuple[Any, ...]
@@ -51,7 +51,9 @@ def _vision(name: str) -> Callable[[], Built]:
 
         model = torchvision.models.get_model(name, weights=None).eval()
         for parameter in model.parameters():
-            if parameter.dim() > 1 and not parameter.any():  # a head that would answer nothing but noughts
+            if (
+                parameter.dim() > 1 and not parameter.any()
+            ):  # a head that is initialised to zero would return only zeros
                 nn.init.normal_(parameter, std=0.02)
         return Built(model, (torch.randn(1, 3, 224, 224),))
 
@@ -103,7 +105,7 @@ def _denoiser() -> Built:
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """A layer of a diffusion transformer: what is done to the tokens is decided by the condition."""
+    """A layer of a diffusion transformer: the condition scales and shifts the tokens."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -132,10 +134,10 @@ class DiffusionStep(nn.Module):  # type: ignore[misc]
         self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
 
-    def forward(self, x: Any, when: Any) -> Any:
-        """What to take away."""
+    def forward(self, x: Any, time: Any) -> Any:
+        """The predicted noise."""
         rates = torch.exp(torch.arange(128, device=x.device) * -0.072)
-        angles = when[:, None] * rates
+        angles = time[:, None] * rates
         condition = self.time(torch.cat([angles.cos(), angles.sin()], -1).to(x.dtype))
         for layer in self.layers:
             x = layer(x, condition)
@@ -143,7 +145,7 @@ class DiffusionStep(nn.Module):  # type: ignore[misc]
 
 
 class Int8Linear(nn.Module):  # type: ignore[misc]
-    """A matrix product with weights kept in eight bits, and a scale for each row."""
+    """A linear layer with int8 weights and a scale for each row."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -216,9 +218,9 @@ MODELS: Final[Mapping[str, Callable[[], Built]]] = {
 }
 
 
-def built_on(name: str, device: str, kind: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A model and its inputs where they are wanted; a device draws random weights in no time."""
-    wanted: torch.dtype = getattr(torch, kind)
+def built_on(name: str, device: str, dtype: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    """A model and its inputs, created on the device; random weights are fast to create on a GPU."""
+    wanted: torch.dtype = getattr(torch, dtype)
     torch.manual_seed(0)
     with torch.device(device):
         built = MODELS[name]()

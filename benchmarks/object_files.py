@@ -1,4 +1,4 @@
-"""Reads AMD object files byte by byte, so that what is read from the assembly can be checked against something else."""
+"""Read AMD object files (ELF), to check independently what the dry run reads from the assembly."""
 # ruff: noqa: PLR2004 - tags of a format have no better names
 
 import struct
@@ -12,7 +12,7 @@ _AMD_METADATA: Final = 32
 
 
 def sections(elf: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, place, size and link of each section of a 64-bit ELF file."""
+    """Type, offset, size and link of each section of a 64-bit ELF file."""
     offset, size, count = struct.unpack_from("<Q", elf, 0x28)[0], *struct.unpack_from("<HH", elf, 0x3A)
     for number in range(count):
         kind, start, length, link = struct.unpack_from("<4xI16xQQI", elf, offset + number * size)
@@ -20,18 +20,18 @@ def sections(elf: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def metadata(elf: bytes) -> Any:
-    """The AMD note: MessagePack."""
+    """The AMD metadata note, decoded from MessagePack."""
     for kind, start, _, _ in sections(elf):
         if kind == _NOTE:
             name_size, _, note_kind = struct.unpack_from("<III", elf, start)
             if note_kind == _AMD_METADATA:
                 return unpack(elf, start + 12 + (name_size + 3) // 4 * 4)[0]
-    msg = "no AMD note"
+    msg = "the file has no AMD metadata note"
     raise ValueError(msg)
 
 
 def code_bytes(elf: bytes, name: str) -> int:
-    """Size of the function in the symbol table."""
+    """Size of the function, from the symbol table; -1 if it is not there."""
     table = list(sections(elf))
     for kind, start, length, link in table:
         if kind not in _SYMBOLS:
@@ -45,7 +45,7 @@ def code_bytes(elf: bytes, name: str) -> int:
 
 
 def unpack(data: bytes, at: int) -> tuple[Any, int]:
-    """The parts of MessagePack that the note uses."""
+    """Decode the parts of MessagePack that the note uses; returns the value and the offset after it."""
     tag = data[at]
     if tag < 0x80:
         return tag, at + 1

@@ -1,11 +1,12 @@
-"""Measure models side by side: every method in a process of its own, rounds in turn, and write a table, a plot and the record.
+"""Compare methods on public models: each method in its own process, interleaved rounds; writes a table, a plot and the record.
 
     python -m benchmarks.run --out evidence/models-on-h200.json
     python -m benchmarks.run --device cpu --models bert gpt2 --methods eager compile rs.optimize
     python -m benchmarks.run --draw evidence/models-on-h200.json docs/generated/models.svg
 
-Processes of a group are set up beside each other, all or so many at once, which makes set-up times longer than they would be alone;
-they are measured one at a time while the others wait. Results are written after every group, so that a run that is stopped has lost little.
+The processes of a group are set up at the same time, all or `--at-once` of them, so set-up times are longer than they would be
+alone. They are measured one at a time while the others wait. Results are written after every group, so that little is lost when a
+run is stopped.
 """
 
 import argparse
@@ -26,26 +27,26 @@ from typing import Any
 from benchmarks.draw import drawn, table
 from rocsolid.measure.evidence import evidence, write
 
-_CALLS = 5  # in a round
+_CALLS = 5  # per round
 
 
 class Running:
-    """A cell's process."""
+    """The process of one model with one method (see `benchmarks.cell`)."""
 
     module = "benchmarks.cell"
 
-    def __init__(self, model: str, method: str, device: str, kind: str) -> None:
+    def __init__(self, model: str, method: str, device: str, dtype: str) -> None:
         self.model, self.method = model, method
-        self._device, self._kind = device, kind
+        self._device, self._dtype = device, dtype
         self._process: subprocess.Popen[str] | None = None
-        self.about: dict[str, Any] = {"failed": "not begun in time"}
+        self.about: dict[str, Any] = {"failed": "not started in time"}
         self.rounds: list[float] = []
 
     def begin(self) -> None:
         """Start it."""
         device = self._device
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module, self.model, self.method, device, self._kind],
+            [sys.executable, "-m", self.module, self.model, self.method, device, self._dtype],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -57,25 +58,25 @@ class Running:
         )
 
     def wait(self, deadline: float) -> None:
-        """Until it is set up, or the deadline."""
+        """Wait until it is set up, or until the deadline."""
         line = self._line(deadline)
         self.about = json.loads(line) if line else {"failed": "not set up in time" if line is None else "died"}
         if "failed" in self.about:
             self.stop()
 
     def fileno(self) -> int:
-        """By which to hear from it."""
+        """The file descriptor of its output, for `select`."""
         assert self._process is not None
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     @property
-    def stands(self) -> bool:
+    def usable(self) -> bool:
         """Whether it can be measured."""
         return "failed" not in self.about
 
     def measure(self, deadline: float) -> None:
-        """One round."""
+        """Measure one round."""
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -88,14 +89,14 @@ class Running:
             self.stop()
 
     def _line(self, deadline: float) -> str | None:
-        """What it says next; nothing when it has ended, None when it is late."""
+        """Its next line; empty when it has ended, None at the deadline."""
         assert self._process is not None
         assert self._process.stdout is not None
         ready, _, _ = select.select([self], [], [], max(0.0, deadline - time.monotonic()))
         return self._process.stdout.readline() if ready else None
 
     def stop(self) -> None:
-        """End it and whatever it started."""
+        """End it and all its children."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -103,7 +104,7 @@ class Running:
         self._process.wait()
 
     def record(self) -> dict[str, Any]:
-        """What came of it."""
+        """Its results."""
         found = dict(self.about)
         if self.rounds:
             ordered = sorted(self.rounds)
@@ -119,7 +120,7 @@ class Running:
 def measured(
     models: Sequence[str], methods: Sequence[str], args: argparse.Namespace
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Set a group up and measure its models one after the other."""
+    """Set up a group of models and measure them one after the other."""
     cells = {name: [Running(name, method, args.device, args.dtype) for method in methods] for name in models}
     every = [cell for group in cells.values() for cell in group]
     try:
@@ -127,9 +128,9 @@ def measured(
         for name, group in cells.items():
             order = random.Random(0)  # noqa: S311 - an order, not a secret
             for _ in range(args.rounds):
-                standing = [cell for cell in group if cell.stands]
-                order.shuffle(standing)
-                for cell in standing:
+                usable = [cell for cell in group if cell.usable]
+                order.shuffle(usable)
+                for cell in usable:
                     cell.measure(time.monotonic() + 60)
             for cell in group:
                 cell.stop()
@@ -140,22 +141,22 @@ def measured(
 
 
 def _set_up(cells: Sequence[Running], at_once: int, deadline: float) -> None:
-    """So many at a time, until all are or the deadline comes."""
-    to_come, busy = list(cells), list[Running]()
-    while to_come or busy:
-        while to_come and len(busy) < at_once:
-            busy.append(to_come.pop(0))
+    """Set up `at_once` cells at a time, until all are set up or the deadline passes."""
+    waiting, busy = list(cells), list[Running]()
+    while waiting or busy:
+        while waiting and len(busy) < at_once:
+            busy.append(waiting.pop(0))
             busy[-1].begin()
-        heard, _, _ = select.select(busy, [], [], max(0.0, deadline - time.monotonic()))
-        for cell in heard or tuple(busy):
+        ready, _, _ = select.select(busy, [], [], max(0.0, deadline - time.monotonic()))
+        for cell in ready or tuple(busy):
             cell.wait(deadline)
             busy.remove(cell)
-        if not heard:
+        if not ready:
             return
 
 
 def versions(args: argparse.Namespace) -> dict[str, str]:
-    """Where this was measured."""
+    """Device, torch version and Python version."""
     import torch
 
     device = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine()
@@ -163,7 +164,7 @@ def versions(args: argparse.Namespace) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run, or draw what was run."""
+    """Run, or draw an existing record."""
     from benchmarks.cell import METHODS
     from benchmarks.models import MODELS
 
@@ -173,8 +174,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--together", type=int, default=1, help="models that are set up beside each other")
-    parser.add_argument("--at-once", type=int, default=0, help="processes of them at a time; all unless given")
+    parser.add_argument("--together", type=int, default=1, help="models that are set up at the same time")
+    parser.add_argument(
+        "--at-once", type=int, default=0, help="processes that are set up at the same time (default: all)"
+    )
     parser.add_argument("--deadline", type=float, default=600, help="seconds for a group to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
     parser.add_argument(
@@ -187,7 +190,7 @@ def main() -> None:
         print(table(record))
         return
     record = evidence(
-        what="public models with random weights, batch 1, called in every way, side by side",
+        what="public models with random weights, batch 1, with every method, in interleaved rounds",
         command=" ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         **versions(args),
         dtype=args.dtype,

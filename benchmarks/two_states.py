@@ -1,9 +1,9 @@
-"""What makes a process replay its graphs more slowly for good: a few kernels on a stream other than the default one.
+"""Find out what makes a process replay its graphs more slowly from then on: a few kernels on a side stream.
 
     python -m benchmarks.two_states --models bert resnet50 --out evidence/two-states-on-h200.json
 
-Each line is a process of its own. A graph of 2000 small additions is replayed before and after something is done. With `--models`
-also whole models, as graphs of eager: warmed up as torch's recipe does, on a stream beside, warmed up on the current one, and by
+Each action runs in its own process. A graph of 2000 small additions is replayed before and after the action. With `--models`, whole
+models are captured in eager, too: warmed up on a side stream as torch's recipe does, warmed up on the current stream, and by
 `rs.capture`.
 """
 
@@ -25,11 +25,11 @@ from rocsolid.torchapi.graphs.driver_api import call_named
 
 _KERNELS: Final = 2000
 _REPLAYS: Final = 9
-_WAYS: Final = ("warmed up beside", "warmed up here", "rs.capture")
+_WAYS: Final = ("warmed up on a side stream", "warmed up on the current stream", "rs.capture")
 
 
-class Deeds:
-    """What is done between two replays, by its name."""
+class Actions:
+    """The actions between two replays."""
 
     def __init__(self) -> None:
         self._small = torch.ones(4, device="cuda")
@@ -41,17 +41,17 @@ class Deeds:
         for _ in range(times):
             self._small.add_(1)
 
-    def beside(self, times: int, streams: int = 1) -> None:
+    def on_other_streams(self, times: int, streams: int = 1) -> None:
         """Kernels on other streams."""
         for _ in range(streams):
             with torch.cuda.stream(torch.cuda.Stream()):
                 self.launch(times)
 
     def in_order(self, times: int) -> None:
-        """Kernels on a stream that waits for the default one, and that one for it."""
+        """Kernels on a blocking stream: it and the default stream wait for each other."""
         create, made = call_named("StreamCreate"), ctypes.c_void_p()
         if create is None or create(ctypes.byref(made), 0):
-            msg = "the driver makes no such stream"
+            msg = "the driver cannot create a blocking stream"
             raise RuntimeError(msg)
         with torch.cuda.stream(torch.cuda.ExternalStream(made.value)):
             self.launch(times)
@@ -77,7 +77,7 @@ class Deeds:
             other.wait_stream(one)
 
     def capture(self, times: int) -> None:
-        """Captures as torch makes them."""
+        """Captures with torch.cuda.graph."""
         for _ in range(times):
             self._kept.append(self.captured(50))
 
@@ -91,20 +91,20 @@ class Deeds:
             self._kept += [fast, fast(x), fast(x)]
 
     def captured(self, kernels: int) -> Any:
-        """A graph of so many additions."""
+        """A graph with so many additions."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.launch(kernels)
         return graph
 
 
-DEEDS: Final[dict[str, Callable[[Deeds], None]]] = {
+ACTIONS: Final[dict[str, Callable[[Actions], None]]] = {
     "nothing": lambda _: None,
     "5000 kernels on the default stream": lambda do: do.launch(5000),
-    "4 kernels on another stream": lambda do: do.beside(4),
-    "8 kernels on another stream": lambda do: do.beside(8),
+    "4 kernels on another stream": lambda do: do.on_other_streams(4),
+    "8 kernels on another stream": lambda do: do.on_other_streams(8),
     "8 kernels on a stream in order with the default one": lambda do: do.in_order(8),
-    "4 kernels on each of 30 streams": lambda do: do.beside(4, streams=30),
+    "4 kernels on each of 30 streams": lambda do: do.on_other_streams(4, streams=30),
     "20 copies on another stream": lambda do: do.copy(20),
     "500 replays on another stream": lambda do: do.replay(500),
     "500 waits between streams": lambda do: do.wait(500),
@@ -129,11 +129,11 @@ def _median_ms(call: Callable[[], object]) -> float:
     return round(float(statistics.median(taken)), 4)
 
 
-def _deed(name: str) -> dict[str, float]:
-    do = Deeds()
+def _run_action(name: str) -> dict[str, float]:
+    do = Actions()
     graph = do.captured(_KERNELS)
     before = _median_ms(graph.replay)
-    DEEDS[name](do)
+    ACTIONS[name](do)
     torch.cuda.synchronize()
     return {"before_ms": before, "after_ms": _median_ms(graph.replay)}
 
@@ -148,9 +148,9 @@ def _model(name: str, way: str) -> dict[str, float]:
         fast(*inputs)
         own = fast.inputs(*inputs)
         return {"ms": _median_ms(lambda: fast(*own))}
-    beside = torch.cuda.Stream()
+    side_stream = torch.cuda.Stream()
     torch.cuda.synchronize()
-    with torch.cuda.stream(beside) if way == "warmed up beside" else nullcontext():
+    with torch.cuda.stream(side_stream) if way == "warmed up on a side stream" else nullcontext():
         for _ in range(3):
             model(*inputs)
     torch.cuda.synchronize()
@@ -160,16 +160,16 @@ def _model(name: str, way: str) -> dict[str, float]:
     return {"ms": _median_ms(graph.replay)}
 
 
-def _in_process(*said: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.two_states", "--one", *said]
+def _in_process(*names: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.two_states", "--one", *names]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{', '.join(said):48s} {figures}", flush=True)
+    print(f"{', '.join(names):48s} {figures}", flush=True)
     return figures
 
 
 def main() -> None:
-    """All processes, one after the other."""
+    """Run all processes, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=[], metavar="MODEL")
     parser.add_argument("--out", type=Path, help="write the record here")
@@ -177,12 +177,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.one:
         with torch.no_grad():
-            print(json.dumps(_model(*args.one) if args.one[-1] in _WAYS else _deed(*args.one)))
+            print(json.dumps(_model(*args.one) if args.one[-1] in _WAYS else _run_action(*args.one)))
         return
     record = evidence(
         what=f"a graph of {_KERNELS} additions before and after something was done, and models in graphs of eager",
         command=" ".join(["python -m benchmarks.two_states", *(["--models", *args.models] if args.models else [])]),
-        deeds={name: _in_process(name) for name in DEEDS},
+        deeds={name: _in_process(name) for name in ACTIONS},
         models={name: {way: _in_process(name, way) for way in _WAYS} for name in args.models},
     )
     if args.out:

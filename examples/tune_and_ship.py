@@ -38,7 +38,7 @@ def main(budget_s: float, rounds: int, *vary: str) -> None:
     )
     for trial in study.trials:
         print(f"{trial.name}: {trial.timing or trial.reason}")
-    print(f"winner: {study.winner} ({study.verdict.name}; {study.why})")
+    print(f"winner: {study.winner} ({study.verdict.name}; {study.reason})")
 
     # Ship the file. It holds the values, what was measured, and on which chip; on another chip it is not believed.
     plan = folder / "plan.toml"

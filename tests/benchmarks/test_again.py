@@ -1,4 +1,4 @@
-"""A model set up again: what the later processes find, and what is written down."""
+"""A model set up again: which caches the later processes find, and the record."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from benchmarks import again
 pytestmark = pytest.mark.torch
 
 
-def test_the_second_finds_everything_and_the_third_what_rocsolid_kept(
+def test_second_process_has_all_caches_and_third_only_those_of_rocsolid(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders: list[tuple[str, str]] = []

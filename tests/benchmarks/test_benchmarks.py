@@ -1,4 +1,4 @@
-"""The runner measures what it says, and its table and plot hold what was measured."""
+"""The benchmark runner, and the table, plot and page made from its records."""
 
 import json
 import subprocess
@@ -33,20 +33,20 @@ RECORD = {
 }
 
 
-def test_means_are_geometric_and_over_the_models_that_have_both() -> None:
+def test_mean_is_geometric_over_models_with_both_times() -> None:
     assert mean_gain(RECORD, "eager") == pytest.approx(4.0)
     assert mean_gain(RECORD, "reduce-overhead") == pytest.approx(2.0)
     assert mean_gain({"models": {}}, "eager") is None
 
 
-def test_the_table_says_what_failed() -> None:
+def test_table_marks_failures() -> None:
     lines = table(RECORD).splitlines()
     assert lines[2] == "| one | 8.000 | 2.000 | 1.000 | compiled, graph | 2.00 | 8.00 |"
     assert lines[3] == "| two | 4.000 | failed | 2.000 | eager, graph |  | 2.00 |"
     assert lines[4].endswith("| 2.00 | 4.00 |")
 
 
-def test_the_plot_is_xml_with_a_bar_for_each_measurement() -> None:
+def test_plot_has_a_bar_for_each_measurement() -> None:
     picture = ET.fromstring(drawn(RECORD))  # noqa: S314 - our own
     titles = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert titles == [
@@ -57,7 +57,7 @@ def test_the_plot_is_xml_with_a_bar_for_each_measurement() -> None:
     assert "A &lt;chip&gt;" in drawn(RECORD)
 
 
-def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
+def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
     candidates = {
         "eager": {"outcome": "slower", "why": ""},
         "compiled": {"outcome": "wrong", "why": "it is 13% off"},
@@ -87,12 +87,12 @@ def test_a_model_that_drifts_is_told_apart_from_the_mean() -> None:
     assert "| geometric mean without drifts |  |  |  |  | 2.00 | 4.00 |" in text
     assert "| loop | 6.000 | 3.000 | 2.000 | 1.50 | 3.00 |" in text
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
-    assert 'Left out of the mean is drifts: compiled, it is 13% off, so that `rs.optimize` took "eager, graph"' in text
+    assert 'drifts is left out of the mean: compiled, it is 13% off, so `rs.optimize` chose "eager, graph"' in text
     assert "$ one\n$ two\n" in text
 
 
 @pytest.mark.torch
-def test_every_mode_of_torch_can_be_measured_and_drawn() -> None:
+def test_every_torch_mode_can_be_measured_and_drawn() -> None:
     from benchmarks.cell import METHODS
 
     modes = {"compile" if mode == "default" else mode for mode in MODES}
@@ -102,7 +102,7 @@ def test_every_mode_of_torch_can_be_measured_and_drawn() -> None:
 
 
 def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
-    """What a run on the CPU found of one model, and what it printed."""
+    """The results of one model on the CPU, and the printed output."""
     command = [sys.executable, "-m", "benchmarks.run", "--device", "cpu", "--dtype", "float32", "--rounds", "2"]
     command += ["--models", "int8_linears", "--out", str(out), *args]
     done = subprocess.run(
@@ -113,16 +113,16 @@ def ran(out: Path, *args: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.torch
-def test_what_is_late_and_what_was_never_begun_are_told_apart(tmp_path: Path) -> None:
+def test_late_and_never_started_are_distinguished(tmp_path: Path) -> None:
     found, _ = ran(tmp_path / "record.json", "--methods", "eager", "compile", "--at-once", "1", "--deadline", "0.2")
-    assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not begun in time"}}
+    assert found == {"eager": {"failed": "not set up in time"}, "compile": {"failed": "not started in time"}}
 
 
 @pytest.mark.torch
-def test_a_run_on_the_cpu_measures_every_cell_and_keeps_what_failed(tmp_path: Path) -> None:
+def test_cpu_run_measures_every_cell_and_records_failures(tmp_path: Path) -> None:
     methods = ("--methods", "eager", "make_graphed_callables", "--at-once", "1")
-    found, said = ran(tmp_path / "record.json", *methods)
+    found, printed = ran(tmp_path / "record.json", *methods)
     assert len(found["eager"]["rounds_ms"]) == 2
     assert found["eager"]["error"] == 0
     assert found["make_graphed_callables"]["failed"]
-    assert "| int8_linears |" in said
+    assert "| int8_linears |" in printed

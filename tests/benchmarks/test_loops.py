@@ -1,4 +1,4 @@
-"""The programs of the runner answer the same with their step made fast."""
+"""The programs of the runner have the same results with a captured step."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from benchmarks.models import Built, Step
 pytestmark = pytest.mark.torch
 
 
-def on_tape(monkeypatch: pytest.MonkeyPatch, built: Built) -> tuple[Any, Any]:
-    """The answers of the model, and of the same with its step captured on the tape."""
+def with_captured_step(monkeypatch: pytest.MonkeyPatch, built: Built) -> tuple[Any, Any]:
+    """The results in eager, and with the step captured by the record backend."""
     from benchmarks import cell
 
     def captured(model: Any, _: Any, step: Any) -> Any:
@@ -24,36 +24,36 @@ def on_tape(monkeypatch: pytest.MonkeyPatch, built: Built) -> tuple[Any, Any]:
 
     monkeypatch.setattr(cell, "METHODS", {"rs.capture": captured})
     with torch.no_grad():
-        truth = [built.model(*built.inputs) for _ in range(2)]
+        eager = [built.model(*built.inputs) for _ in range(2)]
         call = fast("rs.capture", built, built.model, built.inputs)
-        answers = [call(*built.inputs) for _ in range(2)]
+        captured_results = [call(*built.inputs) for _ in range(2)]
     report = built.model.step.report()
     assert report.replays > 0, report
-    return torch.stack(truth), torch.stack(answers)
+    return torch.stack(eager), torch.stack(captured_results)
 
 
-def test_a_stream_of_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_of_lengths_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.denoiser import Encoder
 
     sizes = {name: rs.Bucket.every(16, 32, dim=1, pad=0) for name in ("ids", "mask")}
     inputs = torch.randint(1, 9, (1, 32)), torch.ones(1, 32, dtype=torch.bool)
     model = Stream(Encoder(layers=1, width=16, heads=2).eval(), requests=5, longest=32)
-    truth, answers = on_tape(monkeypatch, Built(model, inputs, Step(buckets=sizes)))
-    assert torch.allclose(truth, answers, atol=1e-5)
+    eager, captured_results = with_captured_step(monkeypatch, Built(model, inputs, Step(buckets=sizes)))
+    assert torch.allclose(eager, captured_results, atol=1e-5)
 
 
-def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_step_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     built = Built(Trains(torch.nn.Linear(4, 4)), (torch.randn(2, 4),), Step(trains=True))
-    truth, answers = on_tape(monkeypatch, built)
-    assert truth.shape[1] == 3, "the loss and two gradients"
-    assert torch.allclose(truth, answers)
+    eager, captured_results = with_captured_step(monkeypatch, built)
+    assert eager.shape[1] == 3, "the loss and two gradients"
+    assert torch.allclose(eager, captured_results)
 
 
-def test_generating(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generation_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip("transformers")
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.LlamaConfig(**small, num_key_value_heads=1, vocab_size=50)
     model = Generates(transformers.LlamaForCausalLM(config).eval(), new_tokens=4)
-    truth, answers = on_tape(monkeypatch, Built(model, (torch.randint(1, 50, (1, 3)),), Step()))
-    assert truth.shape[-1] == 7
-    assert torch.equal(truth, answers)
+    eager, captured_results = with_captured_step(monkeypatch, Built(model, (torch.randint(1, 50, (1, 3)),), Step()))
+    assert eager.shape[-1] == 7
+    assert torch.equal(eager, captured_results)

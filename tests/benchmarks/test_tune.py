@@ -1,4 +1,4 @@
-"""The script for the bar on a device, as far as it goes without one: planted settings are named, and the record says so."""
+"""The tuning benchmark on the CPU: hanging and wrong settings are classified, and races are timed alone."""
 
 import json
 import subprocess
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from tests.support import ROOT, clean_environ, until
-from tests.tune.test_engine import FUSION, a_job
+from tests.tune.test_engine import FUSION, make_config
 
-from rocsolid.measure.process_race import Rules
+from rocsolid.measure.process_race import RaceOptions
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.ab_test import run_duel
-from rocsolid.tune.final_race import run_finals
+from rocsolid.tune.ab_test import run_ab_test
+from rocsolid.tune.final_race import run_final_race
 
 
 @pytest.mark.torch
-def test_planted_settings_are_named(tmp_path: Path) -> None:
+def test_hanging_and_wrong_settings_are_classified(tmp_path: Path) -> None:
     out = tmp_path / "tune.json"
     command = [
         sys.executable,
@@ -41,63 +41,63 @@ def test_planted_settings_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_bar_that_is_missed_is_said() -> None:
+def test_missed_targets_are_reported() -> None:
     from benchmarks.tune import _missed
 
     slower = {"model": "bert", "against rs.optimize": {"verdict": "slower"}}
     same = {"model": "gpt2", "against rs.optimize": {"verdict": "same"}}
-    failed = {"model": "vit", "failed": "left out: 3 s were left"}
-    said = list(_missed({"planted": {"start": "measured"}, "models": [slower, same, failed]}))
+    failed = {"model": "vit", "failed": "left out: only 3 s were left"}
+    missed = list(_missed({"planted": {"start": "measured"}, "models": [slower, same, failed]}))
 
-    assert said == [
-        "planted settings came to {'start': 'measured'}",
+    assert missed == [
+        "planted settings were classified as {'start': 'measured'}",
         "bert: the plan is slower than rs.optimize",
-        "vit: left out: 3 s were left",
+        "vit: left out: only 3 s were left",
     ]
 
 
 @pytest.mark.torch
-def test_races_are_timed_alone_and_set_up_before(tmp_path: Path) -> None:
+def test_races_are_set_up_together_and_timed_alone(tmp_path: Path) -> None:
     from benchmarks.tune import Wave
 
-    wave, job, rules = Wave(1), a_job(tmp_path), Rules(rounds=2, drop=False)
-    for race in ("finals", "duel"):
-        heard: list[tuple[bool, bool]] = []
-        with wave.race("quick") as told:
+    wave, config, options = Wave(1), make_config(tmp_path), RaceOptions(rounds=2, eliminate=False)
+    for race in ("final race", "A/B test"):
+        seen: list[tuple[bool, bool]] = []
+        with wave.race("quick") as on_status:
 
-            def tell(said: str) -> None:
-                told(said)
-                heard.append((said.startswith("starting"), wave._alone.locked()))  # noqa: B023
+            def report(text: str) -> None:
+                on_status(text)
+                seen.append((text.startswith("starting"), wave._timing.locked()))  # noqa: B023
 
-            if race == "finals":
+            if race == "final race":
                 trials = [TrialRecord(number=n, name=str(n), choices={FUSION: str(n)}, kind="measured") for n in (1, 2)]
-                run_finals(job, trials, rules, tell)
+                run_final_race(config, trials, options, report)
             else:
-                sides = (("a", job, {FUSION: "1"}), ("b", replace(job, folder=tmp_path / "b"), {FUSION: "3"}))
-                run_duel(sides, rules, 0.02, tell)
-        assert len(heard) > 3
-        assert all(starting != alone for starting, alone in heard), race
-        assert not wave._alone.locked()
+                sides = (("a", config, {FUSION: "1"}), ("b", replace(config, folder=tmp_path / "b"), {FUSION: "3"}))
+                run_ab_test(sides, options, 0.02, report)
+        assert len(seen) > 3
+        assert all(starting != alone for starting, alone in seen), race
+        assert not wave._timing.locked()
 
 
 @pytest.mark.torch
-def test_nothing_is_timed_before_all_of_a_wave_are_set_up() -> None:
+def test_wave_is_set_up_before_any_race_is_timed() -> None:
     from benchmarks.tune import Wave
 
     wave, timed, most = Wave(2), [], []
 
     def race(name: str) -> None:
-        with wave.race(name) as told:
-            told("starting, process 1")
-            told("round 1")
+        with wave.race(name) as on_status:
+            on_status("starting, process 1")
+            on_status("round 1")
             timed.append(name)
             most.append(len(timed))
-            told("round 2")
+            on_status("round 2")
             timed.remove(name)
 
     first = threading.Thread(target=race, args=("first",))
     first.start()
-    until(lambda: wave._met.n_waiting == 1)
+    until(lambda: wave._barrier.n_waiting == 1)
     assert not timed
     race("second")
     first.join()

@@ -59,7 +59,7 @@ def test_damaged_or_foreign_files_are_ignored_with_a_log_line(tmp_path: Path, ca
     user_cache.write(file, b"payload")
     file.write_bytes(file.read_bytes()[:-1])
     assert not _load(file)
-    assert "it is damaged, or none of ours" in caplog.messages[-1]
+    assert "the file is damaged, or rocsolid did not write it" in caplog.messages[-1]
     file.write_bytes(b"<html>")
     assert not _load(file)
     user_cache.write(file, b"no artefact of torch's")
@@ -69,7 +69,7 @@ def test_damaged_or_foreign_files_are_ignored_with_a_log_line(tmp_path: Path, ca
         before = path.stat().st_mode
         path.chmod(mode)
         assert not _load(file)
-        assert f"others may write to {path}" in caplog.messages[-1]
+        assert f"other users may write to {path}" in caplog.messages[-1]
         path.chmod(before)
 
 

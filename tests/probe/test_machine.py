@@ -15,7 +15,7 @@ from rocsolid.probe.packages import installed, library_copies, rocm_release, tri
 from rocsolid.probe.snapshot import Look, take
 from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import HIDDEN, concerning
-from rocsolid.process.run_command import Question, Reply
+from rocsolid.process.run_command import Command, CommandResult
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:
@@ -59,8 +59,8 @@ def test_chips_are_named_as_amd_names_them(target: int, name: str) -> None:
     assert gfx_name(target) == name
 
 
-def reply(output: str, ending: Ending = Ending.ANSWERED) -> Reply:
-    return Reply(answer=Answer(name="tool", ending=ending), output=output, errors="")
+def reply(output: str, ending: Ending = Ending.ANSWERED) -> CommandResult:
+    return CommandResult(check=Answer(name="tool", ending=ending), stdout=output, stderr="")
 
 
 def test_nvidia_devices_come_from_the_tool() -> None:
@@ -239,7 +239,7 @@ def test_a_vendor_tool_that_hangs_does_not_take_the_probe_down(tmp_path: Path, m
     plant(tmp_path, {"bin/rocminfo": "#!/bin/sh\ntrap '' TERM\nsleep 60\n"})
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(devices, "ROCMINFO", Question(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
+    monkeypatch.setattr(devices, "ROCMINFO", Command(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
     env = take(Look(variables={}, root=plant(tmp_path, MI300X)))
 
     (tool_said,) = [t for t in env.tools if t.name == "rocminfo"]

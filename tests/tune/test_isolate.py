@@ -1,4 +1,4 @@
-"""Every way a trial can go wrong: the right name for it, its deadline and no more, and no process left."""
+"""Every way a trial can fail: the right result type, no longer than its deadline, and no process left."""
 
 import os
 import signal
@@ -12,308 +12,306 @@ import pytest
 from tests.support import clean_environ, running, until
 
 from rocsolid.model.trial_result import (
-    Answered,
     Cancelled,
     Crashed,
     DeviceLost,
-    Ending,
     Memory,
     OutOfMemory,
-    Refused,
+    Raised,
+    Returned,
     TimedOut,
     TooManyProcesses,
+    TrialResult,
     WrongResult,
 )
-from rocsolid.process.process_tree import carriers, descendants
-from rocsolid.tune.isolate.supervisor import START
-from rocsolid.tune.isolate.trial import Errand, Limits, Trial
+from rocsolid.process.process_tree import descendants, processes_of_trial
+from rocsolid.tune.isolate.supervisor import BOOTSTRAP
+from rocsolid.tune.isolate.trial import Limits, Trial, TrialSpec
 
-HOSTILE = str(Path(__file__).with_name("hostile.py"))
+TRIALS = str(Path(__file__).with_name("misbehaving_trials.py"))
 MB = 1 << 20
 
 
-def errand(name: str, limits: dict[str, Any] | None = None, **params: Any) -> Errand:
+def make_spec(name: str, limits: dict[str, Any] | None = None, **params: Any) -> TrialSpec:
     given = {"heartbeat_s": 30.0, **(limits or {})}
-    return Errand(target=f"{HOSTILE}:{name}", params=params, limits=Limits(**given))
+    return TrialSpec(target=f"{TRIALS}:{name}", params=params, limits=Limits(**given))
 
 
-def ended(tmp_path: Path, name: str, limits: dict[str, Any] | None = None, **params: Any) -> Any:
-    """How it ended; nothing of it may be left, neither by its mark nor among our own descendants."""
+def run_trial(tmp_path: Path, name: str, limits: dict[str, Any] | None = None, **params: Any) -> Any:
+    """Run a trial, and check that none of its processes is left, neither by its id nor among our descendants."""
     before = set(descendants(os.getpid()))
-    with Trial(errand(name, limits, **params), tmp_path / "trial") as trial:
-        ending = trial.wait()
-    assert carriers(trial.token) == []
+    with Trial(make_spec(name, limits, **params), tmp_path / "trial") as trial:
+        result = trial.wait()
+    assert processes_of_trial(trial.trial_id) == []
     assert set(descendants(os.getpid())) <= before
-    return ending
+    return result
 
 
-def test_a_good_one_answers(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "good", x=1)
+def test_good_trial_returns_its_value_and_phases(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "good", x=1)
 
-    assert isinstance(ending, Answered)
-    assert ending.value == {"y": 2}
-    assert ending.clean
-    assert list(ending.account.phases) == ["import", "compile", "measure"]
-
-
-def test_what_it_raises_is_a_refusal_with_its_phase(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "raises")
-
-    assert isinstance(ending, Refused)
-    assert ending.reason == "phase compile: RuntimeError: no such lowering"
-    assert "Traceback" in ending.account.log_tail
+    assert isinstance(result, Returned)
+    assert result.value == {"y": 2}
+    assert result.clean
+    assert list(result.cost.phases) == ["import", "compile", "measure"]
 
 
-def test_sys_exit_of_a_library_is_a_refusal(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "leaves_by_sys_exit")
+def test_exception_is_raised_with_its_phase(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "raises")
 
-    assert isinstance(ending, Refused)
-    assert ending.reason == "phase build: SystemExit: 1"
+    assert isinstance(result, Raised)
+    assert result.reason == "RuntimeError: no such lowering (in phase compile)"
+    assert "Traceback" in result.cost.log_tail
+
+
+def test_sys_exit_counts_as_an_exception(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "calls_sys_exit")
+
+    assert isinstance(result, Raised)
+    assert result.reason == "SystemExit: 1 (in phase build)"
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_an_exit_without_an_answer_is_a_crash(tmp_path: Path, code: int) -> None:
-    ending = ended(tmp_path, "exits", code=code)
+def test_exit_without_a_result_is_a_crash(tmp_path: Path, code: int) -> None:
+    result = run_trial(tmp_path, "exits", code=code)
 
-    assert isinstance(ending, Crashed)
-    assert ending.reason == f"exit code {code} without an answer in phase import"
-
-
-def test_an_endless_loop_costs_its_deadline_and_shows_where(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "hangs_in_python", {"phases": {"compile": 1.0}})
-
-    assert isinstance(ending, TimedOut)
-    assert ending.reason == "phase compile took longer than 1 s"
-    assert not ending.silent
-    assert "hangs_in_python" in ending.account.stacks
-    assert 1.0 <= ending.account.phases["compile"] < 6.0
+    assert isinstance(result, Crashed)
+    assert result.reason == f"exit code {code} without a result in phase import"
 
 
-def test_a_deadline_holds_also_when_nobody_can_look_into_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As beside a driver that keeps the locks of a process's memory: whoever asks what it holds waits for ever."""
-    blind = "import time; from rocsolid.tune.isolate import supervisor; supervisor.memory_bytes = lambda _: time.sleep(1000)"
+def test_endless_loop_ends_at_its_deadline_with_stacks(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "hangs_in_python", {"phases": {"compile": 1.0}})
+
+    assert isinstance(result, TimedOut)
+    assert result.reason == "phase compile took longer than 1 s"
+    assert not result.silent
+    assert "hangs_in_python" in result.cost.stacks
+    assert 1.0 <= result.cost.phases["compile"] < 6.0
+
+
+def test_deadline_holds_when_reading_memory_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a driver that holds the locks of a process's memory: reading its memory use blocks forever."""
+    blocking = "import time; from rocsolid.tune.isolate import supervisor; supervisor.memory_bytes = lambda _: time.sleep(1000)"
     monkeypatch.setattr(
-        sys.modules[Trial.__module__], "START", START.replace("from rocsolid", f"{blind}; from rocsolid")
+        sys.modules[Trial.__module__], "BOOTSTRAP", BOOTSTRAP.replace("from rocsolid", f"{blocking}; from rocsolid")
     )
-    ending = ended(tmp_path, "hangs_in_python", {"phases": {"compile": 0.5}})
+    result = run_trial(tmp_path, "hangs_in_python", {"phases": {"compile": 0.5}})
 
-    assert isinstance(ending, TimedOut)
-    assert ending.account.peak_bytes == 0
-    assert ending.account.seconds < 10
-
-
-def test_a_held_interpreter_lock_is_told_from_a_slow_phase(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "hangs_with_the_lock_held", {"heartbeat_s": 3.0})
-
-    assert isinstance(ending, TimedOut)
-    assert ending.silent
-    assert "no sign of life for 3 s in phase compile" in ending.reason
-    assert "hangs_with_the_lock_held" in ending.account.stacks
+    assert isinstance(result, TimedOut)
+    assert result.cost.peak_bytes == 0
+    assert result.cost.seconds < 10
 
 
-def test_polite_signals_do_not_matter(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "ignores_polite_signals", {"phases": {"compile": 0.5}})
+def test_held_gil_is_distinguished_from_a_slow_phase(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "hangs_with_the_gil_held", {"heartbeat_s": 3.0})
 
-    assert isinstance(ending, TimedOut)
-    assert ending.account.killed == 1
-
-
-def test_a_stopped_process_is_silent(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "stops_itself", {"heartbeat_s": 2.0})
-
-    assert isinstance(ending, TimedOut)
-    assert ending.silent
+    assert isinstance(result, TimedOut)
+    assert result.silent
+    assert "no heartbeat for 3 s in phase compile" in result.reason
+    assert "hangs_with_the_gil_held" in result.cost.stacks
 
 
-def test_a_segfault_is_a_crash_with_its_signal(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "segfaults")
+def test_trial_that_ignores_termination_signals_is_killed(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "ignores_termination_signals", {"phases": {"compile": 0.5}})
 
-    assert isinstance(ending, Crashed)
-    assert ending.reason == "SIGSEGV in phase capture"
-    assert "segfaults" in ending.account.log_tail  # the interpreter's own last words
+    assert isinstance(result, TimedOut)
+    assert result.cost.killed == 1
 
 
-def test_a_fault_on_the_device_is_told_from_a_plain_abort(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "faults_on_the_device")
+def test_stopped_process_loses_its_heartbeat(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "stops_itself", {"heartbeat_s": 2.0})
 
-    assert isinstance(ending, DeviceLost)
-    assert ending.reason.startswith("Memory access fault by GPU node-1")
+    assert isinstance(result, TimedOut)
+    assert result.silent
+
+
+def test_segfault_is_a_crash_with_its_signal(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "segfaults")
+
+    assert isinstance(result, Crashed)
+    assert result.reason == "SIGSEGV in phase capture"
+    assert "segfaults" in result.cost.log_tail  # from faulthandler
+
+
+def test_gpu_fault_is_distinguished_from_an_abort(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "faults_on_the_gpu")
+
+    assert isinstance(result, DeviceLost)
+    assert result.reason.startswith("GPU fault in phase measure: Memory access fault by GPU node-1")
 
 
 @pytest.mark.parametrize("name", ["eats_memory", "eats_memory_in_a_grandchild"])
-def test_the_memory_of_the_whole_tree_is_capped(tmp_path: Path, name: str) -> None:
-    ending = ended(tmp_path, name, {"memory_bytes": 400 * MB})
+def test_memory_limit_covers_the_whole_process_tree(tmp_path: Path, name: str) -> None:
+    result = run_trial(tmp_path, name, {"memory_bytes": 400 * MB})
 
-    assert isinstance(ending, OutOfMemory)
-    assert ending.memory is Memory.HOST
-    assert 400 * MB < ending.account.peak_bytes < 1500 * MB
-    assert "400 MB are allowed" in ending.reason
+    assert isinstance(result, OutOfMemory)
+    assert result.memory is Memory.HOST
+    assert 400 * MB < result.cost.peak_bytes < 1500 * MB
+    assert "the limit is 400 MB" in result.reason
 
 
 @pytest.mark.parametrize(
     ("phase", "text", "kind"),
     [
         ("measure", "HIP out of memory. Tried to allocate 20.00 GiB.", OutOfMemory),
-        ("capture", "HIP error: operation not permitted when stream is capturing", Refused),
+        ("capture", "HIP error: operation not permitted when stream is capturing", Raised),
         ("measure", "CUDA error: an illegal memory access was encountered", DeviceLost),
     ],
 )
-def test_errors_of_a_device_have_names(tmp_path: Path, phase: str, text: str, kind: type[Ending]) -> None:
-    ending = ended(tmp_path, "says", phase=phase, text=text)
+def test_gpu_errors_are_classified(tmp_path: Path, phase: str, text: str, kind: type[TrialResult]) -> None:
+    result = run_trial(tmp_path, "raises_text", phase=phase, text=text)
 
-    assert type(ending) is kind
-    assert ending.phase == phase
-    assert text in ending.reason
-
-
-def test_a_wrong_answer_is_one(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "answers_wrongly")
-
-    assert isinstance(ending, WrongResult)
-    assert ending.reason == "its answer is 13.6% of its size away from eager's"
+    assert type(result) is kind
+    assert result.phase == phase
+    assert text in result.reason
 
 
-def test_sessions_and_daemons_end_with_a_trial_that_hangs(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "breeds", {"phases": {"compile": 1.0}}, outlive=False)
+def test_wrong_result_error_gives_a_wrong_result(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "has_wrong_results")
 
-    assert isinstance(ending, TimedOut)
-    assert ending.account.killed == 5
-    assert ending.account.processes == 5
-
-
-def test_sessions_and_daemons_end_with_a_trial_that_succeeds(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "breeds", outlive=True)
-
-    assert isinstance(ending, Answered)
-    assert ending.value == "done"
-    assert ending.account.killed == 4
+    assert isinstance(result, WrongResult)
+    assert result.reason == "relative error 13.60% against eager on input set 1, the limit is 1%"
 
 
-def test_an_empty_environment_hides_nothing(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "hides")
+def test_daemons_end_with_a_hanging_trial(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "starts_daemons", {"phases": {"compile": 1.0}}, outlive=False)
 
-    assert isinstance(ending, Answered)
-    assert ending.account.killed == 1
-
-
-def test_a_fork_bomb_is_defused(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "forks_without_end", {"processes": 40})
-
-    assert isinstance(ending, TooManyProcesses)
-    assert "and 40 are allowed" in ending.reason
+    assert isinstance(result, TimedOut)
+    assert result.cost.killed == 5
+    assert result.cost.processes == 5
 
 
-def test_a_trial_can_end_its_own_workers_politely(tmp_path: Path) -> None:
-    """What the nanny ignores must not be ignored below it: pools of workers are ended by SIGTERM and waited for."""
-    ending = ended(tmp_path, "ends_its_worker")
+def test_daemons_end_with_a_successful_trial(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "starts_daemons", outlive=True)
 
-    assert isinstance(ending, Answered), ending.reason
-    assert ending.value == -signal.SIGTERM
-
-
-def test_the_last_words_of_an_earlier_trial_are_not_those_of_this_one(tmp_path: Path) -> None:
-    assert isinstance(ended(tmp_path, "faults_on_the_device"), DeviceLost)
-    ending = ended(tmp_path, "exits", code=3)
-
-    assert isinstance(ending, Crashed)
-    assert ending.account.log_tail == ""
+    assert isinstance(result, Returned)
+    assert result.value == "done"
+    assert result.cost.killed == 4
 
 
-def test_a_flood_of_output_blocks_nobody_and_fills_no_disk(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "floods", {"log_bytes": 4 * MB}, megabytes=100)
+def test_daemon_with_an_empty_environment_is_killed(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "starts_hidden_daemon")
 
-    assert isinstance(ending, Answered)
-    assert ending.account.log_tail.endswith("the last line\n")
-    kept = Path(ending.account.log).read_bytes()
+    assert isinstance(result, Returned)
+    assert result.cost.killed == 1
+
+
+def test_fork_bomb_is_stopped(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "forks_without_end", {"processes": 40})
+
+    assert isinstance(result, TooManyProcesses)
+    assert "the limit is 40" in result.reason
+
+
+def test_trial_can_terminate_its_own_workers(tmp_path: Path) -> None:
+    """Signals that the supervisor ignores must not be ignored by the trial: pools end their workers with SIGTERM and wait."""
+    result = run_trial(tmp_path, "terminates_its_worker")
+
+    assert isinstance(result, Returned), result.reason
+    assert result.value == -signal.SIGTERM
+
+
+def test_log_of_an_earlier_trial_is_not_used(tmp_path: Path) -> None:
+    assert isinstance(run_trial(tmp_path, "faults_on_the_gpu"), DeviceLost)
+    result = run_trial(tmp_path, "exits", code=3)
+
+    assert isinstance(result, Crashed)
+    assert result.cost.log_tail == ""
+
+
+def test_flood_of_output_neither_blocks_nor_fills_the_disk(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "floods_output", {"log_bytes": 4 * MB}, megabytes=100)
+
+    assert isinstance(result, Returned)
+    assert result.cost.log_tail.endswith("the last line\n")
+    kept = Path(result.cost.log).read_bytes()
     assert len(kept) <= 4 * MB
-    assert kept.startswith(f"[{ending.account.dropped_bytes} bytes dropped]\nxxx".encode())
+    assert kept.startswith(f"[{result.cost.dropped_bytes} bytes dropped]\nxxx".encode())
 
 
-def test_a_long_answer_arrives_whole(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "answers_at_length", count=300_000)
+def test_large_result_arrives_complete(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "returns_large_result", count=300_000)
 
-    assert isinstance(ending, Answered)
-    assert ending.value == list(range(300_000))
+    assert isinstance(result, Returned)
+    assert result.value == list(range(300_000))
 
 
-def test_a_crash_after_the_answer_keeps_the_answer(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "crashes_after_the_answer")
+def test_crash_after_the_result_keeps_the_result(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "crashes_after_the_result")
 
-    assert isinstance(ending, Answered)
-    assert ending.value == 1
-    assert ending.reason == "answered, then ended with SIGSEGV"
+    assert isinstance(result, Returned)
+    assert result.value == 1
+    assert result.reason == "returned a value, then ended with SIGSEGV"
 
 
 @pytest.mark.torch
-def test_the_compilers_own_workers_end_too(tmp_path: Path) -> None:
-    ending = ended(tmp_path, "compiles_then_hangs", {"phases": {"capture": 1.0, "compile": 200.0}})
+def test_inductor_compile_workers_are_killed_too(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "compiles_then_hangs", {"phases": {"capture": 1.0, "compile": 200.0}})
 
-    assert isinstance(ending, TimedOut)
-    assert ending.phase == "capture"
-    assert ending.account.killed >= 3
+    assert isinstance(result, TimedOut)
+    assert result.phase == "capture"
+    assert result.cost.killed >= 3
 
 
-def test_a_trial_that_serves_answers_and_closes(tmp_path: Path) -> None:
-    with Trial(errand("serves"), tmp_path / "trial") as trial:
+def test_trial_replies_to_requests_and_closes(tmp_path: Path) -> None:
+    with Trial(make_spec("serves"), tmp_path / "trial") as trial:
         assert trial.ready()
-        assert trial.ask(n=3) == {"twice": 6}
-        assert trial.ask(n=4) == {"twice": 8}
-        ending = trial.close()
+        assert trial.request(n=3) == {"twice": 6}
+        assert trial.request(n=4) == {"twice": 8}
+        result = trial.close()
 
-    assert isinstance(ending, Answered)
-    assert ending.value == "closed"
+    assert isinstance(result, Returned)
+    assert result.value == "closed"
 
 
-def test_a_request_has_the_deadline_of_a_measurement(tmp_path: Path) -> None:
-    with Trial(errand("serves", {"phases": {"measure": 0.7}}), tmp_path / "trial") as trial:
+def test_request_has_the_deadline_of_phase_measure(tmp_path: Path) -> None:
+    with Trial(make_spec("serves", {"phases": {"measure": 0.7}}), tmp_path / "trial") as trial:
         assert trial.ready()
-        assert trial.ask(n=3, hang=True) is None
-        assert isinstance(trial.ending, TimedOut)
-        assert trial.ask(n=3) is None
+        assert trial.request(n=3, hang=True) is None
+        assert isinstance(trial.result, TimedOut)
+        assert trial.request(n=3) is None
 
 
-def test_leaving_the_block_calls_it_off(tmp_path: Path) -> None:
-    with Trial(errand("breeds", outlive=False), tmp_path / "trial") as trial:
+def test_leaving_the_with_block_cancels_the_trial(tmp_path: Path) -> None:
+    with Trial(make_spec("starts_daemons", outlive=False), tmp_path / "trial") as trial:
         time.sleep(0.5)
 
-    assert isinstance(trial.ending, Cancelled)
-    assert carriers(trial.token) == []
+    assert isinstance(trial.result, Cancelled)
+    assert processes_of_trial(trial.trial_id) == []
 
 
-def bereaved(tmp_path: Path) -> tuple[subprocess.Popen[str], str]:
-    """A tuner with a trial that has bred, and the trial's mark."""
+def start_tuner(tmp_path: Path) -> tuple[subprocess.Popen[str], str]:
+    """A tuner whose trial has started daemons, and the id of the trial."""
     code = (
         "import sys, pathlib\n"
-        "from rocsolid.tune.isolate.trial import Errand, Trial\n"
-        f"trial = Trial(Errand(target={HOSTILE + ':breeds'!r}, params={{'outlive': False}}), pathlib.Path({str(tmp_path)!r}))\n"
-        "print(trial.token, flush=True)\n"
+        "from rocsolid.tune.isolate.trial import TrialSpec, Trial\n"
+        f"trial = Trial(TrialSpec(target={TRIALS + ':starts_daemons'!r}, params={{'outlive': False}}), pathlib.Path({str(tmp_path)!r}))\n"
+        "print(trial.trial_id, flush=True)\n"
         "print(trial.wait(), flush=True)\n"
     )
     tuner = subprocess.Popen([sys.executable, "-c", code], env=clean_environ(), stdout=subprocess.PIPE, text=True)
     assert tuner.stdout is not None
-    token = tuner.stdout.readline().strip()
-    until(lambda: len(carriers(token)) >= 4)
-    return tuner, token
+    trial_id = tuner.stdout.readline().strip()
+    until(lambda: len(processes_of_trial(trial_id)) >= 4)
+    return tuner, trial_id
 
 
-def test_nothing_is_left_when_the_tuner_is_killed(tmp_path: Path) -> None:
-    tuner, token = bereaved(tmp_path)
+def test_no_process_is_left_when_the_tuner_is_killed(tmp_path: Path) -> None:
+    tuner, trial_id = start_tuner(tmp_path)
     tuner.kill()
     tuner.communicate()
 
-    until(lambda: carriers(token) == [])
+    until(lambda: processes_of_trial(trial_id) == [])
 
 
 @pytest.mark.parametrize("alive_s", [0.0, 0.003, 0.03, 0.1])
-def test_nothing_is_left_when_the_program_ends_while_it_starts_a_trial(tmp_path: Path, alive_s: float) -> None:
-    """By a thread that nobody waits for: whatever was born by then sees its tuner's end of the pipe close."""
+def test_no_process_is_left_when_the_program_exits_during_a_start(tmp_path: Path, alive_s: float) -> None:
+    """In a daemon thread: every process that exists by then sees the tuner's end of the pipe close."""
     code = (
         "import pathlib, threading, time\n"
-        "from rocsolid.tune.isolate.trial import Errand, Trial\n"
-        f"errand = Errand(target={HOSTILE + ':breeds'!r}, params={{'outlive': False}})\n"
-        f"start = lambda: Trial(errand, pathlib.Path({str(tmp_path)!r})).wait()\n"
+        "from rocsolid.tune.isolate.trial import TrialSpec, Trial\n"
+        f"spec = TrialSpec(target={TRIALS + ':starts_daemons'!r}, params={{'outlive': False}})\n"
+        f"start = lambda: Trial(spec, pathlib.Path({str(tmp_path)!r})).wait()\n"
         f"threading.Thread(target=start, daemon=True).start(); time.sleep({alive_s})\n"
     )
     subprocess.run([sys.executable, "-c", code], env=clean_environ(), check=True)
@@ -321,21 +319,21 @@ def test_nothing_is_left_when_the_program_ends_while_it_starts_a_trial(tmp_path:
     until(lambda: not running(str(tmp_path)))
 
 
-def test_nothing_is_left_when_the_nanny_is_killed(tmp_path: Path) -> None:
-    tuner, token = bereaved(tmp_path)
-    (nanny,) = [pid for pid, process in descendants(tuner.pid).items() if process.parent == tuner.pid]
-    os.kill(nanny, signal.SIGKILL)
-    told, _ = tuner.communicate(timeout=30)
+def test_no_process_is_left_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    tuner, trial_id = start_tuner(tmp_path)
+    (supervisor,) = [pid for pid, process in descendants(tuner.pid).items() if process.parent == tuner.pid]
+    os.kill(supervisor, signal.SIGKILL)
+    printed, _ = tuner.communicate(timeout=30)
 
-    assert "the process that looked after the trial was killed" in told
-    assert carriers(token) == []
+    assert "the supervisor of the trial was killed" in printed
+    assert processes_of_trial(trial_id) == []
 
 
-def test_what_a_trial_costs_beyond_its_interpreter(tmp_path: Path) -> None:
-    """The bar is 0.3 s; the best of some, since others share the machine."""
+def test_trial_costs_at_most_0_3_s_beyond_its_interpreter(tmp_path: Path) -> None:
+    """The best of twenty counts, because other programs share the machine."""
     bare = min(_timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)) for _ in range(5))
     for attempt in range(20):
-        if _timed(lambda n=attempt: ended(tmp_path / str(n), "good", x=1)) - bare < 0.3:
+        if _timed(lambda n=attempt: run_trial(tmp_path / str(n), "good", x=1)) - bare < 0.3:
             return
     pytest.fail("no trial of twenty cost less than 0.3 s beyond its interpreter")
 

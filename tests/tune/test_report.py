@@ -1,4 +1,4 @@
-"""A study on paper: as JSON and back, as text, and as a page in a real browser."""
+"""Reports of a study: JSON, text, and an HTML page in a real browser."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support import chromium, make_env, run_cli
 from rocsolid.catalog.profiles import resolve
 from rocsolid.model.codec import decode
 from rocsolid.model.study import MEASURED, Effect, Finalist, Study, TrialRecord
-from rocsolid.model.timing import Comparison, Timing, Verdict
+from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 from rocsolid.report.study_page import study_html
 from rocsolid.report.study_text import study_text
 from rocsolid.report.terminal import Terminal
@@ -48,20 +48,30 @@ def a_study(trials: int = 12) -> Study:
         log_tail="AUTOTUNE mm(64x64)",
         seconds=121.0,
     )
-    gain = Comparison(speedup=1.25, low=1.2, high=1.31, verdict=Verdict.FASTER, noise=0.012)
-    same = Comparison(speedup=0.99, low=0.97, high=1.01, verdict=Verdict.SAME, noise=0.012)
+    gain = SpeedComparison(speedup=1.25, low=1.2, high=1.31, verdict=Verdict.FASTER, noise=0.012)
+    same = SpeedComparison(speedup=0.99, low=0.97, high=1.01, verdict=Verdict.SAME, noise=0.012)
     return Study(
         workload="/models/gpt.py:build",
         profile="fast",
         search="tpe",
-        where={"device": "MI300X", "arch": "gfx942", "torch": "2.13.0", "python": "3.12.1"},
+        machine={"device": "MI300X", "arch": "gfx942", "torch": "2.13.0", "python": "3.12.1"},
         knobs={"inductor.freezing": (False, True)},
         trials=(*measured, hung),
         finalists=(
             Finalist(name="start", timing=timing(2.1), rounds=24, processes=3),
-            Finalist(name="inductor.freezing=True", timing=timing(1.7), against_start=gain, break_even_calls=900),
-            Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12),
-            Finalist(name="form=regional", out="wrong result: its answer to input 1 is off"),
+            Finalist(
+                name="inductor.freezing=True",
+                timing=timing(1.7),
+                against_start=gain,
+                rounds=24,
+                processes=3,
+                break_even_calls=900,
+            ),
+            Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12, processes=2),
+            Finalist(
+                name="form=regional",
+                failure="wrong result: relative error 12.00% against eager on input set 1, the limit is 1%",
+            ),
         ),
         effects=(
             Effect(id="inductor.freezing", value=True, speedup=1.24, pairs=3),
@@ -69,30 +79,30 @@ def a_study(trials: int = 12) -> Study:
         ),
         winner="inductor.freezing=True",
         verdict=Verdict.FASTER,
-        why="1.25 times as fast as the start [1.20, 1.31], and its answer was checked",
+        reason="1.25 times as fast as the start [1.20, 1.31], and its results match eager",
         noise=0.012,
         best=resolve("fast", make_env()),
-        spent_s=512.0,
-        ended="the budget for trials was spent",
+        elapsed_s=512.0,
+        stopped="the budget for trials was used up",
     )
 
 
-def test_a_study_survives_its_file() -> None:
+def test_study_survives_json() -> None:
     assert decode(Study, json.loads(a_study().json()), "study") == a_study()
 
 
-def test_the_text_says_what_won_and_why_others_did_not() -> None:
+def test_text_names_the_winner_and_the_rejected() -> None:
     text = study_text(a_study(), Terminal())
 
-    assert text.startswith("inductor.freezing=True: 1.25 times as fast as the start")
-    assert "its set-up pays after 900 calls" in text
-    assert "form=regional: out, wrong result" in text
+    assert text.startswith("FASTER: the best variant is inductor.freezing=True: 1.25 times as fast as the")
+    assert "set-up pays off after 900 calls" in " ".join(text.split())
+    assert "form=regional: failed, wrong result" in text
     assert "inductor.max_autotune=True: timed out, phase compile took longer than 120 s" in text
-    assert "and 2 slower ones; -v shows them" in text
+    assert "and 2 slower ones (-v shows them)" in text
     assert "max_fusion_size=12" in study_text(a_study(), Terminal(), verbose=True)
 
 
-def test_a_page_of_many_trials_is_small_and_holds_no_markup_of_theirs() -> None:
+def test_large_page_is_small_and_escapes_markup() -> None:
     html = study_html(a_study(trials=300))
 
     assert len(html.encode()) < 500_000
@@ -100,26 +110,26 @@ def test_a_page_of_many_trials_is_small_and_holds_no_markup_of_theirs() -> None:
     assert "&lt;script&gt;alert" in html
 
 
-def test_what_speed_costs_is_shown_where_it_costs_something() -> None:
-    fast, frugal, neither = (
+def test_trade_offs_are_shown_when_there_are_any() -> None:
+    fast, small, neither = (
         replace(a_study().trials[n], setup_s=setup, peak_bytes=held << 20)
         for n, setup, held in ((0, 30.0, 900), (1, 2.0, 100), (2, 30.0, 950))
     )
-    study = replace(a_study(), trials=(neither, frugal, fast))
+    study = replace(a_study(), trials=(neither, small, fast))
 
-    assert study.trade_offs == (fast, frugal)
-    assert "<h2>What speed costs</h2>" in study_html(study)
-    assert "What speed costs" not in study_html(replace(study, trials=(fast, neither)))
+    assert study.trade_offs == (fast, small)
+    assert "<h2>Speed, set-up time and memory</h2>" in study_html(study)
+    assert "Speed, set-up time and memory" not in study_html(replace(study, trials=(fast, neither)))
 
 
-def test_what_was_measured_again_is_said_in_its_row() -> None:
-    doubted = replace(
+def test_page_shows_that_a_trial_was_measured_again() -> None:
+    suspicious = replace(
         a_study().trials[1],
-        again=timing(0.5),
-        reason="a first process came to 500 µs, which a second one did not confirm",
+        second_timing=timing(0.5),
+        reason="a first process measured 500 µs, which a second process did not confirm",
     )
 
-    assert "measured; a first process came to 500 µs" in study_html(replace(a_study(), trials=(doubted,)))
+    assert "measured; a first process measured 500 µs" in study_html(replace(a_study(), trials=(suspicious,)))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +154,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
 
 
 @pytest.mark.browser
-def test_the_page_in_a_browser(page: "Page") -> None:
+def test_page_renders_in_a_browser(page: "Page") -> None:
     assert page.title() == "Tuned: gpt.py:build"
     assert page.locator(".counts b.good").inner_text() == "FASTER"
     assert page.locator("svg[role=img]").count() == 2
@@ -153,7 +163,7 @@ def test_the_page_in_a_browser(page: "Page") -> None:
 
 
 @pytest.mark.browser
-def test_trials_sort_filter_and_unfold(page: "Page") -> None:
+def test_trials_can_be_sorted_filtered_and_unfolded(page: "Page") -> None:
     page.get_by_label("filter trials").fill("size=7")
     assert page.locator("#trials tbody tr:visible").count() == 1
     page.get_by_label("filter trials").fill("")
@@ -167,14 +177,14 @@ def test_trials_sort_filter_and_unfold(page: "Page") -> None:
     assert fold.get_by_text("stacks before the kill").is_visible()
 
 
-def test_a_study_without_rivals_has_a_page() -> None:
+def test_page_of_a_study_with_one_finalist() -> None:
     alone = replace(a_study(), finalists=a_study().finalists[:1], effects=(), trials=a_study().trials[:1])
 
-    assert "The start had no rival" in study_html(alone)
+    assert "Only the start was raced" in study_html(alone)
     assert "Every variant could be measured" in study_html(alone)
 
 
-def test_what_cannot_be_shown_so_is_said(tmp_path: Path) -> None:
+def test_unsupported_output_form_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(a_study().json())
     ran = run_cli("report", str(tmp_path / "study.json"), "--output", "sarif")
 

@@ -1,4 +1,4 @@
-"""What may be varied here, and how a user narrows it."""
+"""The search space, and how a user restricts it."""
 
 from pathlib import Path
 
@@ -8,26 +8,26 @@ from tests.support import make_env
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import InputError, PlanError, UnknownNameError, UsageError
 from rocsolid.model.platform import Platform
-from rocsolid.tune.space import Narrowing, Space, name_of, read_narrowing, space_of, variables_of
+from rocsolid.tune.space import Restrictions, Space, build_space, process_variables, read_restrictions, variant_name
 
 
-def space(platform: Platform = Platform.CUDA, **said: object) -> Space:
+def space(platform: Platform = Platform.CUDA, **restrictions: object) -> Space:
     env = make_env(platform=platform)
-    return space_of(resolve("fast", env), env, Narrowing(**said))  # type: ignore[arg-type]
+    return build_space(resolve("fast", env), env, Restrictions(**restrictions))  # type: ignore[arg-type]
 
 
 def ids(found: Space) -> set[str]:
     return {knob.id for knob in found.knobs}
 
 
-def test_the_space_comes_from_the_catalogue() -> None:
+def test_space_comes_from_the_catalogue() -> None:
     found = space(Platform.ROCM)
 
     assert {"form", "graph", "inductor.freezing", "compile.mode", "process.PYTORCH_TUNABLEOP_ENABLED"} <= ids(found)
     assert "process.GPU_MAX_HW_QUEUES" not in ids(space(Platform.CUDA))
 
 
-def test_without_a_device_nothing_is_captured_and_no_variable_of_a_driver_is_tried() -> None:
+def test_cpu_space_has_no_graph_and_no_gpu_settings() -> None:
     found = space(Platform.CPU)
     graph = found.knob("graph")
 
@@ -36,17 +36,17 @@ def test_without_a_device_nothing_is_captured_and_no_variable_of_a_driver_is_tri
     assert not any(name.startswith(("process.", "inductor.triton.")) for name in ids(found))
 
 
-def test_the_first_value_is_the_one_the_plan_has() -> None:
+def test_first_value_is_that_of_the_plan_or_of_torch() -> None:
     freezing = space().knob("inductor.freezing")
     padding = space().knob("inductor.shape_padding")
 
     assert freezing is not None
     assert freezing.values == (False, True)
     assert padding is not None
-    assert padding.values == (True, False)  # as upstream ships it
+    assert padding.values == (True, False)  # torch's default
 
 
-def test_what_is_known_to_hurt_is_tried_only_when_it_is_named() -> None:
+def test_critical_value_is_tried_only_when_named() -> None:
     plain = space(Platform.ROCM).knob("inductor.max_autotune")
     named = space(Platform.ROCM, vary={"inductor.max_autotune": []}).knob("inductor.max_autotune")
 
@@ -55,7 +55,7 @@ def test_what_is_known_to_hurt_is_tried_only_when_it_is_named() -> None:
     assert named.values == (False, True)
 
 
-def test_narrowing() -> None:
+def test_set_vary_and_exclude_restrict_the_space() -> None:
     only = space(vary={"inductor.freezing": [], "form": ["compiled", "eager"]})
     assert {k.id: k.values for k in only.knobs} == {
         "form": ("compiled", "eager"),
@@ -70,18 +70,18 @@ def test_narrowing() -> None:
     assert decision.value is True
     assert fixed.value({}, "form") == "eager"
 
-    assert "inductor.freezing" not in ids(space(without=["inductor.freezing"]))
+    assert "inductor.freezing" not in ids(space(exclude=["inductor.freezing"]))
 
 
-def test_a_variant_has_one_name() -> None:
+def test_variant_has_one_name() -> None:
     found = space()
 
     assert found.variant({"inductor.freezing": False, "form": "compiled"}) == {}
-    assert name_of({}) == "start"
-    assert name_of(found.variant({"inductor.freezing": True})) == "inductor.freezing=True"
+    assert variant_name({}) == "start"
+    assert variant_name(found.variant({"inductor.freezing": True})) == "inductor.freezing=True"
 
 
-def test_what_has_no_effect_is_left_out() -> None:
+def test_choices_without_effect_are_left_out() -> None:
     found = space()
     backends = {"inductor.max_autotune_gemm_backends": "ATEN"}
 
@@ -90,24 +90,24 @@ def test_what_has_no_effect_is_left_out() -> None:
     assert found.variant({**backends, "compile.mode": "max-autotune-no-cudagraphs"}).keys() >= backends.keys()
 
 
-def test_every_variant_comes_once() -> None:
+def test_all_variants_come_once() -> None:
     found = space(vary={"inductor.freezing": [], "form": [], "graph": []})
-    names = [name_of(variant) for variant in found.every()]
+    names = [variant_name(variant) for variant in found.all_variants()]
 
     assert names[0] == "start"
-    assert len(names) == len(set(names)) == 2 * 2 * 2 + 2  # eager knows no freezing
+    assert len(names) == len(set(names)) == 2 * 2 * 2 + 2  # freezing has no effect in eager
 
 
-def test_a_narrower_space_knows_what_is_no_longer_part_of_it() -> None:
+def test_space_contains_only_its_own_variants() -> None:
     narrow = space(vary={"inductor.freezing": [], "form": ["compiled", "eager"]})
 
-    assert narrow.holds({})
-    assert narrow.holds({"inductor.freezing": True, "form": "eager"})
-    assert not narrow.holds({"form": "regional"})
-    assert not narrow.holds({"inductor.aggressive_fusion": True})
+    assert narrow.contains({})
+    assert narrow.contains({"inductor.freezing": True, "form": "eager"})
+    assert not narrow.contains({"form": "regional"})
+    assert not narrow.contains({"inductor.aggressive_fusion": True})
 
 
-def test_the_plan_of_a_variant() -> None:
+def test_plan_of_a_variant_holds_its_values() -> None:
     found = space()
     plan = found.plan({"inductor.freezing": True, "form": "eager", "process.TRITON_DEFAULT_FP_FUSION": "1"})
     freezing = plan.get("inductor.freezing")
@@ -115,38 +115,38 @@ def test_the_plan_of_a_variant() -> None:
     assert freezing is not None
     assert freezing.value is True
     assert freezing.profile == "tune"
-    assert variables_of(plan)[0]["TRITON_DEFAULT_FP_FUSION"] == "1"
+    assert process_variables(plan)[0]["TRITON_DEFAULT_FP_FUSION"] == "1"
 
 
-def test_wrong_names_and_values_are_said_in_one_line(tmp_path: Path) -> None:
+def test_wrong_names_and_values_raise_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'inductor\.freezing'"):
         space(vary={"inductor.freezin": []})
     with pytest.raises(PlanError, match=r"inductor\.freezing takes 1 or 0"):
         space(fixed={"inductor.freezing": "perhaps"})
     with pytest.raises(UnknownNameError, match="unknown value of form 'half'"):
         space(vary={"form": ["half"]})
-    with pytest.raises(UsageError, match="has no candidates of its own"):
+    with pytest.raises(UsageError, match=r"lists no values to try for inductor\.memory_planning"):
         space(vary={"inductor.memory_planning": []})
     (tmp_path / "space.toml").write_text("[vray]\n")
     with pytest.raises(UnknownNameError, match="did you mean 'vary'"):
-        read_narrowing(tmp_path / "space.toml")
+        read_restrictions(tmp_path / "space.toml")
     with pytest.raises(InputError, match=r"cannot read .*/none\.toml: No such file or directory$"):
-        read_narrowing(tmp_path / "none.toml")
-    for text, said in (
-        ("no = 'graph'", "no is a list of names, and 'graph' is none"),
-        ("set = 3", "set is a table, and 3 is none"),
-        ("vary.inductor.freezing = true", r"under vary, inductor\.freezing takes a list of values, and True is none"),
+        read_restrictions(tmp_path / "none.toml")
+    for text, message in (
+        ("exclude = 'graph'", "`exclude` must be a list of names, not 'graph'"),
+        ("set = 3", "`set` must be a table, not 3"),
+        ("vary.inductor.freezing = true", r"`vary\.inductor\.freezing` must be a list of values, not True"),
     ):
         (tmp_path / "space.toml").write_text(text)
-        with pytest.raises(InputError, match=said):
-            read_narrowing(tmp_path / "space.toml")
+        with pytest.raises(InputError, match=message):
+            read_restrictions(tmp_path / "space.toml")
 
 
-def test_a_space_in_a_file(tmp_path: Path) -> None:
+def test_restrictions_are_read_from_toml(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
-    file.write_text('no = ["graph"]\n[set]\ninductor.freezing = true\n[vary]\n"form" = ["compiled", "eager"]\n')
-    said = read_narrowing(file)
+    file.write_text('exclude = ["graph"]\n[set]\ninductor.freezing = true\n[vary]\n"form" = ["compiled", "eager"]\n')
+    found = read_restrictions(file)
 
-    assert said == Narrowing(
-        fixed={"inductor.freezing": "True"}, vary={"form": ["compiled", "eager"]}, without=["graph"]
+    assert found == Restrictions(
+        fixed={"inductor.freezing": "True"}, vary={"form": ["compiled", "eager"]}, exclude=["graph"]
     )

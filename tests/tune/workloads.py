@@ -1,4 +1,4 @@
-"""Small workloads, some of them with a trap."""
+"""Small workloads, some of which misbehave."""
 
 import os
 import time
@@ -24,29 +24,29 @@ def wrong_when_compiled() -> Any:
     return double, (torch.ones(8),), {}
 
 
-def moody() -> Any:
-    """Takes a millisecond or so, and does as the environment says: a stand-in for settings that help, hang or lie."""
-    wish = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
+def switchable() -> Any:
+    """Takes a few milliseconds, and is fast, wrong, hangs or crashes as an environment variable says."""
+    behaviour = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
     calls = 0
 
     def call(x: Any) -> Any:
         nonlocal calls
         calls += 1
-        if wish == "hang" and calls > 2:
+        if behaviour == "hang" and calls > 2:
             time.sleep(1000)
-        if wish == "crash":
+        if behaviour == "crash":
             os.abort()
-        time.sleep(0.002 if wish == "fast" else 0.004)
-        return x * (1.5 if wish == "wrong" and calls > 4 else 1)
+        time.sleep(0.002 if behaviour == "fast" else 0.004)
+        return x * (1.5 if behaviour == "wrong" and calls > 4 else 1)
 
     return call, (torch.ones(8),), {}
 
 
 def two_ranks() -> Any:
-    """A sum over all ranks; does as the environment says on the last of them."""
+    """A sum over all ranks; the last rank crashes or is fast as an environment variable says."""
     import torch.distributed as dist
 
-    wish = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
+    behaviour = os.environ.get("TRITON_DEFAULT_FP_FUSION", "")
     dist.init_process_group("gloo")
     last = dist.get_rank() == dist.get_world_size() - 1
     calls = 0
@@ -54,22 +54,22 @@ def two_ranks() -> Any:
     def call(x: Any) -> Any:
         nonlocal calls
         calls += 1
-        if wish == "crash" and last and calls > 4:
+        if behaviour == "crash" and last and calls > 4:
             os.abort()
         total = x.clone()
         dist.all_reduce(total)
-        time.sleep(0.001 if wish == "fast" else 0.004)
+        time.sleep(0.001 if behaviour == "fast" else 0.004)
         return total
 
     return call, (torch.full((8,), float(dist.get_rank() + 1)),), {}
 
 
-def lonely() -> Any:
-    """Takes all there is: a second process beside it fails."""
+def exclusive() -> Any:
+    """A second process at the same time fails."""
     import fcntl
     from pathlib import Path
 
-    lock = Path(os.environ["LONELY"]).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    lock = Path(os.environ["EXCLUSIVE_LOCK"]).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def call(x: Any) -> Any:

@@ -178,8 +178,8 @@ def _around(
 
 
 def _asked(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[Answer, str]:
-    reply = ask(Question(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
-    return reply.answer, reply.errors
+    reply = run_with_deadline(Command(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
+    return reply.check, reply.stderr
 
 
 def _options(profile: str, on: Chip) -> dict[str, Any]:

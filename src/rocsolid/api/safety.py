@@ -15,7 +15,7 @@ from rocsolid.model.environment import Answer, Ending, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.probe.quick_facts import surroundings
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compile_in_child import try_in_child
 from rocsolid.runtime.compiled import compile_with_plan

@@ -4,65 +4,70 @@ Examples:
   rocsolid ab model.py:build --a safe --b fast
   rocsolid ab model.py:build --a fast --b plan.toml
   rocsolid ab model.py:build --a form=eager --b inductor.freezing=true,form=compiled
-  rocsolid ab model.py:build --a fast --b plan.toml --require faster      exit code 1 unless it is
-  rocsolid ab model.py:build --a git:main --b git:HEAD                    two commits, each in a work tree of its own
-  rocsolid ab model.py:build --a git:HEAD,form=eager --b form=eager       a commit beside the files as they are
+  rocsolid ab model.py:build --a fast --b plan.toml --require faster      exit code 1 unless b is faster
+  rocsolid ab model.py:build --a git:main --b git:HEAD                    two commits, each in its own work tree
+  rocsolid ab model.py:build --a git:HEAD,form=eager --b form=eager       a commit compared with the working files
 
-The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too restless to tell. Both must answer as eager does.
+The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too noisy to decide. The results of both sides must match
+eager.
 
 """
 
 import argparse
 
 from rocsolid.cli.output import add_output, add_workload, writable, write
-from rocsolid.cli.tune import add_limits, limits_of, progress
+from rocsolid.cli.tune import add_limits, limits_of, show_progress
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     add_workload(parser)
     for side in ("a", "b"):
         parser.add_argument(
             f"--{side}",
             required=True,
             metavar="SIDE",
-            help="a profile, a plan.toml, or id=value,id=value; after git:REVISION with the files of that commit",
+            help="a profile, a plan.toml, or ID=VALUE,ID=VALUE; with git:REVISION or git:REVISION,... the files of that commit",
         )
-    parser.add_argument("--profile", default="fast", help="what values are put on top of (default: fast)")
+    parser.add_argument("--profile", default="fast", help="profile that values are put on top of (default: fast)")
     parser.add_argument(
         "--rounds",
         type=int,
         default=24,
         metavar="N",
-        help="how often each side is timed (default: 24); up to three times that when it is too close to call",
+        help="how often each side is timed (default: 24); up to three times as often while the verdict is UNSURE",
     )
-    parser.add_argument("--least-gain", type=float, default=0.02, metavar="R", help="less is no gain (default: 0.02)")
-    parser.add_argument("--require", choices=("faster", "not-slower"), help="exit code 1 unless b is")
+    parser.add_argument(
+        "--min-gain", type=float, default=0.02, metavar="R", help="a smaller difference counts as none (default: 0.02)"
+    )
+    parser.add_argument(
+        "--require", choices=("faster", "not-slower"), help="exit with 1 unless b is faster, or unless b is not slower"
+    )
     add_limits(parser)
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Race the two and say which is faster, if either is."""
+    """Run the A/B test and print the verdict."""
     from rocsolid.api.tune import ab
-    from rocsolid.cli.render import render_duel
+    from rocsolid.cli.render import render_ab
     from rocsolid.model.timing import Verdict
 
     if args.out:
         writable(args.out)
-    with progress() as heard:
-        duel = ab(
+    with show_progress() as progress:
+        result = ab(
             args.workload,
             args.a,
             args.b,
             profile=args.profile,
             rounds=args.rounds,
-            least_gain=args.least_gain,
+            min_gain=args.min_gain,
             limits=limits_of(args),
             grad=args.grad,
-            progress=heard,
+            progress=progress,
         )
-    write(render_duel(duel, args.output, to_file=args.out is not None), args.out)
-    verdict = duel.b_against_a.verdict
+    write(render_ab(result, args.output, to_file=args.out is not None), args.out)
+    verdict = result.b_against_a.verdict
     failed = {"faster": verdict is not Verdict.FASTER, "not-slower": verdict is Verdict.SLOWER}
     return int(failed.get(args.require, False))

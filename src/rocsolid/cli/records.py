@@ -23,7 +23,7 @@ KINDS: Mapping[str, type] = {
     OPTIMIZE_SCHEMA: OptimizeReport,
     LINT_SCHEMA: LintRecord,
     STUDY_SCHEMA: Study,
-    DUEL_SCHEMA: Duel,
+    AB_SCHEMA: ABResult,
     DRYRUN_SCHEMA: DryRunRecord,
 }
 Record = (
@@ -35,7 +35,7 @@ Record = (
     | OptimizeReport
     | LintRecord
     | Study
-    | Duel
+    | ABResult
     | DryRunRecord
 )
 
@@ -76,8 +76,8 @@ def render_any(record: Record, form: str, *, verbose: bool = False, to_file: boo
         return render.render_study(record, form, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):
         return render.render_dryrun(record, form, verbose=verbose, to_file=to_file)
-    if isinstance(record, Duel):
-        return render.render_duel(record, form, to_file=to_file)
+    if isinstance(record, ABResult):
+        return render.render_ab(record, form, to_file=to_file)
     if isinstance(record, CaptureReport):
         return render.render_capture(record, form)
     return render.render(record, form, verbose=verbose, to_file=to_file)

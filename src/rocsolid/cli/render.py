@@ -151,15 +151,15 @@ def render_study(study: "Study", form: str, *, verbose: bool = False, to_file: b
     return _in_form(form, "studies", text=text, json=study.json, html=page)
 
 
-def render_duel(duel: "Duel", form: str, *, to_file: bool = False) -> str:
-    """A comparison of two in one of the forms."""
+def render_ab(result: "ABResult", form: str, *, to_file: bool = False) -> str:
+    """An A/B test in one of the forms."""
 
     def text() -> str:
-        from rocsolid.report.study_text import duel_text
+        from rocsolid.report.study_text import ab_text
 
-        return duel_text(duel, _terminal(to_file=to_file))
+        return ab_text(result, _terminal(to_file=to_file))
 
-    return _in_form(form, "comparisons of two", text=text, json=duel.json)
+    return _in_form(form, "A/B tests", text=text, json=result.json)
 
 
 def render_dryrun(record: "DryRunRecord", form: str, *, verbose: bool = False, to_file: bool = False) -> str:

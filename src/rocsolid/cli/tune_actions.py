@@ -1,4 +1,4 @@
-"""What `rocsolid tune` does beside tuning: export a study, and show studies in a browser."""
+"""`rocsolid tune export` and `rocsolid tune dashboard`."""
 
 import argparse
 import json
@@ -12,15 +12,15 @@ ACTIONS = ("export", "dashboard")
 
 
 def act(args: argparse.Namespace) -> int:
-    """`rocsolid tune export` and `rocsolid tune dashboard`."""
+    """Run the action that was named instead of a workload."""
     return _export(args) if args.workload == "export" else _dashboard(args)
 
 
-def last_study(kept: str) -> Path:
-    """Where the last study is kept as a whole: beside the trials, or in our folder when those are on a server."""
-    from rocsolid.tune.store import shared
+def last_study(store: str) -> Path:
+    """The file with the last complete study: next to the trials, or in .rocsolid if those are on a server."""
+    from rocsolid.tune.store import is_server_url
 
-    return Path(".rocsolid/study.json") if shared(kept) else Path(kept).with_name("study.json")
+    return Path(".rocsolid/study.json") if is_server_url(store) else Path(store).with_name("study.json")
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -28,27 +28,32 @@ def _export(args: argparse.Namespace) -> int:
     from rocsolid.model.codec import encode
     from rocsolid.model.plan_toml import to_toml
     from rocsolid.model.study import Study
-    from rocsolid.tune.export import citations, evidence_of
+    from rocsolid.tune.export import citations, study_evidence
 
     file = args.record or last_study(args.study)
     study = read_record(read(file), str(file))
     if not isinstance(study, Study):
-        msg = f"{file} holds a {type(study).__name__}, and only a study can be exported"
+        msg = f"only a study can be exported, and {file} holds a {type(study).__name__}"
         raise InputError(msg)
     if not args.catalog:
         write(to_toml(encode(study.best)), args.out)
         return 0
     if args.out is None:
-        msg = "an evidence record is cited by its file's name: say which, as in --out evidence/NAME.json"
+        msg = "--catalog needs --out evidence/NAME.json: an evidence record is cited by its file name"
         raise UsageError(msg)
-    write(json.dumps(evidence_of(study), indent=1) + "\n", args.out)
-    sys.stderr.write("what a setting can cite:\n" + "".join(f"  {line},\n" for line in citations(study, args.out)))
+    write(json.dumps(study_evidence(study), indent=1) + "\n", args.out)
+    sys.stderr.write(
+        "lines that a setting in the catalogue can cite:\n"
+        + "".join(f"  {line},\n" for line in citations(study, args.out))
+    )
     return 0
 
 
 def _dashboard(args: argparse.Namespace) -> int:
     from rocsolid.tune.dashboard import serve
 
-    sys.stderr.write(f"http://{args.host}:{args.port}/ shows the studies in {args.study}; Ctrl-C ends it\n")
-    serve(args.study, args.host, args.port)
+    def on_start() -> None:
+        sys.stderr.write(f"serving the studies in {args.study} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n")
+
+    serve(args.study, args.host, args.port, on_start)
     return 0

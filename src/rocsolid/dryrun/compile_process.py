@@ -20,7 +20,7 @@ from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driv
 def main(request_file: Path, answer_file: Path) -> None:
     """Answer one request; errors of ours are answers too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    end_with(request.asker)
+    die_with_parent(request.asker)
     try:
         answer = ChildAnswer(run=_run(request))
     except RocsolidError as error:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rocsolid.dryrun.compile_kernels import Compiled, Compiling, compiled, progress
 from rocsolid.model.dryrun import KernelConfig
-from rocsolid.process.parent_death import end_with
+from rocsolid.process.parent_death import die_with_parent
 
 _MOST_WORKERS: Final = 8
 _WIDTH: Final = 4  # bytes of a task's number
@@ -51,7 +51,7 @@ def _round(
         sys.stderr.flush()
         if not (pid := os.fork()):
             os.close(writing)
-            end_with(parent)
+            die_with_parent(parent)
             _work(shared, tasks, reading, folder / f"{number}")
         crew[pid] = folder / f"{number}"
     os.close(reading)

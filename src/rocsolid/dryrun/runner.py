@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from rocsolid.catalog import cache_folders
 from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
@@ -39,7 +40,7 @@ class Surroundings:
 
 def default_cache() -> Path:
     """Where compiled kernels are kept from one dry run to the next."""
-    return user_cache.folder_for("dryrun")
+    return user_cache.cache_folder("dryrun")
 
 
 def check_folder(folder: Path, what: str) -> None:
@@ -96,8 +97,8 @@ def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[Chi
         "TRITON_DEFAULT_FP_FUSION": "1",
         **os.environ,
         "TRITON_INTERPRET": "0",  # an interpreter has nothing to compile
-        "TRITON_CACHE_DIR": str(around.cache / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(around.cache / "inductor"),
+        cache_folders.TRITON: str(around.cache / "triton"),
+        cache_folders.INDUCTOR: str(around.cache / "inductor"),
     }
     command = [sys.executable, "-m", "rocsolid.dryrun.compile_process", str(question), str(reply)]
     with _followed(Path(request.journal), around.progress):

@@ -1,1 +1,1 @@
-"""Loads what is to be measured, and times it right: device events, interleaving, intervals, verdicts."""
+"""Load a workload and time it: GPU events, interleaved rounds, confidence intervals, verdicts."""

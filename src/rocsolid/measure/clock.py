@@ -1,4 +1,4 @@
-"""How long one sample takes: by the device's own clock where there is a device, else by the host's."""
+"""Time one sample: with GPU events where there is a GPU, otherwise with the host's clock."""
 
 import math
 import os
@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-_LONG_MS: Final = 1.0  # a sample shorter than this is made of several calls
-_MOST_CALLS: Final = 256
-_FLUSH_BYTES: Final = (
-    256 << 20
-)  # more than any device's last-level cache; what a device reports as its L2 may be a fraction
+_MIN_SAMPLE_MS: Final = 1.0  # a call shorter than this is repeated until the sample is long enough
+_MAX_CALLS: Final = 256
+# More than the last-level cache of any GPU. What a GPU reports as its L2 size may be a fraction of that.
+_FLUSH_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -20,30 +19,30 @@ class Clock:
     """A way to time calls."""
 
     name: str
-    sample: Callable[[Callable[[], Any], int], float]  # milliseconds a call
+    sample: Callable[[Callable[[], Any], int], float]  # (call, times) -> milliseconds per call
 
 
-def clock_here(*, cold: bool = False) -> Clock:
-    """The clock of this machine; `cold` empties the device's caches before every call."""
-    if not on_device():
+def select_clock(*, cold: bool = False) -> Clock:
+    """The clock for this machine; `cold` flushes the GPU's caches before every call."""
+    if not has_device():
         return Clock("host", _host_sample)
     return Clock("device, cold", _cold_sample()) if cold else Clock("device", _device_sample)
 
 
 def calls_per_sample(call: Callable[[], Any], warmups: int) -> int:
-    """How many calls make a sample long enough to be measured, after some that warm it up.
+    """How many calls make one sample long enough to measure, found after `warmups` calls.
 
-    A power of two: of two processes that run the same, one would otherwise take two calls and the other three, and what a sample
-    costs besides would be shared among more.
+    Always a power of two. Otherwise, of two equal processes one might take two calls and the other three, and the fixed cost of
+    a sample would be divided by different numbers.
     """
     for _ in range(max(1, warmups)):
         call()
-    spent = min(_host_sample(call, 1) for _ in range(2))
-    return min(_MOST_CALLS, 1 << max(0, math.ceil(math.log2(_LONG_MS / max(spent, 1e-6)))))
+    taken_ms = min(_host_sample(call, 1) for _ in range(2))
+    return min(_MAX_CALLS, 1 << max(0, math.ceil(math.log2(_MIN_SAMPLE_MS / max(taken_ms, 1e-6)))))
 
 
-def cores_here() -> list[int]:
-    """The cores that a single thread may be moved among; none where threads share the work."""
+def pinnable_cores() -> list[int]:
+    """The cores that a single-threaded measurement may be pinned to; empty when torch uses several threads."""
     import torch
 
     if torch.get_num_threads() > 1 or not hasattr(os, "sched_setaffinity"):
@@ -52,8 +51,8 @@ def cores_here() -> list[int]:
 
 
 @contextmanager
-def on_core(core: int | None) -> Iterator[None]:
-    """The thread stays on one core meanwhile; None: where it likes."""
+def pinned_to_core(core: int | None) -> Iterator[None]:
+    """Keep the thread on one core inside the block; None does not pin it."""
     if core is None:
         yield
         return
@@ -65,24 +64,24 @@ def on_core(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def on_device() -> bool:
-    """Whether torch sees a device here."""
+def has_device() -> bool:
+    """Whether torch can use a GPU here."""
     import torch
 
     return bool(torch.cuda.is_available())
 
 
 def _host_sample(call: Callable[[], Any], times: int) -> float:
-    if on_device():
+    if has_device():
         import torch
 
         torch.cuda.synchronize()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(times):
         call()
-    if on_device():
+    if has_device():
         torch.cuda.synchronize()
-    return (time.perf_counter() - begun) * 1e3 / times
+    return (time.perf_counter() - started) * 1e3 / times
 
 
 def _device_sample(call: Callable[[], Any], times: int) -> float:
@@ -104,10 +103,10 @@ def _cold_sample() -> Callable[[Callable[[], Any], int], float]:
     filler = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
     def sample(call: Callable[[], Any], times: int) -> float:
-        spent = 0.0
+        total_ms = 0.0
         for _ in range(times):
             filler.zero_()
-            spent += _device_sample(call, 1)
-        return spent / times
+            total_ms += _device_sample(call, 1)
+        return total_ms / times
 
     return sample

@@ -1,4 +1,4 @@
-"""Records of what was measured: every one says what, with which command, when and on what."""
+"""Evidence records: what was measured, with which command, when and on which hardware and versions."""
 
 import datetime as dt
 import json
@@ -10,15 +10,15 @@ from typing import Any, Final
 SCHEMA: Final = "rocsolid/evidence/1"
 
 
-def evidence(*, what: str, command: str, **found: Any) -> dict[str, Any]:  # noqa: ANN401 - what was found is the caller's
-    """A record of today and of this machine, unless `date` or `device` say otherwise."""
-    where = {} if "device" in found else here()
+def evidence(*, what: str, command: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - results have any shape
+    """A new record; today's date and this machine are filled in unless `date` or `device` is given."""
+    machine = {} if "device" in fields else this_machine()
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    return {"schema": SCHEMA, "what": what, "command": command, "date": today, **where, **found}
+    return {"schema": SCHEMA, "what": what, "command": command, "date": today, **machine, **fields}
 
 
-def here() -> dict[str, str]:
-    """The device, torch and Python at work."""
+def this_machine() -> dict[str, str]:
+    """Device, torch version and Python version of this process."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -27,5 +27,5 @@ def here() -> dict[str, str]:
 
 
 def write(record: dict[str, Any], file: Path) -> None:
-    """As it is kept in evidence/: a line for each value, words as they are."""
+    """Write a record as files in evidence/ are stored: indented JSON, one value per line, no ASCII escapes."""
     file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pauses Python's garbage collector."""
+"""Keep Python's cyclic garbage collector out of work that it would slow down."""
 
 import gc
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disable the cyclic garbage collector inside the block; restore its state afterwards."""
-    enabled = gc.isenabled()
+    """Disable the cyclic garbage collector inside the block, and restore its state afterwards."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
+        if was_enabled:
             gc.enable()

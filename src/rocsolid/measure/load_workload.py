@@ -1,6 +1,6 @@
-"""Loads a workload: every room does it here, in its own process, so that a name means the same everywhere.
+"""Load a workload. Every command loads it here, in its own process, so that a name means the same everywhere.
 
-Loading runs the user's file; it does not call the callable.
+Loading runs the user's file and the named function; it does not call the workload's callable.
 """
 
 import importlib.util
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.errors import InputError, UnknownNameError, first_line
+from rocsolid.model.code_line import CodeLine
 from rocsolid.model.workload import Workload, WorkloadName
 
 _PARTS: Final = 3
@@ -21,8 +22,8 @@ _PARTS: Final = 3
 def load_workload(name: str | WorkloadName) -> Workload:
     """Run the file, call the function, and check what it returns.
 
-    Raises UsageError and its kin, one line each, for a name that is none, a file that is missing or fails, a function that is
-    missing or fails, and a wrong return value.
+    Raises UsageError or one of its subclasses for a name that is not `file.py:function`, a file or a function that is missing
+    or fails, and a wrong return value.
     """
     parsed = WorkloadName.parse(name) if isinstance(name, str) else name
     with _folder_on_path(parsed.file):
@@ -33,16 +34,16 @@ def load_workload(name: str | WorkloadName) -> Workload:
                 n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
             ]
             raise UnknownNameError(kind=f"function in {parsed.file}", name=parsed.function, known=known)
-        made = _telling(function, str(parsed), parsed.file)
-    return _checked(made, str(parsed))
+        returned = _run_user_code(function, str(parsed), parsed.file)
+    return _check(returned, str(parsed))
 
 
 def _run_file(file: Path) -> ModuleType:
     if not file.is_file():
         reason = "is a folder" if file.is_dir() else "does not exist"
-        msg = f"the workload's file {file} {reason}"
+        msg = f"the workload file {file} {reason}"
         raise InputError(msg)
-    # A name of its own, so that two files called alike do not meet; in sys.modules, so that its classes can be pickled.
+    # A unique module name keeps two files with the same name apart; in sys.modules, its classes can be pickled.
     name = f"rocsolid_workload_{file.stem}_{abs(hash(str(file.resolve())))}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -51,44 +52,46 @@ def _run_file(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader = spec.loader
-    _telling(lambda: loader.exec_module(module), str(file), file)
+    _run_user_code(lambda: loader.exec_module(module), str(file), file)
     return module
 
 
-def _telling(act: Callable[[], Any], what: str, file: Path) -> Any:  # noqa: ANN401 - the user's
-    """Run the user's code; what it raises becomes one line that names its own line."""
+def _run_user_code(act: Callable[[], Any], what: str, file: Path) -> Any:  # noqa: ANN401 - the user's
+    """Run the user's code; an exception becomes an InputError with the user's line."""
     try:
         return act()
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
-        place = f" at line {own[-1].lineno}" if own else f" at line {getattr(error, 'lineno', '?')}"
-        msg = f"the workload {what} failed{place}: {type(error).__name__}: {first_line(error)}"
-        raise InputError(msg) from error
+        # A syntax error has no frame in the file, but names the line itself.
+        line, text = (own[-1].lineno, own[-1].line) if own else (getattr(error, n, None) for n in ("lineno", "text"))
+        source = CodeLine(file=str(file), line=line or 0, text=(text or "").rstrip())
+        msg = f"the workload {what} failed at line {line or '?'}: {type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{msg}\n  {source}" if source.text else msg) from error
 
 
-def _checked(made: object, name: str) -> Workload:
-    wanted = "a workload returns (callable, args, kwargs)"
-    if not isinstance(made, tuple) or len(made) != _PARTS:
-        seen = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
-        msg = f"{name} returned {seen}; {wanted}"
+def _check(returned: object, name: str) -> Workload:
+    expected = "a workload function returns (callable, args, kwargs)"
+    if not isinstance(returned, tuple) or len(returned) != _PARTS:
+        found = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else type(returned).__name__
+        msg = f"{name} returned {found}; {expected}"
         raise InputError(msg)
-    function, args, kwargs = made
+    function, args, kwargs = returned
     if not callable(function):
-        msg = f"{name} returned {type(function).__name__} first, which cannot be called; {wanted}"
+        msg = f"{name} returned {type(function).__name__} as the callable, which cannot be called; {expected}"
         raise InputError(msg)
     if not isinstance(args, (tuple, list)):
-        msg = f"{name} returned {type(args).__name__} as args, and they must be a tuple; {wanted}"
+        msg = f"{name} returned {type(args).__name__} as args, but args must be a tuple; {expected}"
         raise InputError(msg)
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        msg = f"{name} returned {type(kwargs).__name__} as kwargs, and they must be a dict with names; {wanted}"
+        msg = f"{name} returned {type(kwargs).__name__} as kwargs, but kwargs must be a dict with str keys; {expected}"
         raise InputError(msg)
     return Workload(name=name, callable=function, args=tuple(args), kwargs=dict(kwargs))
 
 
 @contextmanager
 def _folder_on_path(file: Path) -> Iterator[None]:
-    """Let the file import its neighbours, as `python file.py` would."""
+    """Let the file import modules from its own folder, as `python file.py` does."""
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:

@@ -1,7 +1,7 @@
-"""A race between processes: rounds in random order, fresh processes in between, and whoever is surely slower drops out.
+"""A race between processes: rounds in random order, fresh processes every few rounds, and elimination of what is clearly slower.
 
-Two processes that run the same program differ by a per cent or more for as long as they live. So each lane is renewed every few
-rounds, and a control, which is the first lane once more, shows how far a thing seems to be from itself.
+Two processes that run the same program differ by a per cent or more for as long as they live. So each process is restarted every
+few rounds. A control, which runs the same as the first process, shows how much equal processes differ.
 """
 
 import math
@@ -12,185 +12,187 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Protocol
 
-from rocsolid.measure.statistics import centre_of, compare, error_of_mean, timing_of
-from rocsolid.model.timing import Comparison, Timing
+from rocsolid.measure.statistics import compare, error_of_mean, paired_center, summarize_samples
+from rocsolid.model.timing import SpeedComparison, Timing
 
-_ROUND_S: Final = 0.5  # what a round of several turns may last, where one turn of each is shorter
-_LOOK_FROM, _LOOK_EVERY = 8, 4  # rounds
-_SURE: Final = 2.6  # standard errors: several looks need more than 1.96 for one
-_ALIKE: Final = 0.005  # lanes this close to the leader are not worth more rounds
-_LIVES: Final = 3  # processes of the control: from fewer, a chance likeness of two processes looks like a quiet machine
+_MAX_ROUND_S: Final = 0.5  # a round of several turns ends after this time, if one turn of each was shorter
+_FIRST_CHECK, _CHECK_EVERY = 8, 4  # rounds before the first elimination, and between eliminations
+_ELIMINATION_Z: Final = 2.6  # standard errors; several checks need a wider margin than 1.96 for a single one
+_EQUAL: Final = 0.005  # processes this close to the fastest are not worth more rounds
+# Restarts of the control. With fewer, two processes that happen to be alike look like a quiet machine.
+_MIN_CONTROL_PROCESSES: Final = 3
 
 
-class Lane(Protocol):
-    """Something that can be timed again and again."""
+class TimedProcess(Protocol):
+    """A process that can be timed repeatedly."""
 
     def ready(self) -> bool:
         """Wait until it can be timed; False when it has ended."""
         ...
 
     def sample(self) -> float | None:
-        """Milliseconds; None when it has ended."""
+        """One sample in milliseconds; None when the process has ended."""
         ...
 
-    def renew(self) -> None:
-        """The same in a fresh process."""
+    def restart(self) -> None:
+        """Replace it by a fresh process that runs the same."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knockout:
-    """What was measured: each lane's list ends with the round in which it dropped out."""
+class ProcessRaceResult:
+    """The samples of a race by name. The tuple of an eliminated process ends with its last round."""
 
     samples_ms: Mapping[str, tuple[float, ...]]
     control_ms: tuple[float, ...]
     baseline: str
-    leader: str
-    life: int = 8  # rounds of one process
+    fastest: str
+    rounds_per_process: int = 8
     clock: str = "host"
 
     def timing(self, name: str) -> Timing:
-        """One lane by itself."""
-        return timing_of(self.samples_ms[name], self.clock)
+        """The time of one process."""
+        return summarize_samples(self.samples_ms[name], self.clock)
 
-    def beside(self, baseline: str, name: str, least_gain: float = 0.02) -> Comparison:
-        """One lane beside another, over the rounds that both ran."""
+    def compare(self, baseline: str, name: str, min_gain: float = 0.02) -> SpeedComparison:
+        """Compare two processes over the rounds that both ran."""
         ours, theirs = self.samples_ms[baseline], self.samples_ms[name]
         rounds = min(len(ours), len(theirs))
-        noise = self._noise_of(math.ceil(rounds / self.life))
-        return compare(ours[:rounds], theirs[:rounds], least_gain=least_gain, noise=noise)
+        noise = self._noise(math.ceil(rounds / self.rounds_per_process))
+        return compare(ours[:rounds], theirs[:rounds], min_gain=min_gain, noise=noise)
 
     @property
     def noise(self) -> float:
-        """How far the baseline seemed to be from itself, as a ratio: 0.02 is two per cent."""
-        return self._noise_of(0)
+        """How much the baseline and its control differ, as a ratio: 0.02 is two per cent."""
+        return self._noise(0)
 
-    def _noise_of(self, processes: int) -> float:
-        """How far apart two of a kind may seem that had so many processes each; 0: as many as the control."""
+    def _noise(self, processes: int) -> float:
+        """How far apart two equal variants may be that had `processes` processes each; 0 means as many as the control had."""
         own = self.samples_ms.get(self.baseline, ())
         rounds = min(len(own), len(self.control_ms))
         if not rounds:
             return 0.0
         differences = [math.log(a / b) for a, b in zip(own[:rounds], self.control_ms[:rounds], strict=True)]
-        _, low, high = centre_of(differences)
-        # Rounds of one process share its offset, so the processes are what was repeated, and the truth about them is nought.
-        lives = [differences[at : at + self.life] for at in range(0, rounds, self.life)]
-        offsets = [median(life) for life in lives if 2 * len(life) >= min(self.life, rounds)]
+        _, low, high = paired_center(differences)
+        # The rounds of one process share its offset, so the processes are the independent repetitions. Their true difference is 0.
+        step = self.rounds_per_process
+        groups = [differences[at : at + step] for at in range(0, rounds, step)]
+        offsets = [median(group) for group in groups if 2 * len(group) >= min(step, rounds)]
         return math.expm1(max(error_of_mean(offsets, processes), (high - low) / 2))
 
-    def followed_by(self, later: "Knockout") -> "Knockout":
-        """Both races as one, of the same lanes; the later one ran in fresh processes."""
+    def extended_by(self, later: "ProcessRaceResult") -> "ProcessRaceResult":
+        """One result from this race and a later one between fresh processes of the same variants."""
         samples = {name: taken + later.samples_ms.get(name, ()) for name, taken in self.samples_ms.items()}
         return replace(later, samples_ms=samples, control_ms=self.control_ms + later.control_ms)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
-    """How long a race goes on."""
+class RaceOptions:
+    """How long a race runs."""
 
     rounds: int = 60
-    renew_every: int = 8
+    restart_every: int = 8  # rounds
     budget_s: float = 300.0
-    turns: int = 1  # of each lane in a round
-    drop: bool = True  # False: all run to the end, as in a comparison of two
+    turns: int = 1  # of each process in a round
+    eliminate: bool = True  # False: all run to the end, as in an A/B test
     seed: int = 0
 
 
-def knockout(
-    lanes: Mapping[str, Lane],
-    control: Lane | None = None,
-    rules: Rules = Rules(),  # noqa: B008 - frozen
-    told: Callable[[int, Sequence[str]], None] = lambda *_: None,
-) -> Knockout:
-    """Race the lanes, the first of which is the baseline; `told` hears the round and who is still in it."""
-    baseline, *_ = lanes
-    order = random.Random(rules.seed)  # noqa: S311 - an order, no secret
-    samples: dict[str, list[float]] = {name: [] for name in lanes}
+def race_processes(
+    processes: Mapping[str, TimedProcess],
+    control: TimedProcess | None = None,
+    options: RaceOptions = RaceOptions(),  # noqa: B008 - frozen
+    on_round: Callable[[int, Sequence[str]], None] = lambda *_: None,
+) -> ProcessRaceResult:
+    """Race the processes; the first one is the baseline. `on_round` gets the round number and the names still in the race."""
+    baseline, *_ = processes
+    order = random.Random(options.seed)  # noqa: S311 - an order, no secret
+    samples: dict[str, list[float]] = {name: [] for name in processes}
     control_ms: list[float] = []
-    running = list(lanes)
-    begun = time.monotonic()
-    for number in range(rules.rounds):
-        if number >= _LOOK_FROM and time.monotonic() - begun > rules.budget_s:
+    running = list(processes)
+    started = time.monotonic()
+    for number in range(options.rounds):
+        if number >= _FIRST_CHECK and time.monotonic() - started > options.budget_s:
             break
-        if number % rules.renew_every == 0:
-            _set_up([lanes[name] for name in running] + ([control] if control and baseline in running else []), number)
-        told(number, running)
-        entrants = {name: lanes[name] for name in running} | ({"": control} if control and baseline in running else {})
-        for name, taken in _round(entrants, order, rules.turns).items():
+        with_control = [control] if control and baseline in running else []
+        if number % options.restart_every == 0:
+            _prepare([processes[name] for name in running] + with_control, restart=number > 0)
+        on_round(number, running)
+        timed = {name: processes[name] for name in running} | ({"": with_control[0]} if with_control else {})
+        for name, taken in _run_round(timed, order, options.turns).items():
             (samples[name] if name else control_ms).append(taken)
         running = [name for name in running if len(samples[name]) == number + 1]  # the others have ended
         if len(control_ms) <= number:
             control = None
-        if not running or (
-            not rules.drop and len(running) < len(lanes)
-        ):  # of two, one alone has nothing to be held against
+        if not running or (not options.eliminate and len(running) < len(processes)):  # an A/B test needs both
             break
-        if rules.drop and number + 1 >= _LOOK_FROM and (number + 1) % _LOOK_EVERY == 0:
-            young = control is not None and baseline in running and number + 1 < _LIVES * rules.renew_every
-            running, settled = _kept(running, samples, spared=baseline if young else "")
-            if settled and not young:
+        if options.eliminate and number + 1 >= _FIRST_CHECK and (number + 1) % _CHECK_EVERY == 0:
+            too_few = number + 1 < _MIN_CONTROL_PROCESSES * options.restart_every
+            keep_baseline = control is not None and baseline in running and too_few
+            running, decided = _eliminate(running, samples, keep=baseline if keep_baseline else "")
+            if decided and not keep_baseline:
                 break
-    raced = {name: tuple(taken) for name, taken in samples.items() if taken}
-    return Knockout(
-        samples_ms=raced,
+    return ProcessRaceResult(
+        samples_ms={name: tuple(taken) for name, taken in samples.items() if taken},
         control_ms=tuple(control_ms),
         baseline=baseline,
-        leader=_leader(running, samples) if running else "",
-        life=rules.renew_every,
+        fastest=_fastest(running, samples) if running else "",
+        rounds_per_process=options.restart_every,
     )
 
 
-def _set_up(lanes: Sequence[Lane], number: int) -> None:
-    """All of them, before any is timed: what is still being compiled disturbs its neighbours."""
-    if number:
-        for lane in lanes:
-            lane.renew()
-    for lane in lanes:
-        lane.ready()
+def _prepare(processes: Sequence[TimedProcess], *, restart: bool) -> None:
+    """Wait for all of them before any is timed: one that still compiles would slow down the others."""
+    if restart:
+        for process in processes:
+            process.restart()
+    for process in processes:
+        process.ready()
 
 
-def _round(lanes: Mapping[str, Lane], order: random.Random, turns: int) -> dict[str, float]:
-    """One figure for each lane that has not ended, of a few turns that all of them took over the same stretch of time."""
-    taken: dict[str, list[float]] = {name: [] for name in lanes}
-    begun = time.monotonic()
+def _run_round(processes: Mapping[str, TimedProcess], order: random.Random, turns: int) -> dict[str, float]:
+    """One value for each process that has not ended, from a few turns that all took within the same stretch of time."""
+    taken: dict[str, list[float]] = {name: [] for name in processes}
+    started = time.monotonic()
     for _ in range(turns):
         names = list(taken)
         order.shuffle(names)
         for name in names:
-            sample = lanes[name].sample()
+            sample = processes[name].sample()
             if sample is None or sample <= 0:
                 del taken[name]
             else:
                 taken[name].append(math.log(sample))
-        if time.monotonic() - begun > _ROUND_S:
+        if time.monotonic() - started > _MAX_ROUND_S:
             break
-    # What slows a machine down slows all that ran in the same turn: each is held against its turn, and the best turn counts.
-    paces = [sum(turn) / len(turn) for turn in zip(*taken.values(), strict=True)]
+    # Whatever slows the machine down slows all processes in the same turn. So each sample is compared with the average of its
+    # turn, and the fastest turn sets the level.
+    averages = [sum(turn) / len(turn) for turn in zip(*taken.values(), strict=True)]
     return {
-        name: math.exp(min(paces) + median(log - pace for log, pace in zip(logs, paces, strict=True)))
+        name: math.exp(min(averages) + median(log - average for log, average in zip(logs, averages, strict=True)))
         for name, logs in taken.items()
     }
 
 
-def _kept(running: list[str], samples: Mapping[str, Sequence[float]], spared: str) -> tuple[list[str], bool]:
-    """Who stays, whoever is spared among them, and whether there is nothing left to find out."""
-    leader = _leader(running, samples)
-    kept, undecided = [], False
+def _eliminate(running: list[str], samples: Mapping[str, Sequence[float]], keep: str) -> tuple[list[str], bool]:
+    """The names that stay, `keep` always among them, and whether the race is decided."""
+    fastest = _fastest(running, samples)
+    stay, undecided = [], False
     for name in running:
-        if name == leader:
-            kept.append(name)
+        if name == fastest:
+            stay.append(name)
             continue
-        behind = [math.log(a / b) for a, b in zip(samples[name], samples[leader], strict=True)]
-        _, low, high = centre_of(behind, deviations=_SURE)
-        if low > 0 and name != spared:
+        behind = [math.log(a / b) for a, b in zip(samples[name], samples[fastest], strict=True)]
+        _, low, high = paired_center(behind, deviations=_ELIMINATION_Z)
+        if low > 0 and name != keep:
             continue
-        kept.append(name)
-        undecided |= not (low > -_ALIKE and high < _ALIKE)
-    return kept, not undecided
+        stay.append(name)
+        undecided |= not (low > -_EQUAL and high < _EQUAL)
+    return stay, not undecided
 
 
-def _leader(running: Sequence[str], samples: Mapping[str, Sequence[float]]) -> str:
-    """The lane that is fastest in the middle round, each time held against the round it was taken in."""
+def _fastest(running: Sequence[str], samples: Mapping[str, Sequence[float]]) -> str:
+    """The name with the lowest median time, where each sample is taken relative to the median of its round."""
     rounds = min(len(samples[name]) for name in running)
     middles = [median(math.log(samples[name][r]) for name in running) for r in range(rounds)]
     return min(running, key=lambda name: median(math.log(samples[name][r]) - middles[r] for r in range(rounds)))

@@ -1,15 +1,15 @@
-"""Medians with intervals, and ratios of paired rounds: no assumption about how noise is distributed."""
+"""Medians with confidence intervals, and ratios of paired rounds. Nothing is assumed about the distribution of the noise."""
 
 import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 from statistics import median
 
-from rocsolid.model.timing import Comparison, Timing, Verdict
+from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 
 _Z = 1.96  # 95 %
-# Student's factor for 95 %, by how many there are.
-_STUDENT = {
+# Student's t factor for 95 %, by the number of differences.
+_STUDENT_T = {
     1: 12.71,
     2: 4.30,
     3: 3.18,
@@ -23,11 +23,11 @@ _STUDENT = {
     11: 2.20,
     12: 2.18,
 }
-_MOST_PAIRS = 200  # rounds beyond this add nothing that the pairs of these do not show
+_MAX_ROUNDS = 200  # the pairs of so many rounds already show what more rounds would
 
 
-def timing_of(samples_ms: Sequence[float], clock: str = "host") -> Timing:
-    """The median, with the interval that order statistics give."""
+def summarize_samples(samples_ms: Sequence[float], clock: str = "host") -> Timing:
+    """The median, with its 95 % interval from order statistics."""
     ordered = sorted(samples_ms)
     count = len(ordered)
     reach = _Z * math.sqrt(count) / 2
@@ -36,23 +36,29 @@ def timing_of(samples_ms: Sequence[float], clock: str = "host") -> Timing:
     return Timing(median_ms=median(ordered), low_ms=ordered[low], high_ms=ordered[high], samples=count, clock=clock)
 
 
-def centre_of(differences: Sequence[float], deviations: float = _Z) -> tuple[float, float, float]:
-    """The centre of paired differences and its interval, from the averages of all pairs (Hodges and Lehmann)."""
-    kept = list(differences)[:_MOST_PAIRS]
-    count = len(kept)
-    averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(kept, 2))
+def paired_center(differences: Sequence[float], deviations: float = _Z) -> tuple[float, float, float]:
+    """The Hodges-Lehmann estimate of paired differences with its interval: (center, low, high).
+
+    The estimate is the median of the averages of all pairs; `deviations` is the width of the interval in standard deviations.
+    """
+    used = list(differences)[:_MAX_ROUNDS]
+    count = len(used)
+    averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(used, 2))
     spread = deviations * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
     cut = max(0, min(int(count * (count + 1) / 4 - spread), (len(averages) - 1) // 2))
     return median(averages), averages[cut], averages[-1 - cut]
 
 
 def error_of_mean(differences: Sequence[float], others: int = 0) -> float:
-    """By differences that truly are nought, how far from it the mean of others lies in 95 of 100 cases; 0: of as many."""
+    """The 95 % error of a mean, estimated from differences whose true value is 0.
+
+    `others` is how many differences the other mean has; 0 means as many as are given here.
+    """
     count = len(differences)
     if not count:
         return 0.0
     spread = math.sqrt(sum(d * d for d in differences) / count)
-    return _STUDENT.get(count, _STUDENT[max(_STUDENT)]) * spread / math.sqrt(others or count)
+    return _STUDENT_T.get(count, _STUDENT_T[max(_STUDENT_T)]) * spread / math.sqrt(others or count)
 
 
 def compare(
@@ -61,25 +67,25 @@ def compare(
     *,
     control_ms: Sequence[float] | None = None,
     noise: float = 0.0,
-    least_gain: float = 0.02,
-) -> Comparison:
-    """Compare what was measured side by side, round by round.
+    min_gain: float = 0.02,
+) -> SpeedComparison:
+    """Compare two measurements, round by round.
 
-    `control_ms` is the baseline measured once more as if it were another thing; how far it seems to be from itself widens
-    the interval; where that is known already it is given as `noise`. A difference below `least_gain` counts as none.
+    `control_ms` is the baseline measured a second time. The difference between the two is the noise, and widens the interval.
+    Where the noise is already known, give it as `noise`. A difference below `min_gain` counts as none.
     """
-    centre, low, high = centre_of([math.log(a / b) for a, b in zip(baseline_ms, other_ms, strict=True)])
-    off_itself = math.log1p(noise)
+    center, low, high = paired_center([math.log(a / b) for a, b in zip(baseline_ms, other_ms, strict=True)])
+    log_noise = math.log1p(noise)
     if control_ms is not None:
-        off, down, up = centre_of([math.log(a / b) for a, b in zip(baseline_ms, control_ms, strict=True)])
-        off_itself = max(abs(off), (up - down) / 2)
-    low, high = min(low, centre - off_itself), max(high, centre + off_itself)
-    return Comparison(
-        speedup=math.exp(centre),
+        off, down, up = paired_center([math.log(a / b) for a, b in zip(baseline_ms, control_ms, strict=True)])
+        log_noise = max(abs(off), (up - down) / 2)
+    low, high = min(low, center - log_noise), max(high, center + log_noise)
+    return SpeedComparison(
+        speedup=math.exp(center),
         low=math.exp(low),
         high=math.exp(high),
-        verdict=_verdict(low, high, math.log1p(least_gain)),
-        noise=math.expm1(off_itself),
+        verdict=_verdict(low, high, math.log1p(min_gain)),
+        noise=math.expm1(log_noise),
     )
 
 

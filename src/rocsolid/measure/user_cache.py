@@ -1,6 +1,6 @@
-"""Files that one process leaves for the next, in a folder that belongs to this user alone, with a checksum.
+"""Files that one process writes for the next, in a folder that belongs to this user, with a checksum.
 
-What is in them is run when it is loaded, so one that somebody else may have written is left where it is, with a line.
+Loading such a file may run code from it. A file that another user could have written is therefore ignored, with a warning.
 """
 
 import hashlib
@@ -12,54 +12,54 @@ from typing import Final
 
 _log = logging.getLogger("rocsolid")
 _MAGIC: Final = b"rocsolid artefacts 1\n"
-_DIGEST: Final = 32
+_DIGEST_BYTES: Final = 32
 
 
-def folder_for(what: str) -> Path:
-    """Where things of one kind are kept for this user unless somebody says otherwise."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocsolid" / what
+def cache_folder(name: str) -> Path:
+    """The default folder of this user for one kind of file."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocsolid" / name
 
 
 def read(file: Path) -> bytes | None:
-    """What was kept; None, with a line where there is a file, when that is not to be used."""
+    """The stored payload; None when there is no file, or when the file must not be used (logged as a warning)."""
     if not file.exists():
         return None
-    why = distrust(file)
-    data = b"" if why else file.read_bytes()
-    head = len(_MAGIC) + _DIGEST
-    if not why and (not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]):
-        why = "it is damaged, or none of ours"
-    if why:
-        refuse(file, why)
+    reason = untrusted_reason(file)
+    data = b"" if reason else file.read_bytes()
+    head = len(_MAGIC) + _DIGEST_BYTES
+    if not reason and (not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]):
+        reason = "the file is damaged, or rocsolid did not write it"
+    if reason:
+        warn_ignored(file, reason)
         return None
     return data[head:]
 
 
-def refuse(file: Path, why: str) -> None:
-    """Say that a file is not used."""
-    _log.warning("the artefacts in %s are not used: %s", file, why)
+def warn_ignored(file: Path, reason: str) -> None:
+    """Log that a cache file is not used."""
+    _log.warning("cache file %s ignored: %s", file, reason)
 
 
 def write(file: Path, payload: bytes) -> bool:
-    """Keep it; False, with a line, when that cannot be done."""
+    """Store the payload; False, with a warning, when it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_name(f"{file.name}.{os.getpid()}")
         draft.touch(mode=0o600)
         draft.write_bytes(_MAGIC + hashlib.sha256(payload).digest() + payload)
         draft.replace(file)
-    except OSError as refused:
-        _log.warning("the artefacts are not kept: %s", refused)
+    except OSError as error:
+        _log.warning("cache file %s not written: %s", file, error)
         return False
     return True
 
 
-def distrust(file: Path) -> str:
-    """Why a file or its folder may have been written by somebody else."""
+def untrusted_reason(file: Path) -> str:
+    """Why another user may have written a file or its folder; empty when only this user can."""
     for path in (file, file.parent):
         found = path.stat()
         if found.st_uid != os.getuid():
             return f"{path} belongs to another user"
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return f"others may write to {path}"
+            return f"other users may write to {path}"
     return ""

@@ -27,7 +27,7 @@ class FormResult:
     outcome: FormOutcome
     why: str = ""
     timing: Timing | None = None
-    against_eager: Comparison | None = None
+    against_eager: SpeedComparison | None = None
     setup_s: float = 0.0
     peak_bytes: int = 0  # highest device memory during set-up
     error: float | None = None  # relative error against eager

@@ -1,44 +1,44 @@
-"""What a study tried, what each trial came to, and which plan it recommends."""
+"""The result of `rocsolid tune`: its trials, the final race and the recommended plan. And the result of `rocsolid ab`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Value
-from rocsolid.model.timing import Comparison, Timing, Verdict
+from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 
 STUDY_SCHEMA = "rocsolid/study/1"
-DUEL_SCHEMA = "rocsolid/ab/1"
+AB_SCHEMA = "rocsolid/ab/1"
 MEASURED = "measured"
-RUNNING = "running"  # somebody tries it now
+RUNNING = "running"  # the variant is being tried right now
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One variant in a process of its own."""
+    """One variant, tried in a child process."""
 
     number: int
     name: str
     choices: Mapping[str, Value]
-    kind: str  # `measured`, or the kind of its ending
+    kind: str  # `measured`, or the kind of its TrialResult
     reason: str = ""
     phase: str = ""
     samples_ms: tuple[float, ...] = ()
     timing: Timing | None = None
-    again: Timing | None = (
-        None  # what a second process came to, where the first looked too good; the slower one is `timing`
-    )
+    # A time that looks too good is measured again in a second process. `timing` is the slower of the two if they disagree, and
+    # this is the other one.
+    second_timing: Timing | None = None
     setup_s: float = 0.0
     peak_bytes: int = 0  # device memory
-    host_bytes: int = 0  # of all its processes
-    error: float | None = None  # against eager
-    checked: str = ""
+    host_bytes: int = 0  # host memory of all its processes
+    error: float | None = None  # relative error against eager
+    checked: str = ""  # what was compared with eager
     seconds: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds in each
     log: str = ""
     log_tail: str = ""
     stacks: str = ""
-    where: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)  # device, arch, torch, python
 
     @property
     def measured(self) -> bool:
@@ -48,48 +48,48 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """One variant in the race at the end, in processes of its own that took turns with the others'."""
+    """One variant in the final race."""
 
     name: str
     timing: Timing | None = None
-    against_start: Comparison | None = None
+    against_start: SpeedComparison | None = None
     rounds: int = 0
-    processes: int = 0  # fresh ones, each of which checked the answer
-    break_even_calls: int | None = None  # after which its longer set-up has paid for itself
-    out: str = ""  # why it ended before the race did
+    processes: int = 0  # fresh processes, each of which checked the result
+    break_even_calls: int | None = None  # calls after which its longer set-up has paid off
+    failure: str = ""  # why it failed before the race was over
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duel:
-    """Two sides of one workload, each in processes of its own that took turns."""
+class ABResult:
+    """Two sides of one workload, compared in fresh processes that took turns."""
 
     workload: str
     a: str
     b: str
     timing_a: Timing
     timing_b: Timing
-    b_against_a: Comparison
+    b_against_a: SpeedComparison
     rounds: int
-    processes: int  # fresh ones of each side
-    where: Mapping[str, str]
+    processes: int  # fresh processes of each side
+    machine: Mapping[str, str]
 
     def json(self) -> str:
         """As a document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
-        return dumps(DUEL_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
+        return dumps(AB_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def __str__(self) -> str:
-        said = self.b_against_a
+        found = self.b_against_a
         return (
-            f"{self.workload}: b ({self.b}) is {said} beside a ({self.a}); "
-            f"{self.timing_b} and {self.timing_a}, {self.rounds} rounds, noise {said.noise:.1%}"
+            f"{self.workload}: b ({self.b}) compared with a ({self.a}): {found}; "
+            f"a {self.timing_a}, b {self.timing_b}, {self.rounds} rounds, noise {found.noise:.1%}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What one value is worth: the ratio of times with and without it, all else alike."""
+    """The effect of one value: the ratio of the times without it and with it, everything else equal."""
 
     id: str
     value: object
@@ -99,23 +99,23 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Everything a study found out. `best` is a plan: `study.best.save("plan.toml")`."""
+    """All results of one `rocsolid tune`. `best` is a plan: `study.best.save("plan.toml")`."""
 
     workload: str
     profile: str
     search: str
-    where: Mapping[str, str]
-    knobs: Mapping[str, tuple[object, ...]]
+    machine: Mapping[str, str]
+    knobs: Mapping[str, tuple[object, ...]]  # what was varied, with its values
     trials: tuple[TrialRecord, ...]
     finalists: tuple[Finalist, ...]
     effects: tuple[Effect, ...]
     winner: str
     verdict: Verdict
-    why: str
+    reason: str  # for the verdict
     noise: float
     best: Plan
-    spent_s: float
-    ended: str  # why no more was tried
+    elapsed_s: float
+    stopped: str  # why no more variants were tried
 
     @property
     def rejected(self) -> tuple[TrialRecord, ...]:
@@ -124,13 +124,13 @@ class Study:
 
     @property
     def trade_offs(self) -> tuple[TrialRecord, ...]:
-        """The trials that no other is at least as good as in time, set-up and device memory together; fastest first."""
+        """The Pareto front of time, set-up time and device memory, fastest first."""
         costs = {t.name: (t.timing.median_ms, t.setup_s, t.peak_bytes) for t in self.trials if t.timing}
 
-        def beaten(mine: tuple[float, ...]) -> bool:
-            return any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in costs.values())
+        def dominated(own: tuple[float, ...]) -> bool:
+            return any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in costs.values())
 
-        front = [t for t in self.trials if t.name in costs and not beaten(costs[t.name])]
+        front = [t for t in self.trials if t.name in costs and not dominated(costs[t.name])]
         return tuple(sorted(front, key=lambda trial: costs[trial.name]))
 
     def json(self) -> str:
@@ -140,4 +140,4 @@ class Study:
         return dumps(STUDY_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def __str__(self) -> str:
-        return f"{self.workload}: {self.winner}, {self.why} ({len(self.trials)} trials, {self.spent_s:.0f} s)"
+        return f"{self.workload}: {self.winner}, {self.reason} ({len(self.trials)} trials, {self.elapsed_s:.0f} s)"

@@ -1,44 +1,44 @@
-"""How long something took, and which of two things is faster: numbers with their sample and their doubt."""
+"""How long something took, and which of two things is faster: numbers with sample size and confidence interval."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Verdict(Enum):
-    """What a comparison came to."""
+    """The outcome of a comparison."""
 
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"  # any difference is too small to matter
-    UNSURE = "unsure"  # the noise is too large to tell
+    UNSURE = "unsure"  # the noise is too large to decide
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """One thing's time: the median, and the interval in which the true median lies with 95 %."""
+    """A median time with its 95 % confidence interval."""
 
     median_ms: float
     low_ms: float
     high_ms: float
     samples: int
-    clock: str = "host"  # or device
+    clock: str = "host"  # or "device"
 
     def __str__(self) -> str:
         return f"{_ms(self.median_ms)} [{_ms(self.low_ms)}, {_ms(self.high_ms)}]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """How many times faster the other is than the baseline, and what that means beside the noise."""
+class SpeedComparison:
+    """How many times as fast the other is as the baseline, and whether that is more than noise."""
 
     speedup: float
     low: float
     high: float
     verdict: Verdict
-    noise: float = 0.0  # how far a thing was seen to be from itself, as a ratio: 0.02 is two per cent
+    noise: float = 0.0  # how much two equal runs differed, as a ratio: 0.02 is two per cent
 
     def __str__(self) -> str:
-        return f"{self.speedup:.2f} times [{self.low:.2f}, {self.high:.2f}], {self.verdict.value}"
+        return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}], {self.verdict.value}"
 
 
 def _ms(value: float) -> str:

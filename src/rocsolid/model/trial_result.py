@@ -1,16 +1,16 @@
-"""How a trial in a process of its own ended: a type for each way, so that nothing ends as a number that means something else.
+"""How a trial in a child process ended: one type for each way, so that no failure is recorded as a time.
 
-Ending
-├── Answered            it returned a value, and every process of it is gone
-├── WrongResult         what it computed is not what eager computes
-├── TimedOut            a phase took longer than its deadline, or the process stopped giving signs of life
-├── Crashed             a signal or an exit in the middle of it
-├── OutOfMemory         of the host or of the device
-├── DeviceLost          the device reported a fault: check it before the next trial
-├── Refused             it raised: the setting does not work here
-├── TooManyProcesses    it started more of them than it may
-├── Cancelled           we called it off, or the tuner died
-└── Unkillable          processes of it are stuck in the kernel and still there
+TrialResult
+├── Returned            it returned a value, and all its processes have ended
+├── WrongResult         it computed something else than eager
+├── TimedOut            a phase took longer than its deadline, or the heartbeat stopped
+├── Crashed             a signal, or an exit without a value
+├── OutOfMemory         host or device memory ran out
+├── DeviceLost          the GPU reported a fault; check it before the next trial
+├── Raised              it raised an exception: the setting does not work here
+├── TooManyProcesses    it started more processes than allowed
+├── Cancelled           the tuner cancelled it, or the tuner died
+└── Unkillable          some of its processes are stuck in the kernel and still there
 """
 
 from collections.abc import Mapping
@@ -20,75 +20,78 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
-    """What a trial cost, and where it can be read up."""
+class TrialCost:
+    """What a trial cost, and where its output is."""
 
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds in each
-    peak_bytes: int = 0  # host memory of all its processes together, at its highest
-    processes: int = 1  # at once, at most
-    killed: int = 0  # processes that were still there at the end
+    peak_bytes: int = 0  # peak host memory of all its processes together
+    processes: int = 1  # the most that existed at the same time
+    killed: int = 0  # processes that had to be killed at the end
     log: str = ""  # file with everything it printed
     log_tail: str = ""
-    stacks: str = ""  # of every thread, taken before the kill
-    dropped_bytes: int = 0  # of output beyond what is kept
+    stacks: str = ""  # Python stacks of all threads, written before the kill
+    dropped_bytes: int = 0  # output beyond the size limit of the log
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """Any of them; `reason` is one line for a person."""
+class TrialResult:
+    """The base of all results."""
 
     kind: ClassVar[str] = ""
-    phase: str = ""  # in which it ended
-    says: str = ""  # what the process or the kernel said
-    account: Account = field(default_factory=Account)
+    phase: str = ""  # in which the trial ended
+    message: str = ""  # from the process, the kernel or the supervisor
+    cost: TrialCost = field(default_factory=TrialCost)
 
     @property
     def reason(self) -> str:
-        """One line for a person."""
-        return self.says
+        """Why it ended this way, in one line."""
+        return self.message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered(Ending):
-    """It returned a value, which is what JSON can hold."""
+class Returned(TrialResult):
+    """It returned a value that JSON can hold."""
 
-    kind: ClassVar[str] = "answered"
+    kind: ClassVar[str] = "returned"
     value: Any = None
-    clean: bool = True  # False: it crashed after it had answered, as drivers do when they are torn down
+    clean: bool = True  # False: it crashed after it had returned, as drivers do during teardown
 
     @property
     def reason(self) -> str:
-        """Nothing to say, unless it crashed afterwards."""
-        return "" if self.clean else f"answered, then ended with {self.says}"
+        """Empty, unless it crashed afterwards."""
+        return "" if self.clean else f"returned a value, then ended with {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongResult(Ending):
-    """What it computed is not what eager computes."""
+class WrongResult(TrialResult):
+    """It computed something else than eager."""
 
     kind: ClassVar[str] = "wrong result"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedOut(Ending):
-    """A phase took longer than its deadline, or there was no sign of life for too long."""
+class TimedOut(TrialResult):
+    """A phase took longer than its deadline, or the heartbeat stopped."""
 
     kind: ClassVar[str] = "timed out"
     limit_s: float = 0.0
-    silent: bool = False  # True: not even the heartbeat came, so the interpreter lock was held or the process stopped
+    silent: bool = False  # True: the heartbeat stopped, because the GIL was held or the process was stopped
 
     @property
     def reason(self) -> str:
-        """The phase, the deadline, and whether the process was alive."""
+        """The phase, the deadline, and whether the heartbeat stopped."""
         if self.silent:
-            return f"no sign of life for {self.limit_s:g} s in phase {self.phase}: stopped, or stuck with the interpreter lock held"
+            return (
+                f"no heartbeat for {self.limit_s:g} s in phase {self.phase}: "
+                "the process is stopped, or stuck while holding the GIL"
+            )
         return f"phase {self.phase} took longer than {self.limit_s:g} s"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crashed(Ending):
-    """A signal, or an exit in the middle of it."""
+class Crashed(TrialResult):
+    """A signal, or an exit without a value."""
 
     kind: ClassVar[str] = "crashed"
     signal: str = ""
@@ -96,7 +99,7 @@ class Crashed(Ending):
     @property
     def reason(self) -> str:
         """The signal or the exit code, and the phase."""
-        return f"{self.signal or self.says} in phase {self.phase}"
+        return f"{self.signal or self.message} in phase {self.phase}"
 
 
 class Memory(Enum):
@@ -107,53 +110,58 @@ class Memory(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutOfMemory(Ending):
-    """Of the host or of the device."""
+class OutOfMemory(TrialResult):
+    """Host or device memory ran out."""
 
     kind: ClassVar[str] = "out of memory"
     memory: Memory = Memory.HOST
 
     @property
     def reason(self) -> str:
-        """Which memory, and what was said."""
-        return f"out of {self.memory.value} memory in phase {self.phase}: {self.says}"
+        """Which memory, in which phase, and the message."""
+        return f"out of {self.memory.value} memory in phase {self.phase}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceLost(Ending):
-    """The device reported a fault."""
+class DeviceLost(TrialResult):
+    """The GPU reported a fault."""
 
     kind: ClassVar[str] = "device lost"
 
+    @property
+    def reason(self) -> str:
+        """The phase and the fault."""
+        return f"GPU fault in phase {self.phase}: {self.message}"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Refused(Ending):
-    """It raised, or left without an answer."""
+class Raised(TrialResult):
+    """It raised an exception."""
 
-    kind: ClassVar[str] = "refused"
+    kind: ClassVar[str] = "raised"
 
     @property
     def reason(self) -> str:
-        """The phase and the error."""
-        return f"phase {self.phase}: {self.says}"
+        """The exception and the phase."""
+        return f"{self.message} (in phase {self.phase})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooManyProcesses(Ending):
-    """It started more processes than it may."""
+class TooManyProcesses(TrialResult):
+    """It started more processes than allowed."""
 
     kind: ClassVar[str] = "too many processes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cancelled(Ending):
-    """We called it off, or the tuner died."""
+class Cancelled(TrialResult):
+    """The tuner cancelled it, or the tuner died."""
 
     kind: ClassVar[str] = "cancelled"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unkillable(Ending):
-    """Processes of it are stuck in the kernel; the device is not to be used until they are gone."""
+class Unkillable(TrialResult):
+    """Some of its processes are stuck in the kernel. Do not use the GPU until they are gone."""
 
     kind: ClassVar[str] = "unkillable"

@@ -1,6 +1,6 @@
-"""A workload: what a user wants fast, named `file.py:function` on every command line.
+"""A workload: the code that a user wants to run fast, named `file.py:function` on every command line.
 
-The function takes nothing and returns `(callable, args, kwargs)`.
+The function takes no arguments and returns `(callable, args, kwargs)`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,18 +13,18 @@ from rocsolid.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadName:
-    """`file.py:function`, taken apart."""
+    """The two parts of `file.py:function`."""
 
     file: Path
     function: str
 
     @classmethod
     def parse(cls, text: str) -> "WorkloadName":
-        """Raises UsageError for anything that is not `file.py:function`."""
+        """Split the text; raises UsageError when it is not `file.py:function`."""
         file, colon, function = text.rpartition(":")
         if not colon or not file or not function.isidentifier():
             hint = f"; did you mean {text}:build?" if text.endswith(".py") else ""
-            msg = f"a workload is file.py:function, and {text!r} is not{hint}"
+            msg = f"a workload is written file.py:function, not {text!r}{hint}"
             raise UsageError(msg)
         return cls(file=Path(file), function=function)
 
@@ -34,7 +34,7 @@ class WorkloadName:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is to be called, and with what."""
+    """What to call, and with which arguments."""
 
     name: str
     callable: Callable[..., Any]
@@ -42,5 +42,5 @@ class Workload:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> Any:  # noqa: ANN401 - whatever the user's callable returns
-        """One call, as the user would make it."""
+        """Call it once, with its arguments."""
         return self.callable(*self.args, **self.kwargs)

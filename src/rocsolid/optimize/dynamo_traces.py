@@ -62,7 +62,7 @@ class DynamoTraces:
             saved = {key: base64.b64decode(text) for key, text in document["traces"].items()}
             guarded = dict(document["guards"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            user_cache.refuse(self._file, f"{type(error).__name__}: {error}")
+            user_cache.warn_ignored(self._file, f"{type(error).__name__}: {error}")
             return
         if describe_guarded(self._wrapper, list(guarded)) == guarded:
             self._saved = saved

@@ -122,7 +122,7 @@ def _read_winner(file: Path, saved: SavedRun) -> None:
     """Read which form won and when; if the file is unusable, all forms are measured again."""
     note = file.with_suffix(".json")
     try:
-        if not user_cache.distrust(note):
+        if not user_cache.untrusted_reason(note):
             found = json.loads(note.read_text(encoding="utf-8"))
             saved.winner, saved.since = Form(found["winner"]), str(found["since"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -148,5 +148,5 @@ def _load(file: Path) -> bool:
     except Exception as error:  # noqa: BLE001 - the model can be compiled without the file
         why = f"{type(error).__name__}: {error}"
     if why:
-        user_cache.refuse(file, why)
+        user_cache.warn_ignored(file, why)
     return not why

@@ -10,7 +10,7 @@ from typing import Final
 from rocsolid.catalog.problems import problem
 from rocsolid.model.environment import Answer, Ending, Environment
 from rocsolid.probe.active_programs import GROUPS
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 
 _DEADLINES_S: Final = {"gemm": 120.0, "compile": 240.0, "capture": 120.0, "fp8": 120.0}
 _CAPTURES: Final = 3
@@ -36,15 +36,17 @@ def _run_group(group: str, names: Sequence[str]) -> Iterator[Answer]:
     left = list(names)
     while left:
         command = [sys.executable, "-m", "rocsolid.probe.active_programs", *left]
-        reply = ask(Question(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ)))
-        done = [line for line in map(_line, reply.output.splitlines()) if line]
+        reply = run_with_deadline(
+            Command(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ))
+        )
+        done = [line for line in map(_line, reply.stdout.splitlines()) if line]
         for line in done:
             yield line
             left.remove(line.name)
-        if reply.answer.ending is not Ending.ANSWERED and left:
+        if reply.check.ending is not Ending.ANSWERED and left:
             # What had begun and not ended is what took the process down.
-            yield replace(reply.answer, name=left.pop(0))
-        elif reply.answer.ending is Ending.ANSWERED:
+            yield replace(reply.check, name=left.pop(0))
+        elif reply.check.ending is Ending.ANSWERED:
             left.clear()
 
 

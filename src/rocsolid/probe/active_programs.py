@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rocsolid.process.parent_death import end_with
+from rocsolid.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     import torch
@@ -151,5 +151,5 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    end_with(os.getppid())
+    die_with_parent(os.getppid())
     main(sys.argv[1:])

@@ -6,13 +6,13 @@ from pathlib import Path
 from rocsolid.model.environment import Answer, Device, Ending
 from rocsolid.model.platform import Platform
 from rocsolid.probe.read_file import children, read_text
-from rocsolid.process.run_command import Question, Reply
+from rocsolid.process.run_command import Command, CommandResult
 
-NVIDIA_SMI = Question(
+NVIDIA_SMI = Command(
     name="nvidia-smi",
     command=("nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"),
 )
-ROCMINFO = Question(name="rocminfo", command=("rocminfo",))
+ROCMINFO = Command(name="rocminfo", command=("rocminfo",))
 
 
 def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
@@ -53,11 +53,11 @@ def has_driver(root: Path = Path("/")) -> bool:
     return has_nvidia_driver(root) or any((root / "dev" / name).exists() for name in ("kfd", "dxg", "nvhost-ctrl"))
 
 
-def nvidia_devices(reply: Reply) -> Iterator[Device]:
+def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
     """Devices from what nvidia-smi printed."""
-    if reply.answer.ending is not Ending.ANSWERED:
+    if reply.check.ending is not Ending.ANSWERED:
         return
-    for index, line in enumerate(filter(None, map(str.strip, reply.output.splitlines()))):
+    for index, line in enumerate(filter(None, map(str.strip, reply.stdout.splitlines()))):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != 4:  # noqa: PLR2004 - as many as the query asks for
             continue
@@ -72,14 +72,14 @@ def nvidia_devices(reply: Reply) -> Iterator[Device]:
         )
 
 
-def agreement(reply: Reply, devices: list[Device]) -> Answer:
+def agreement(reply: CommandResult, devices: list[Device]) -> Answer:
     """What rocminfo had to say, with a word when it sees other chips than the kernel does."""
-    answer = reply.answer
+    answer = reply.check
     if answer.ending is not Ending.ANSWERED:
         return answer
     seen = sorted(
         line.split()[-1]
-        for line in reply.output.splitlines()
+        for line in reply.stdout.splitlines()
         if line.strip().startswith("Name:") and line.split()[-1].startswith("gfx")
     )
     known = sorted(d.arch for d in devices)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rocsolid.catalog import cache_folders
 from rocsolid.model.environment import Cache, Host
 from rocsolid.model.platform import Platform
 from rocsolid.probe.read_file import read_text
@@ -42,13 +43,13 @@ def read_caches(variables: Mapping[str, str], on: Platform) -> Iterator[Cache]:
     """The folders in which compiled code is kept, and the room left in each."""
     home = Path(variables.get("HOME", "~")).expanduser()
     inductor = Path(
-        variables.get("TORCHINDUCTOR_CACHE_DIR")
+        variables.get(cache_folders.INDUCTOR)
         or Path(tempfile.gettempdir()) / f"torchinductor_{variables.get('USER') or _user()}"
     )
-    folders = {"inductor": inductor, "triton": Path(variables.get("TRITON_CACHE_DIR") or home / ".triton/cache")}
+    folders = {"inductor": inductor, "triton": Path(variables.get(cache_folders.TRITON) or home / ".triton/cache")}
     if on is Platform.ROCM:
-        folders["miopen"] = Path(variables.get("MIOPEN_CUSTOM_CACHE_DIR") or home / ".cache/miopen")
-        folders["miopen found"] = Path(variables.get("MIOPEN_USER_DB_PATH") or home / ".config/miopen")
+        folders["miopen"] = Path(variables.get(cache_folders.MIOPEN) or home / ".cache/miopen")
+        folders["miopen found"] = Path(variables.get(cache_folders.MIOPEN_DATABASE) or home / ".config/miopen")
     for name, folder in folders.items():
         there = next((f for f in (folder, *folder.parents) if f.exists()), None)
         yield Cache(

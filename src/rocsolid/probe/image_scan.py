@@ -10,7 +10,7 @@ from rocsolid.errors import CannotRunError
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.environment import Ending
 from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 
 _INSIDE: Final = "/rocsolid-source"
 # Images call it python3 or python, and some have it only on the path of their own entry point.
@@ -54,17 +54,17 @@ def scan(image: str, *, engine: str = "", live: bool = False, deadline_s: float 
     """Probe an image; raises CannotRunError when no container tool is there or the image cannot be probed."""
     chosen = _engine(engine)
     script = _START + (" --live" if live else "")
-    question = Question(
+    question = Command(
         name=f"{chosen.name} run {image}",
         command=chosen.command(image, Path(__file__).parents[2], script),
         deadline_s=deadline_s,
     )
-    reply = ask(question)
-    if reply.answer.ending is not Ending.ANSWERED:
-        said = reply.answer.detail or "no output"
-        msg = f"{chosen.name} could not probe {image} ({reply.answer.ending.value}): {said}"
+    reply = run_with_deadline(question)
+    if reply.check.ending is not Ending.ANSWERED:
+        said = reply.check.detail or "no output"
+        msg = f"{chosen.name} could not probe {image} ({reply.check.ending.value}): {said}"
         raise CannotRunError(msg)
-    data = loads(reply.output, f"the output of {image}")
+    data = loads(reply.stdout, f"the output of {image}")
     record = decode(ProbeRecord, data, "probe")
     return ImageEntry(
         image=image,
@@ -81,11 +81,11 @@ def _engine(name: str) -> Engine:
     for engine in ENGINES:
         if name and engine.name != name:
             continue
-        reply = ask(Question(name=engine.name, command=engine.greeting, deadline_s=20))
-        if reply.answer.ending is Ending.ANSWERED:
+        reply = run_with_deadline(Command(name=engine.name, command=engine.greeting, deadline_s=20))
+        if reply.check.ending is Ending.ANSWERED:
             return engine
-        if reply.answer.ending is not Ending.MISSING:
-            said.append(f"{engine.name}: {reply.answer.detail}")
+        if reply.check.ending is not Ending.MISSING:
+            said.append(f"{engine.name}: {reply.check.detail}")
     names = name or ", ".join(engine.name for engine in ENGINES[:-1]) + f" or {ENGINES[-1].name}"
     why = f" ({'; '.join(said)})" if said else ""
     msg = (
@@ -99,9 +99,9 @@ def _digest(engine: Engine, image: str) -> str:
     command = engine.digest_command(image)
     if not command:
         return ""
-    reply = ask(Question(name="inspect", command=command, deadline_s=60))
-    if reply.answer.ending is not Ending.ANSWERED:
+    reply = run_with_deadline(Command(name="inspect", command=command, deadline_s=60))
+    if reply.check.ending is not Ending.ANSWERED:
         return ""
-    listed, _, own = reply.output.strip().rpartition(" ")
+    listed, _, own = reply.stdout.strip().rpartition(" ")
     digests: Sequence[str] = json.loads(listed or "null") or []
     return digests[0].partition("@")[2] if digests else own

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocsolid.model.environment import Answer, Ending, Integrity, Observed, Origin, TorchBuild
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.torchapi.config import live, read_in_child
 from rocsolid.torchapi.config.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
 from rocsolid.torchapi.config.upstream import plain, upstream
@@ -61,13 +61,13 @@ def live_from_child(imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S)
     """Ask a fresh interpreter, in which start-up files and the given imports have run for real."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "answer.json"
-        reply = ask(
-            Question(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
+        reply = run_with_deadline(
+            Command(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
         )
-        if reply.answer.ending is not Ending.ANSWERED or not file.exists():
-            return reply.answer, None
+        if reply.check.ending is not Ending.ANSWERED or not file.exists():
+            return reply.check, None
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return reply.answer, Live(
+    return reply.check, Live(
         entries={name: live.LiveEntry(**entry) for name, entry in document["entries"].items()},
         writes={write["id"]: (write["phase"], write["location"]) for write in document["writes"]},
         failed=document["failed"],

@@ -18,7 +18,7 @@ from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.pretended import build_for, device_of, pretended
 from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import concerning
-from rocsolid.process.run_command import Question, Reply, ask_all
+from rocsolid.process.run_command import Command, CommandResult, run_all_with_deadline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,19 +87,19 @@ def _platform(build: TorchBuild | None, devices: Sequence[Device]) -> Platform:
 def _devices(look: Look) -> tuple[list[Device], list[Answer]]:
     """AMD's from the kernel, NVIDIA's from its tool; each vendor is asked only where its driver is loaded."""
     amd = list(devices_.amd_devices(look.root))
-    questions: list[Question] = []
+    questions: list[Command] = []
     if amd:
         questions.append(devices_.ROCMINFO)
     if devices_.has_nvidia_driver(look.root):
         questions.append(devices_.NVIDIA_SMI)
-    replies: dict[str, Reply] = {reply.answer.name: reply for reply in ask_all(questions)}
+    replies: dict[str, CommandResult] = {reply.check.name: reply for reply in run_all_with_deadline(questions)}
     tools = []
     if reply := replies.get(devices_.ROCMINFO.name):
         tools.append(devices_.agreement(reply, amd))
     nvidia: list[Device] = []
     if reply := replies.get(devices_.NVIDIA_SMI.name):
         nvidia = list(devices_.nvidia_devices(reply))
-        tools.append(reply.answer)
+        tools.append(reply.check)
     return [*amd, *nvidia], [tool for tool in tools if tool.ending is not Ending.MISSING]
 
 

@@ -1,18 +1,29 @@
-"""A child that outlives its parent has nobody left who would end it at its deadline."""
+"""A child process that dies with its parent: without the parent nothing would end it at its deadline."""
 
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Final
 
-_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1
 
 
-def end_with(parent: int) -> None:
-    """From now on be killed when the parent dies, however that dies; the kernel sees to it."""
+def parent_death_request() -> Callable[[], None]:
+    """A function that asks the kernel to kill this process when its parent dies. Safe to call between fork and exec."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def request() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    return request
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process as soon as its parent dies, for whatever reason. Does nothing outside Linux."""
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was killed before we could ask
+    parent_death_request()()
+    if os.getppid() != parent_pid:  # the parent died before the request
         os._exit(1)

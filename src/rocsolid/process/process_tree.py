@@ -1,7 +1,7 @@
-"""The processes of a trial: found, weighed and ended. Linux and the standard library only.
+"""The processes of a trial: find them, measure their memory, end them. Linux and the standard library only.
 
-The caller is a subreaper, so whatever loses its parent becomes the caller's child: the descendants of the caller are the whole
-trial, whichever sessions, groups and environments they gave themselves.
+The caller is a subreaper: a process that loses its parent becomes the caller's child. So the descendants of the caller are the
+whole trial, whatever sessions, process groups and environments they use.
 """
 
 import ctypes
@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-TOKEN: Final = "ROCSOLID_TRIAL"  # noqa: S105 - a mark in the environment of every process of a trial, no secret
-_PDEATHSIG, _SUBREAPER = 1, 36
-_KB, _SHORT_PAUSE_S = 1024, 0.02
-_DEAD: Final = ("Z", "X")
-POLITE: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what a terminal or a user sends
+from rocsolid.process.parent_death import parent_death_request
+
+TRIAL_VARIABLE: Final = "ROCSOLID_TRIAL"  # holds the trial's id in the environment of each of its processes
+TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what a terminal or a user sends
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_KB, _PAUSE_S = 1024, 0.02
+_DEAD_STATES: Final = ("Z", "X")
 
 
 @dataclass(frozen=True)
 class Process:
-    """One line of /proc."""
+    """One process, as /proc/PID/stat describes it."""
 
     pid: int
     state: str
@@ -31,23 +33,24 @@ class Process:
 
 
 def become_subreaper() -> None:
-    """Take in every descendant that loses its parent."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    """Become the parent of every descendant that loses its own."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent() -> Callable[[], None]:
-    """What a child runs between fork and exec.
+def child_setup() -> Callable[[], None]:
+    """The function that a child runs between fork and exec.
 
-    It ends with its parent, leaves no core file, and is the first to go when the host runs out of memory. Signals that the
-    parent ignores mean again what they mean: a program that ends its workers with one would wait for them for ever.
+    The child then dies with its parent, writes no core file, and is the first to be killed when the host runs out of memory.
+    Signals that the parent ignores get their default action back; otherwise a program that ends its workers with such a signal
+    would wait for them forever.
     """
     import resource
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    request_parent_death_signal = parent_death_request()
 
     def prepare() -> None:
-        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for number in POLITE:
+        request_parent_death_signal()
+        for number in TERMINATION_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(OSError):
@@ -56,14 +59,14 @@ def die_with_parent() -> Callable[[], None]:
     return prepare
 
 
-def processes() -> dict[int, Process]:
-    """Every process there is."""
+def all_processes() -> dict[int, Process]:
+    """Every process of the system, by pid."""
     found = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - ten times a second
+    for name in os.listdir("/proc"):  # noqa: PTH208 - called ten times a second
         if name.isdigit():
             try:
                 text = Path(f"/proc/{name}/stat").read_bytes().decode("utf-8", "replace")
-            except OSError:  # it has just gone
+            except OSError:  # it has just ended
                 continue
             state, parent = text[text.rindex(")") + 2 :].split(maxsplit=2)[:2]
             found[int(name)] = Process(int(name), state, int(parent))
@@ -71,8 +74,8 @@ def processes() -> dict[int, Process]:
 
 
 def descendants(root: int) -> dict[int, Process]:
-    """All that came from `root` and are still alive."""
-    everything = processes()
+    """The living children of `root`, their children, and so on."""
+    everything = all_processes()
     children: dict[int, list[int]] = {}
     for process in everything.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -82,25 +85,25 @@ def descendants(root: int) -> dict[int, Process]:
         if pid not in found:
             found[pid] = everything[pid]
             waiting += children.get(pid, [])
-    return {pid: process for pid, process in found.items() if process.state not in _DEAD}
+    return {pid: process for pid, process in found.items() if process.state not in _DEAD_STATES}
 
 
-def carriers(token: str) -> list[int]:
-    """Living processes that were started with this token in their environment."""
-    mark = f"{TOKEN}={token}".encode()
+def processes_of_trial(trial_id: str) -> list[int]:
+    """Living processes that were started with this trial id in their environment."""
+    entry = f"{TRIAL_VARIABLE}={trial_id}".encode()
     found = []
-    for process in processes().values():
+    for process in all_processes().values():
         try:
-            held = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if mark in held and process.state not in _DEAD:
+        if entry in environment and process.state not in _DEAD_STATES:
             found.append(process.pid)
     return found
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process holds, pages that it shares counted in part; as a whole where we may not look."""
+    """Memory of a process: proportional set size (shared pages count in part), or resident set size where that is not readable."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
             if line.startswith("Pss:"):
@@ -113,31 +116,32 @@ def memory_bytes(pid: int) -> int:
         return 0
 
 
-def end_all(root: int, *, keep: int, patience_s: float = 10.0) -> tuple[int, list[Process]]:
-    """End every descendant of `root`: stop them all, look again, kill, until none is left.
+def kill_descendants(root: int, *, keep_status_of: int, timeout_s: float = 10.0) -> tuple[int, list[Process]]:
+    """Kill every descendant of `root`: stop all, list them again, kill, until none is left.
 
-    Returns how many were killed and which would not die. `keep` is the child whose exit status the caller wants for itself.
+    Returns how many were killed, and those that could not be killed. The exit status of the child `keep_status_of` is left for
+    the caller to read.
     """
     killed: set[int] = set()
-    give_up = time.monotonic() + patience_s
+    give_up = time.monotonic() + timeout_s
     while True:
-        for pid in descendants(root):  # what is stopped cannot fork between the look and the kill
+        for pid in descendants(root):  # a stopped process cannot fork between the listing and the kill
             if pid not in killed:
                 _signal(pid, signal.SIGSTOP)
         for pid in descendants(root):
             killed.add(pid)
             _signal(pid, signal.SIGKILL)
-        _reap(root, keep)
+        _reap(root, keep_status_of)
         left = descendants(root)
         if not left:
             return len(killed), []
-        if time.monotonic() > give_up:  # in state D it sits in the driver, and nothing in user space can end it
+        if time.monotonic() > give_up:  # state D: blocked in the driver, and user space cannot end it
             return len(killed), list(left.values())
-        time.sleep(_SHORT_PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
-def kernel_kills() -> int:
-    """How often the kernel has ended a process for want of memory."""
+def oom_kill_count() -> int:
+    """How many processes the kernel has killed because memory ran out, since boot."""
     for line in _lines("/proc/vmstat"):
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -156,8 +160,8 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _reap(root: int, keep: int) -> None:
-    for process in processes().values():
-        if process.parent == root and process.pid != keep and process.state in _DEAD:
+def _reap(root: int, keep_status_of: int) -> None:
+    for process in all_processes().values():
+        if process.parent == root and process.pid != keep_status_of and process.state in _DEAD_STATES:
             with suppress(OSError):
                 os.waitpid(process.pid, os.WNOHANG)

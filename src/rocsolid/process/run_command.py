@@ -1,8 +1,8 @@
-"""Asks another program something, without ever being taken down by it.
+"""Run another program with a deadline, without being blocked or brought down by it.
 
-Vendor libraries hang, crash and leave children behind. So a question goes to a child in a session of its own; its
-output goes to a file, because a grandchild may keep a pipe open for ever; at the deadline the whole session is killed;
-and a child that even then stays, stuck in the kernel, is left alone and reported.
+Vendor tools hang, crash and leave children behind. So the program runs in its own session; its output goes to a file, because a
+grandchild may keep a pipe open forever; at the deadline the whole session is killed; and a child that survives even that, stuck
+in the kernel, is left alone and reported.
 """
 
 import atexit
@@ -22,13 +22,13 @@ from typing import IO
 from rocsolid.model.environment import Answer, Ending
 
 _GRACE_S = 1.0
-_MOST_OUTPUT_BYTES = 4_000_000
-_asked: "set[subprocess.Popen[bytes]]" = set()  # those whose answer is still out
+_MAX_OUTPUT_BYTES = 4_000_000
+_running: "set[subprocess.Popen[bytes]]" = set()
 _starting = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Command:
     """A command, and how long it may take."""
 
     name: str
@@ -38,66 +38,66 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """How it ended, and what was printed."""
+class CommandResult:
+    """How a command ended, and what it printed."""
 
-    answer: Answer
-    output: str
-    errors: str
+    check: Answer
+    stdout: str
+    stderr: str
 
 
-def ask(question: Question) -> Reply:
-    """Run the command to its end or to its deadline, whichever comes first."""
-    if shutil.which(question.command[0]) is None:
-        return Reply(answer=Answer(name=question.name, ending=Ending.MISSING), output="", errors="")
+def run_with_deadline(command: Command) -> CommandResult:
+    """Run the command until it ends or its deadline passes."""
+    if shutil.which(command.command[0]) is None:
+        return CommandResult(check=Answer(name=command.name, ending=Ending.MISSING), stdout="", stderr="")
     started = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
-            child = _start(question, out, err)
-        except OSError as refused:
-            answer = Answer(name=question.name, ending=Ending.FAILED, detail=str(refused))
-            return Reply(answer=answer, output="", errors="")
+            child = _start(command, out, err)
+        except OSError as error:
+            check = Answer(name=command.name, ending=Ending.FAILED, detail=str(error))
+            return CommandResult(check=check, stdout="", stderr="")
         try:
-            code = child.wait(question.deadline_s)
-            ending, detail = _ending(code)
+            code = child.wait(command.deadline_s)
+            ending, detail = _classify(code)
         except subprocess.TimeoutExpired:
-            ending, detail = Ending.HUNG, f"silent after {question.deadline_s:g} s"
+            ending, detail = Ending.HUNG, f"no result within {command.deadline_s:g} s"
         finally:
-            _end_session(child)
-            _asked.discard(child)
-        texts = [_text(file) for file in (out, err)]
-    answer = Answer(
-        name=question.name,
+            _kill_session(child)
+            _running.discard(child)
+        stdout, stderr = _text(out), _text(err)
+    check = Answer(
+        name=command.name,
         ending=ending,
-        detail=detail or ("" if ending is Ending.ANSWERED else _last_line(*texts)),
+        detail=detail or ("" if ending is Ending.ANSWERED else _last_line(stderr or stdout)),
         seconds=round(time.monotonic() - started, 3),
     )
-    return Reply(answer=answer, output=texts[0], errors=texts[1])
+    return CommandResult(check=check, stdout=stdout, stderr=stderr)
 
 
-def _start(question: Question, out: IO[bytes], err: IO[bytes]) -> "subprocess.Popen[bytes]":
+def run_all_with_deadline(commands: Sequence[Command]) -> list[CommandResult]:
+    """Run the commands at the same time; results come in the order of the commands."""
+    if not commands:
+        return []
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(run_with_deadline, commands))
+
+
+def _start(command: Command, out: IO[bytes], err: IO[bytes]) -> "subprocess.Popen[bytes]":
     with _starting:
         child = subprocess.Popen(  # noqa: S603 - commands are our own, never a shell
-            question.command,
+            command.command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,
-            env=None if question.env is None else dict(question.env),
+            env=None if command.env is None else dict(command.env),
         )
-        _asked.add(child)
+        _running.add(child)
     return child
 
 
-def ask_all(questions: Sequence[Question]) -> list[Reply]:
-    """Ask side by side, and answer in the order asked."""
-    if not questions:
-        return []
-    with ThreadPoolExecutor(len(questions)) as pool:
-        return list(pool.map(ask, questions))
-
-
-def _ending(code: int) -> tuple[Ending, str]:
+def _classify(code: int) -> tuple[Ending, str]:
     if code == 0:
         return Ending.ANSWERED, ""
     if code < 0:
@@ -107,8 +107,8 @@ def _ending(code: int) -> tuple[Ending, str]:
     return Ending.FAILED, ""
 
 
-def _end_session(child: "subprocess.Popen[bytes]") -> None:
-    """Kill whatever is left of the child's session; wait for the child, but not for ever."""
+def _kill_session(child: "subprocess.Popen[bytes]") -> None:
+    """Kill what is left of the child's session; wait for the child, but only for the grace period."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,19 +116,19 @@ def _end_session(child: "subprocess.Popen[bytes]") -> None:
 
 
 @atexit.register
-def _end_all() -> None:
-    """A program that ends while a thread of its own still waits for an answer leaves nobody behind."""
-    # A child that is just being born is waited for: otherwise the program could end between its birth and its being known.
+def _kill_all() -> None:
+    """Leave no child behind when the program exits while one of its threads still waits for a command."""
+    # The lock waits for a child that is just being started: otherwise the program could exit before the child is in the set.
     if _starting.acquire(timeout=_GRACE_S):
-        for child in tuple(_asked):
-            _end_session(child)
+        for child in tuple(_running):
+            _kill_session(child)
 
 
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(_MOST_OUTPUT_BYTES).decode(errors="replace")
+    return file.read(_MAX_OUTPUT_BYTES).decode(errors="replace")
 
 
-def _last_line(output: str, errors: str) -> str:
-    lines = [line.strip() for line in (errors or output).splitlines() if line.strip()]
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""

@@ -1,4 +1,4 @@
-"""Plots as inline SVG that takes its colours from the page, so that they follow light, dark and print."""
+"""Plots as inline SVG with the colours of the page, so that they work in light mode, dark mode and print."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,23 +7,23 @@ from html import escape
 from typing import Final
 
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP = 960, 26, 400, 90, 26
-_LONGEST: Final = 58
-_SAME: Final = 1e-9
+_MAX_LABEL_CHARS: Final = 58
+_MIN_BAND: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One row: an interval and its middle."""
+    """One row: an interval and its middle value."""
 
     label: str
     low: float
     middle: float
     high: float
-    colour: str  # a name of the page's palette
+    colour: str  # a name from the page's palette
 
 
 def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0.0) -> str:
-    """Intervals of ratios on one logarithmic axis, with a line at the centre and a band of noise around it."""
+    """Intervals of ratios on a logarithmic axis, with a line at the centre and a band for the noise around it."""
     ends = [centre * (1 + band), centre / (1 + band), centre, *(v for bar in bars for v in (bar.low, bar.high))]
     low, high = math.log(min(ends)), math.log(max(ends))
     span = max(high - low, 0.02) * 1.1
@@ -35,7 +35,7 @@ def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0
     height = _TOP + _ROW * len(bars) + 8
     rows = "".join(_row(bar, number, at) for number, bar in enumerate(bars))
     noise = ""
-    if band > _SAME:
+    if band > _MIN_BAND:
         left, right = at(centre / (1 + band)), at(centre * (1 + band))
         noise = f'<rect x="{left:.1f}" y="{_TOP - 6}" width="{right - left:.1f}" height="{height - _TOP}" fill="var(--line)" opacity=".6"/>'
     return (
@@ -50,10 +50,10 @@ def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0
 def _row(bar: Bar, number: int, at: Callable[[float], float]) -> str:
     y = _TOP + _ROW * number + _ROW / 2
     colour = f"var(--{bar.colour})"
-    label = bar.label if len(bar.label) <= _LONGEST else bar.label[: _LONGEST - 1] + "…"
-    said = f"{bar.label}: {bar.middle:.3f} ({bar.low:.3f} to {bar.high:.3f})"
+    label = bar.label if len(bar.label) <= _MAX_LABEL_CHARS else bar.label[: _MAX_LABEL_CHARS - 1] + "…"
+    title = f"{bar.label}: {bar.middle:.3f} ({bar.low:.3f} to {bar.high:.3f})"
     return (
-        f'<g><title>{escape(said)}</title><text x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end" font-size="12" '
+        f'<g><title>{escape(title)}</title><text x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end" font-size="12" '
         f'fill="var(--ink)">{escape(label)}</text><line x1="{at(bar.low):.1f}" x2="{at(bar.high):.1f}" y1="{y:.1f}" '
         f'y2="{y:.1f}" stroke="{colour}" stroke-width="3"/><circle cx="{at(bar.middle):.1f}" cy="{y:.1f}" r="5" '
         f'fill="{colour}"/><text x="{_WIDTH - _RIGHT + 12}" y="{y + 4:.1f}" font-size="12" fill="var(--ink)">'

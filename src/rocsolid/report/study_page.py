@@ -1,4 +1,4 @@
-"""A study as one self-contained HTML page: what won, by how much and how surely, what each value is worth, what was rejected."""
+"""A study as one self-contained HTML page: the winner, the final race, the effect of each value, and the rejected variants."""
 
 from html import escape
 
@@ -11,7 +11,7 @@ from rocsolid.report.plot import Bar, intervals
 from rocsolid.report.study_text import rejection
 
 _COLOURS = {Verdict.FASTER: "good", Verdict.SLOWER: "critical", Verdict.SAME: "info", Verdict.UNSURE: "warning"}
-_LONGEST = 8000
+_MAX_CHARS = 8000
 
 
 def study_html(study: Study) -> str:
@@ -21,27 +21,28 @@ def study_html(study: Study) -> str:
         "<h2>Final race</h2>",
         _race_plot(study),
         _race_table(study),
-        "<h2>What each value is worth</h2>",
+        "<h2>Effect of each value</h2>",
         _effects(study.effects),
         *_trade_offs(study),
         "<h2>All trials</h2>",
         _trials(study),
-        "<h2>Where the time went</h2>",
+        "<h2>Time per phase</h2>",
         _time(study),
         "<h2>Rejected</h2>",
         "".join(_rejected(t) for t in study.rejected) or '<p class="good">Every variant could be measured.</p>',
-        "<h2>The plan</h2>",
+        "<h2>Plan</h2>",
         '<p>Save it as <code>plan.toml</code>; <code>rs.optimize(model, x, plan="plan.toml")</code> uses it.</p>',
         f'<pre id="plan" tabindex="0">{escape(to_toml(encode(study.best)))}</pre>',
-        "<h2>Where</h2>",
-        _where(study),
+        "<h2>Machine and search space</h2>",
+        _machine(study),
     ]
     return page(f"Tuned: {study.workload.rpartition('/')[2]}", _subtitle(study), "\n".join(parts))
 
 
 def _subtitle(study: Study) -> str:
-    where = study.where
-    return f"{where.get('device', '?')} · {where.get('arch', '?')} · torch {where.get('torch', '?')} · {len(study.trials)} trial{'s' * (len(study.trials) != 1)} in {study.spent_s:.0f} s"
+    device, arch, torch = (study.machine.get(name, "?") for name in ("device", "arch", "torch"))
+    trials = f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)}"
+    return f"{device} · {arch} · torch {torch} · {trials} in {study.elapsed_s:.0f} s"
 
 
 def _verdict(study: Study) -> str:
@@ -49,7 +50,7 @@ def _verdict(study: Study) -> str:
     return (
         f'<ul class="counts"><li><b class="{colour}">{study.verdict.name}</b><code>{escape(study.winner)}</code></li>'
         f"<li><b>{study.noise:.1%}</b>noise between equal processes</li>"
-        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.why[:1].upper() + study.why[1:])}. {escape(study.ended.capitalize())}.</p>"
+        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.reason[:1].upper() + study.reason[1:])}. {escape(study.stopped.capitalize())}.</p>"
     )
 
 
@@ -65,12 +66,14 @@ def _race_plot(study: Study) -> str:
         for finalist in study.finalists
         if finalist.against_start
     ]
-    title = "Times as fast as the start, with 95 % intervals; the band is the noise between equal processes"
-    return intervals(title, bars, centre=1.0, band=study.noise) if bars else "<p>The start had no rival.</p>"
+    title = (
+        "Speed compared with the start (1 is equal), with 95 % intervals; the band is the noise between equal processes"
+    )
+    return intervals(title, bars, centre=1.0, band=study.noise) if bars else "<p>Only the start was raced.</p>"
 
 
 def _race_table(study: Study) -> str:
-    headings = ["variant", "time", "beside the start", "pays after", "measured in", "remark"]
+    headings = ["variant", "time", "compared with the start", "set-up pays off after", "measured in", "failure"]
     return table(
         "finals", headings, [("moved" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
     )
@@ -81,16 +84,16 @@ def _race_row(finalist: Finalist) -> list[str]:
     cells = [
         str(finalist.timing or ""),
         str(finalist.against_start or ""),
-        "" if calls is None else f"{calls} calls" if calls else "at once",
+        "" if calls is None else f"{calls} calls" if calls else "the first call",
         f"{finalist.rounds} rounds, {finalist.processes} process{'es' * (finalist.processes != 1)}",
-        finalist.out,
+        finalist.failure,
     ]
     return [f"<code>{escape(finalist.name)}</code>", *(escape(cell) for cell in cells)]
 
 
 def _effects(effects: tuple[Effect, ...]) -> str:
     if not effects:
-        return "<p>No two trials differ in one value alone.</p>"
+        return "<p>No two trials differ in exactly one value.</p>"
     bars = [
         Bar(
             label=f"{effect.id}={effect.value}",
@@ -101,12 +104,12 @@ def _effects(effects: tuple[Effect, ...]) -> str:
         )
         for effect in effects
     ]
-    title = "Times as fast with the value as without it, all else alike; from single trials, so small ones are noise"
+    title = "Speed with the value compared with the speed without it, everything else equal; from single trials, so small effects are noise"
     return intervals(title, bars, centre=1.0)
 
 
 def _trade_offs(study: Study) -> list[str]:
-    """What time costs in set-up and memory; nothing when one trial is best at all of them."""
+    """The trade-off between speed, set-up time and memory; empty when one trial is best at all three."""
     front = study.trade_offs
     if len(front) <= 1:
         return []
@@ -115,8 +118,12 @@ def _trade_offs(study: Study) -> list[str]:
         for t in front
         if t.timing
     ]
-    said = "<p>No other trial is as good as these in time, set-up and device memory together.</p>"
-    return ["<h2>What speed costs</h2>", said, table("trade", ["variant", "ms", "set-up, s", "device, MB"], rows)]
+    text = "<p>No other trial is at least as good as one of these in time, set-up time and device memory together.</p>"
+    return [
+        "<h2>Speed, set-up time and memory</h2>",
+        text,
+        table("trade", ["variant", "ms", "set-up, s", "device, MB"], rows),
+    ]
 
 
 def _device_mb(trial: TrialRecord) -> str:
@@ -135,10 +142,10 @@ def _trials(study: Study) -> str:
             f"{trial.setup_s:.1f}",
             _device_mb(trial),
             "" if trial.error is None else f"{trial.error:.1e}",
-            escape(f"{trial.kind}; {trial.reason}" if trial.again else trial.kind),
+            escape(f"{trial.kind}; {trial.reason}" if trial.second_timing else trial.kind),
         ]
         rows.append(("" if timing else "faint", cells))
-    headings = ["number", "variant", "ms", "interval, ms", "set-up, s", "device, MB", "error", "ended"]
+    headings = ["number", "variant", "ms", "interval, ms", "set-up, s", "device, MB", "relative error", "result"]
     return table("trials", headings, rows)
 
 
@@ -149,20 +156,22 @@ def _time(study: Study) -> str:
             spent[phase] = spent.get(phase, 0.0) + seconds
     lost = sum(trial.seconds for trial in study.rejected)
     rows = [("", [escape(phase), f"{seconds:.1f}"]) for phase, seconds in spent.items()]
-    rows.append(("moved", ["trials that were rejected", f"{lost:.1f}"]))
+    rows.append(("moved", ["all phases of rejected trials", f"{lost:.1f}"]))
     return table("time", ["phase", "seconds"], rows)
 
 
 def _rejected(trial: TrialRecord) -> str:
-    said = [("stacks before the kill", trial.stacks), ("end of its output", trial.log_tail)]
-    body = "".join(f"<h3>{label}</h3><pre>{escape(text[-_LONGEST:])}</pre>" for label, text in said if text.strip())
+    sections = [("stacks before the kill", trial.stacks), ("end of its output", trial.log_tail)]
+    body = "".join(
+        f"<h3>{label}</h3><pre>{escape(text[-_MAX_CHARS:])}</pre>" for label, text in sections if text.strip()
+    )
     return (
         f'<details class="finding is-warning"><summary>{escape(rejection(trial))}</summary>'
         f"<div><p>{trial.seconds:.1f} s; <code>{escape(trial.log)}</code></p>{body}</div></details>"
     )
 
 
-def _where(study: Study) -> str:
-    rows = [("workload", study.workload), ("search", study.search), ("profile", study.profile), *study.where.items()]
+def _machine(study: Study) -> str:
+    rows = [("workload", study.workload), ("search", study.search), ("profile", study.profile), *study.machine.items()]
     rows += [(name, ", ".join(str(value) for value in values)) for name, values in study.knobs.items()]
     return "<dl>" + "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in rows) + "</dl>"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.model.environment import Answer, Ending
-from rocsolid.process.parent_death import end_with
+from rocsolid.process.parent_death import die_with_parent
 
 RunCommand = Callable[[Sequence[str], float], Answer]  # runs a command with a deadline
 _CANNOT_SEND: Final = "the function cannot be sent to a child process"
@@ -84,5 +84,5 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
-    end_with(os.getppid())
+    die_with_parent(os.getppid())
     main(sys.argv[1])

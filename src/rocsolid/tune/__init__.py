@@ -1,1 +1,1 @@
-"""Compares variants in fresh processes."""
+"""Find the best settings for a workload: try variants in child processes, race the best ones, and make a plan of the winner."""

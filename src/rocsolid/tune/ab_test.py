@@ -1,69 +1,80 @@
-"""Two sides of one workload, straight against each other."""
+"""An A/B test: race two sides of one workload, with a control."""
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from rocsolid.errors import CannotRunError
-from rocsolid.measure.process_race import Knockout, Rules, knockout
-from rocsolid.model.study import Duel
+from rocsolid.measure.process_race import ProcessRaceResult, RaceOptions, race_processes
+from rocsolid.model.study import ABResult
 from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import Choices
-from rocsolid.tune.trials import Job, Resident
+from rocsolid.tune.trials import StudyConfig, VariantProcess
 
-Side = tuple[str, Job, Choices]
-_MORE: Final = 2  # times that a comparison goes on when it is unsure
+Side = tuple[str, StudyConfig, Choices]
+_MAX_REPEATS: Final = 2  # how often an UNSURE test is extended
 
 
-def run_duel(
+def run_ab_test(
     sides: tuple[Side, Side],
-    rules: Rules,
-    least_gain: float,
-    told: Callable[[str], None],
-) -> Duel:
-    """Race the two with a control of the first; raises CannotRunError when either cannot be measured."""
-    lanes: dict[str, Resident] = {}
-    over = time.monotonic() + rules.budget_s
+    options: RaceOptions,
+    min_gain: float,
+    on_status: Callable[[str], None],
+) -> ABResult:
+    """Race the two sides and a control of the first; raises CannotRunError when either side cannot be measured."""
+    processes: dict[str, VariantProcess] = {}
+    deadline = time.monotonic() + options.budget_s
     try:
-        for key, (_, job, choices) in zip("ab", sides, strict=True):
-            lanes[key] = Resident(job, choices, key, told)
-        lanes["control"] = Resident(sides[0][1], sides[0][2], "control", told)
-        _both_stand(sides, lanes)  # before a race is run for nothing
-        raced = _raced(lanes, rules, told)
-        for _ in range(_MORE):
-            ended = any(lane.out for lane in lanes.values()) or time.monotonic() > over
-            if ended or raced.beside("a", "b", least_gain).verdict is not Verdict.UNSURE:
+        for key, (_, config, choices) in zip("ab", sides, strict=True):
+            processes[key] = VariantProcess(config, choices, key, on_status)
+        processes["control"] = VariantProcess(sides[0][1], sides[0][2], "control", on_status)
+        _check_both(sides, processes)  # before a race is run in vain
+        race = _race(processes, options, on_status)
+        for repeat in range(_MAX_REPEATS):
+            over = any(process.failure for process in processes.values()) or time.monotonic() > deadline
+            if over or race.compare("a", "b", min_gain).verdict is not Verdict.UNSURE:
                 break
-            told("too close to call, so all of it once more")
-            for lane in lanes.values():
-                lane.renew()
-            raced = raced.followed_by(_raced(lanes, rules, told))
-        where = {key: lanes[key].finish() for key in "ab"}
-        _both_stand(sides, lanes)
+            on_status(f"still unsure, so the test is repeated in fresh processes ({repeat + 1} of {_MAX_REPEATS})")
+            for process in processes.values():
+                process.restart()
+            race = race.extended_by(_race(processes, options, on_status))
+        machines = {key: processes[key].finish() for key in "ab"}
+        _check_both(sides, processes)
     finally:
-        for lane in lanes.values():
-            lane.cancel()
-    return Duel(
+        for process in processes.values():
+            process.cancel()
+    return ABResult(
         workload=sides[0][1].workload,
         a=sides[0][0],
         b=sides[1][0],
-        timing_a=raced.timing("a"),
-        timing_b=raced.timing("b"),
-        b_against_a=raced.beside("a", "b", least_gain),
-        rounds=len(raced.samples_ms["a"]),
-        processes=lanes["a"].processes,
-        where=where["a"],
+        timing_a=race.timing("a"),
+        timing_b=race.timing("b"),
+        b_against_a=race.compare("a", "b", min_gain),
+        rounds=len(race.samples_ms["a"]),
+        processes=processes["a"].processes,
+        machine=machines["a"],
     )
 
 
-def _raced(lanes: Mapping[str, Resident], rules: Rules, told: Callable[[str], None]) -> Knockout:
-    ours = {key: lanes[key] for key in "ab"}
-    return knockout(ours, lanes["control"], rules, lambda number, _: told(f"round {number + 1} of {rules.rounds}"))
+def _race(
+    processes: Mapping[str, VariantProcess], options: RaceOptions, on_status: Callable[[str], None]
+) -> ProcessRaceResult:
+    started = time.monotonic()
+
+    def on_round(number: int, _: object) -> None:
+        left = ""
+        if number:
+            left_s = (time.monotonic() - started) / number * (options.rounds - number)
+            left = f", about {left_s:.0f} s left"
+        on_status(f"round {number + 1} of {options.rounds}{left}")
+
+    sides = {key: processes[key] for key in "ab"}
+    return race_processes(sides, processes["control"], options, on_round)
 
 
-def _both_stand(sides: tuple[Side, Side], lanes: Mapping[str, Resident]) -> None:
+def _check_both(sides: tuple[Side, Side], processes: Mapping[str, VariantProcess]) -> None:
     for key, (name, _, _) in zip("ab", sides, strict=True):
-        lanes[key].ready()
-        if lanes[key].out:
-            msg = f"{key} ({name}) cannot be measured: {lanes[key].out}"
+        processes[key].ready()
+        if processes[key].failure:
+            msg = f"side {key} ({name}) cannot be measured: {processes[key].failure}"
             raise CannotRunError(msg)

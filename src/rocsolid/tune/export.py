@@ -1,4 +1,4 @@
-"""A study as an evidence record: what the catalogue can cite as `measured`."""
+"""A study as an evidence record, which the catalogue can cite as `measured`."""
 
 from pathlib import Path
 from typing import Any
@@ -7,45 +7,43 @@ from rocsolid.measure.evidence import evidence
 from rocsolid.model.study import Finalist, Study
 
 
-def evidence_of(study: Study) -> dict[str, Any]:
-    """The record: where, when, with what, and a fact for each finalist and each value that was rejected."""
+def study_evidence(study: Study) -> dict[str, Any]:
+    """The record: machine, date, command, and one fact for each finalist and each rejected variant."""
     tuned = study.best.tuned
     workload = study.workload.rpartition("/")[2]
     return evidence(
-        what=f"variants of {workload} beside the profile {study.profile}, raced in fresh processes; ratios are times as fast "
-        "as the start, with 95 % intervals widened by the noise between equal processes",
+        what=f"variants of {workload} compared with the profile {study.profile}, raced in fresh processes; ratios are times as "
+        "fast as the start, with 95 % intervals widened by the noise between equal processes",
         command=f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
         date=tuned.date if tuned else "",
-        **{name: study.where.get(name, "") for name in ("device", "arch", "torch", "python")},
+        **{name: study.machine.get(name, "") for name in ("device", "arch", "torch", "python")},
         noise=round(study.noise, 5),
         facts={
-            **{f.name: _raced(f) for f in study.finalists if f.against_start},
+            **{f.name: _race_fact(f) for f in study.finalists if f.against_start},
             **{t.name: {"rejected": t.kind, "reason": t.reason, "phase": t.phase} for t in study.rejected},
         },
     )
 
 
 def citations(study: Study, record: Path) -> list[str]:
-    """The lines that a setting in the catalogue can have among its evidence."""
-    where = f"{study.where.get('device', '?')}, torch {study.where.get('torch', '?')}"
+    """The lines that a setting in the catalogue can list as its evidence."""
+    machine = f"{study.machine.get('device', '?')}, torch {study.machine.get('torch', '?')}"
     workload = study.workload.rpartition("/")[2]
     lines = []
     for finalist in study.finalists:
         gain = finalist.against_start
         if gain:
-            said = (
-                f"{gain.speedup:.2f} times as fast as the start [{gain.low:.2f}, {gain.high:.2f}], {workload}, {where}."
-            )
-            lines.append(f'measured("{record.stem}#{finalist.name}", "{said}")')
+            text = f"{gain.speedup:.2f} times as fast as the start [{gain.low:.2f}, {gain.high:.2f}], {workload}, {machine}."
+            lines.append(f'measured("{record.stem}#{finalist.name}", "{text}")')
     return lines + [
-        f'measured("{record.stem}#{trial.name}", "{trial.kind.capitalize()}, {workload}, {where}.")'
+        f'measured("{record.stem}#{trial.name}", "{trial.kind.capitalize()}, {workload}, {machine}.")'
         for trial in study.rejected
     ]
 
 
-def _raced(finalist: Finalist) -> dict[str, Any]:
+def _race_fact(finalist: Finalist) -> dict[str, Any]:
     gain, timing = finalist.against_start, finalist.timing
-    if gain is None or timing is None:  # pragma: no cover - asked for raced ones only
+    if gain is None or timing is None:  # pragma: no cover - called for finalists with a comparison only
         raise AssertionError
     return {
         "speedup": round(gain.speedup, 4),

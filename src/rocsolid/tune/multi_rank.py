@@ -1,7 +1,7 @@
-"""A workload of several ranks as one trial: the trial's process is rank 0, and starts the others as torchrun would.
+"""A workload with several ranks as one trial: the trial's process is rank 0 and starts the others as torchrun would.
 
-Up to the measurement all ranks do the same by themselves. How often a call is timed is rank 0's decision, so from then on the
-others make a call whenever they are told to: a byte on a pipe, a few microseconds that every variant pays alike.
+Until the measurement every rank works on its own. Rank 0 decides how often a call is timed, so from then on the other ranks make
+a call whenever rank 0 tells them to: one byte on a pipe, a few microseconds that every variant pays alike.
 """
 
 import faulthandler
@@ -22,45 +22,50 @@ from rocsolid.tune.isolate.trial_process import Reporter
 
 _CALL, _CHECK = b"c", b"v"
 _SOURCE: Final = str(Path(__file__).parents[2])
-_START: Final = (
-    "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from rocsolid.tune.multi_rank import main; main()"
+_BOOTSTRAP: Final = (
+    "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from {module} import {function} as main; main()"
 )
-_LAST_WORDS_S: Final = 3.0  # what a rank that dies takes with it must not speak before it
+_OTHER_RANK_S: Final = 3.0  # how long rank 0 waits for the error of another rank before it reports its own
 
 
-class Others:
-    """The ranks beside rank 0; of one rank there are none, and every method does nothing."""
+class OtherRanks:
+    """The ranks other than rank 0. With one rank there are none, and every method does nothing.
 
-    def __init__(self, reporter: Reporter, ranks: int, wish: Mapping[str, Any]) -> None:
+    `target` is the `module:function` that each of them runs; the function calls `run_rank`.
+    """
+
+    def __init__(self, reporter: Reporter, ranks: int, target: str, params: Mapping[str, Any]) -> None:
         self._reporter = reporter
-        self._over = False
+        self._finished = False
         self._files = [reporter.folder / f"rank-{rank}.json" for rank in range(1, ranks)]
         self._processes: list[subprocess.Popen[bytes]] = []
         if ranks == 1:
             return
-        for name, value in _variables(ranks).items():
+        for name, value in _torchrun_variables(ranks).items():
             os.environ[name] = value
-        _be(0)
+        _set_rank(0)
+        module, _, function = target.partition(":")
+        code = _BOOTSTRAP.format(src=_SOURCE, module=module, function=function)
         for rank, file in enumerate(self._files, 1):
             file.unlink(missing_ok=True)
-            told = json.dumps({"rank": rank, "file": str(file), "wish": dict(wish)})
+            spec = json.dumps({"rank": rank, "file": str(file), "params": dict(params)})
             process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                [sys.executable, "-c", _START.format(src=_SOURCE), told], stdin=subprocess.PIPE, bufsize=0
+                [sys.executable, "-c", code, spec], stdin=subprocess.PIPE, bufsize=0
             )
             self._processes.append(process)
             threading.Thread(target=self._watch, args=(rank, process, file), daemon=True).start()
 
     def call(self) -> None:
-        """Rank 0 is about to call."""
-        self._tell(_CALL)
+        """Rank 0 is about to call: let the others call too."""
+        self._send(_CALL)
 
     def check(self) -> None:
-        """Rank 0 is about to check its answers."""
-        self._tell(_CHECK)
+        """Rank 0 is about to check its results: let the others check theirs."""
+        self._send(_CHECK)
 
     def finish(self) -> int:
-        """Let them end; the most device memory that one of them took."""
-        self._over = True
+        """Let them end; returns the largest device memory of any of them, in bytes."""
+        self._finished = True
         for process in self._processes:
             if process.stdin:
                 process.stdin.close()
@@ -68,35 +73,36 @@ class Others:
             process.wait()
         return max((json.loads(file.read_text(encoding="utf-8"))["peak_bytes"] for file in self._files), default=0)
 
-    def speak_first(self) -> None:
-        """Rank 0 has failed; when that is because another did, the other's reason is told, and this does not return."""
+    def wait_for_their_error(self) -> None:
+        """Rank 0 has failed. If that is because another rank failed, its error is reported instead, and this does not return."""
         if self._processes:
-            threading.Event().wait(_LAST_WORDS_S)
+            threading.Event().wait(_OTHER_RANK_S)
 
-    def _tell(self, what: bytes) -> None:
+    def _send(self, command: bytes) -> None:
         for process in self._processes:
-            with suppress(OSError):  # it has ended; whoever watches it says why
-                os.write(process.stdin.fileno(), what) if process.stdin else None
+            with suppress(OSError):  # it has ended; `_watch` reports why
+                os.write(process.stdin.fileno(), command) if process.stdin else None
 
     def _watch(self, rank: int, process: "subprocess.Popen[bytes]", file: Path) -> None:
-        """A rank that ends too early ends the trial, in its own words or by its own signal."""
+        """End the trial when a rank ends too early, with that rank's exception or signal."""
         code = process.wait()
-        if self._over and code == 0:
+        if self._finished and code == 0:
             return
-        sys.stderr.write(f"rank {rank} ended with {code}\n")
+        sys.stderr.write(f"rank {rank} ended with exit status {code}\n")
         sys.stderr.flush()
         if code < 0:
-            faulthandler.disable()  # its stacks would be ours, and walking them beside running threads can crash by itself
-            signal.raise_signal(-code)  # to this thread, so that nothing below is done
-        said = {"type": "CannotRunError", "says": f"it ended with {code}"}
+            faulthandler.disable()  # it would print the stacks of rank 0, and walking them next to running threads can crash
+            signal.raise_signal(-code)  # ends the process, so nothing below runs
+        error = {"type": "CannotRunError", "message": f"exit status {code}"}
         with suppress(OSError, ValueError):
-            said = json.loads(file.read_text(encoding="utf-8"))
-        self._reporter.send({"t": "error", "type": said["type"], "says": f"rank {rank}: {said['says']}"})
+            error = json.loads(file.read_text(encoding="utf-8"))
+        message = f"rank {rank}: {error['message']}"
+        self._reporter.send({"t": "error", "type": error["type"], "message": message})
         os._exit(1)
 
 
-def _variables(ranks: int) -> dict[str, str]:
-    """What torchrun tells its processes."""
+def _torchrun_variables(ranks: int) -> dict[str, str]:
+    """The environment variables that torchrun sets."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -108,40 +114,41 @@ def _variables(ranks: int) -> dict[str, str]:
     }
 
 
-def _be(rank: int) -> None:
+def _set_rank(rank: int) -> None:
     os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
 
 
-def follow(commands: int, made: Any, check: Callable[[], object]) -> None:
-    """Do what rank 0 does, when it does it, until it lets us end."""
-    while told := os.read(commands, 1):
-        if told == _CALL:
-            made.call()
+def follow_rank_0(commands: int, call: Callable[[], object], check: Callable[[], object]) -> None:
+    """Call and check whenever rank 0 does, until rank 0 closes the pipe `commands`."""
+    while command := os.read(commands, 1):
+        if command == _CALL:
+            call()
         else:
             check()
 
 
-def main() -> None:
-    """One rank that is not the first."""
-    told = json.loads(sys.argv[1])
+def run_rank(body: Callable[[Mapping[str, Any], int], int]) -> None:
+    """The main program of a rank other than 0.
+
+    `body` takes the parameters and the pipe with rank 0's commands, and returns the peak device memory in bytes.
+    """
+    spec = json.loads(sys.argv[1])
     sys.argv[1:] = []
-    _be(told["rank"])
-    file = Path(told["file"])
+    _set_rank(spec["rank"])
+    file = Path(spec["file"])
     code = 0
     try:
-        from rocsolid.tune.variant import follow_along
-
-        _leave(file, {"peak_bytes": follow_along(told["wish"], sys.stdin.fileno())})
+        _write(file, {"peak_bytes": body(spec["params"], sys.stdin.fileno())})
     except BaseException as error:  # noqa: BLE001 - whatever it raises is the trial's result
         traceback.print_exc()
-        _leave(file, {"type": type(error).__name__, "says": str(error)[:4000]})
+        _write(file, {"type": type(error).__name__, "message": str(error)[:4000]})
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _leave(file: Path, words: Mapping[str, Any]) -> None:
+def _write(file: Path, data: Mapping[str, Any]) -> None:
     partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(words), encoding="utf-8")
+    partial.write_text(json.dumps(data), encoding="utf-8")
     partial.replace(file)

@@ -1,7 +1,7 @@
-"""Studies in a PostgreSQL that several machines share.
+"""Studies in a PostgreSQL database that several machines share.
 
-Each tuner says every few seconds, by the server's clock, that it lives. The trials of one that has not said so for a while are
-free again, and what it still wants to keep of them is refused: they are signed with its name, and are no longer its own.
+Each tuner updates its heartbeat every few seconds, by the server's clock. The running trials of a tuner without a recent heartbeat
+are released for the others. If that tuner still lives, it can no longer store them: each trial names its owner.
 """
 
 import json
@@ -21,146 +21,155 @@ CREATE TABLE IF NOT EXISTS rocsolid_tuners (name TEXT PRIMARY KEY, seen TIMESTAM
 CREATE TABLE IF NOT EXISTS rocsolid_trials (study INTEGER NOT NULL REFERENCES rocsolid_studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
-_ONE_AT_A_TIME: Final = 0x726F_6373  # who makes the tables: two that do so at once disturb each other
-_BEAT_S: Final = 3.0
-_DEAD_S: Final = 30.0  # without a sign of life
+_CREATE_LOCK: Final = 0x726F_6373  # held while the tables are created: two sessions that do so at once conflict
+_HEARTBEAT_S: Final = 3.0
+_DEAD_AFTER_S: Final = 30.0
 _CONNECT_S: Final = 10
 
 
-class SharedStore:
+class PostgresStore:
     """The trials of one study on a server."""
 
-    def __init__(self, url: str, key: str, workload: str, *, beat_s: float = _BEAT_S, dead_s: float = _DEAD_S) -> None:
-        psycopg = _driver()
-        self._me, self._beat_s, self._dead_s = secrets.token_hex(8), beat_s, dead_s
-        self._broken = psycopg.Error
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        workload: str,
+        *,
+        heartbeat_s: float = _HEARTBEAT_S,
+        dead_after_s: float = _DEAD_AFTER_S,
+    ) -> None:
+        psycopg = _import_psycopg()
+        self._owner, self._heartbeat_s, self._dead_after_s = secrets.token_hex(8), heartbeat_s, dead_after_s
+        self._db_error = psycopg.Error
         try:
             self._db: Any = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S)
-            self._heart: Any = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S)
+            self._heartbeat_db: Any = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S)
             with self._db.transaction():
-                self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+                self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
                 self._db.execute(_SCHEMA)
                 self._db.execute(
                     "INSERT INTO rocsolid_studies (key, workload) VALUES (%s, %s) ON CONFLICT DO NOTHING",
                     (key, workload),
                 )
             (self._study,) = self._db.execute("SELECT id FROM rocsolid_studies WHERE key = %s", (key,)).fetchone()
-            self._sign_of_life()
-        except psycopg.Error as refused:
-            msg = f"cannot keep the study in {_without_password(url)}: {first_line(refused)}"
-            raise InputError(msg) from refused
-        self._over = threading.Event()
-        self._beating = threading.Thread(target=self._beat, name="rocsolid-study", daemon=True)
-        self._beating.start()
+            self._send_heartbeat()
+        except psycopg.Error as error:
+            msg = f"cannot store the study in {_without_password(url)}: {first_line(error)}"
+            raise InputError(msg) from error
+        self._closed = threading.Event()
+        self._heartbeat = threading.Thread(target=self._send_heartbeats, name="rocsolid-study", daemon=True)
+        self._heartbeat.start()
 
     def close(self) -> None:
-        """Give the connections back."""
-        self._over.set()
-        self._beating.join()
+        """Close the connections."""
+        self._closed.set()
+        self._heartbeat.join()
         self._db.close()
-        self._heart.close()
+        self._heartbeat_db.close()
 
-    def done(self) -> list[TrialRecord]:
-        """Trials that have ended, in order."""
-        rows = self._ask(
+    def finished(self) -> list[TrialRecord]:
+        """The finished trials, in order."""
+        rows = self._execute(
             "SELECT record FROM rocsolid_trials WHERE study = %s AND record IS NOT NULL ORDER BY number", self._study
         )
         return [decode(TrialRecord, json.loads(text), "the study") for (text,) in rows.fetchall()]
 
     def running(self) -> list[str]:
-        """Variants that somebody tries now; those of the dead are free again."""
-        self._ask(
+        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
+        self._execute(
             "DELETE FROM rocsolid_trials t WHERE study = %s AND record IS NULL AND NOT EXISTS (SELECT 1 FROM rocsolid_tuners o "
             "WHERE o.name = t.owner AND o.seen > now() - make_interval(secs => %s))",
             self._study,
-            self._dead_s,
+            self._dead_after_s,
         )
-        rows = self._ask("SELECT name FROM rocsolid_trials WHERE study = %s AND record IS NULL", self._study)
+        rows = self._execute("SELECT name FROM rocsolid_trials WHERE study = %s AND record IS NULL", self._study)
         return [name for (name,) in rows.fetchall()]
 
     def claim(self, name: str) -> int | None:
-        """The number of a new trial; None when somebody has this variant already."""
+        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
         try:
             with self._db.transaction():
                 self._db.execute("SELECT id FROM rocsolid_studies WHERE id = %s FOR UPDATE", (self._study,))
-                made = self._db.execute(
+                inserted = self._db.execute(
                     "INSERT INTO rocsolid_trials (study, number, name, owner) SELECT %s, coalesce(max(number), 0) + 1, %s, %s "
                     "FROM rocsolid_trials WHERE study = %s ON CONFLICT DO NOTHING RETURNING number",
-                    (self._study, name, self._me, self._study),
+                    (self._study, name, self._owner, self._study),
                 ).fetchone()
-        except self._broken as gone:
-            raise _gone(gone) from gone
-        return int(made[0]) if made else None
+        except self._db_error as error:
+            raise _connection_lost(error) from error
+        return int(inserted[0]) if inserted else None
 
-    def keep(self, record: TrialRecord) -> None:
-        """A trial of ours has ended; nothing is kept of one that somebody else has taken over meanwhile."""
-        self._ask(
+    def save(self, record: TrialRecord) -> None:
+        """Store a finished trial of this tuner; does nothing if another tuner has taken it over meanwhile."""
+        self._execute(
             "UPDATE rocsolid_trials SET record = %s WHERE study = %s AND number = %s AND owner = %s AND record IS NULL",
             json.dumps(encode(record)),
             self._study,
             record.number,
-            self._me,
+            self._owner,
         )
 
-    def give_up(self, number: int) -> None:
-        """A trial of ours was called off: it may be tried again."""
-        self._ask(
+    def release(self, number: int) -> None:
+        """A trial of this tuner was cancelled: the variant may be tried again."""
+        self._execute(
             "DELETE FROM rocsolid_trials WHERE study = %s AND number = %s AND owner = %s AND record IS NULL",
             self._study,
             number,
-            self._me,
+            self._owner,
         )
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self._ask("DELETE FROM rocsolid_trials WHERE study = %s", self._study)
+    def clear(self) -> None:
+        """Delete all trials of the study."""
+        self._execute("DELETE FROM rocsolid_trials WHERE study = %s", self._study)
 
-    def _ask(self, question: str, *values: object) -> Any:
+    def _execute(self, statement: str, *values: object) -> Any:
         try:
-            return self._db.execute(question, values)
-        except self._broken as gone:
-            raise _gone(gone) from gone
+            return self._db.execute(statement, values)
+        except self._db_error as error:
+            raise _connection_lost(error) from error
 
-    def _sign_of_life(self) -> None:
-        self._heart.execute(
-            "INSERT INTO rocsolid_tuners (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = now()", (self._me,)
+    def _send_heartbeat(self) -> None:
+        self._heartbeat_db.execute(
+            "INSERT INTO rocsolid_tuners (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = now()",
+            (self._owner,),
         )
 
-    def _beat(self) -> None:
-        while not self._over.wait(self._beat_s):
+    def _send_heartbeats(self) -> None:
+        while not self._closed.wait(self._heartbeat_s):
             try:
-                self._sign_of_life()
-            except self._broken:  # whoever works on the study will notice too, and say so
+                self._send_heartbeat()
+            except self._db_error:  # the main connection fails too, and raises the error
                 return
 
 
-def all_on_server(url: str) -> Iterator[tuple[str, str, TrialRecord | None]]:
-    """Key and workload of every study with each of its trials that has ended, or with None."""
-    psycopg = _driver()
+def read_postgres(url: str) -> Iterator[tuple[str, str, TrialRecord | None]]:
+    """Key, workload and record of every finished trial; a study without trials comes once with None."""
+    psycopg = _import_psycopg()
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as db:
             rows = db.execute(
                 "SELECT key, workload, record FROM rocsolid_studies LEFT JOIN rocsolid_trials ON study = id ORDER BY id, number"
             ).fetchall()
-    except psycopg.Error as refused:
-        msg = f"cannot read the studies in {_without_password(url)}: {first_line(refused)}"
-        raise InputError(msg) from refused
+    except psycopg.Error as error:
+        msg = f"cannot read the studies in {_without_password(url)}: {first_line(error)}"
+        raise InputError(msg) from error
     for key, workload, text in rows:
         yield key, workload, decode(TrialRecord, json.loads(text), "the study") if text else None
 
 
-def _driver() -> Any:
+def _import_psycopg() -> Any:
     try:
         import psycopg
     except ImportError as missing:
-        feature = "a study that is kept in PostgreSQL"
+        feature = "storing a study in PostgreSQL"
         raise MissingExtraError(feature, "postgres") from missing
     return psycopg
 
 
-def _gone(error: Exception) -> CannotRunError:
+def _connection_lost(error: Exception) -> CannotRunError:
     return CannotRunError(
-        f"the server that keeps the study is gone: {first_line(error)}; the same command goes on from there"
+        f"lost the connection to the study's database: {first_line(error)}; run the same command again to continue"
     )
 
 

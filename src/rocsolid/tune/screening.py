@@ -1,4 +1,4 @@
-"""The first half of a study: variants in processes of their own, as many at once as there are slots, each kept as soon as it ended."""
+"""The first half of a study: try variants in child processes, as many at once as there are slots, and store each result at once."""
 
 import time
 from collections import Counter
@@ -8,156 +8,177 @@ from typing import Final
 
 from rocsolid.errors import CannotRunError, InputError
 from rocsolid.model.study import RUNNING, TrialRecord
-from rocsolid.model.trial_result import Cancelled, Crashed, DeviceLost, Ending, Refused, Unkillable
-from rocsolid.tune.effort import Effort, Progress
+from rocsolid.model.trial_result import Cancelled, Crashed, DeviceLost, Raised, TrialResult, Unkillable
+from rocsolid.tune.effort import Effort, Progress, TrialUpdate
 from rocsolid.tune.engine import Engine
-from rocsolid.tune.search import Next
-from rocsolid.tune.space import Choices, name_of
+from rocsolid.tune.search import NextVariant
+from rocsolid.tune.space import Choices, variant_name
 from rocsolid.tune.store import Store
-from rocsolid.tune.trials import Job, record_of
+from rocsolid.tune.trials import StudyConfig, trial_record
 
-_FOR_TRIALS: Final = 0.7  # of the budget; the rest is for the race
-_SHORTEST_S: Final = 30.0  # what a trial is given even when the budget is nearly spent
-_LOOK_AGAIN_S: Final = 0.2
-_BEFORE_THE_VARIANT: Final = ("import", "build")  # phases in which only the workload's own code runs
-_LOST: Final = (
-    2  # devices lost in a row, after which a study does not go on; workers lost over one variant, which gives it up
-)
-_TOO_GOOD: Final = 2.0  # times as fast as the best before it: measured again before it is believed
+_TRIALS_SHARE: Final = 0.7  # of the budget; the rest is for the final race
+_MIN_TRIAL_S: Final = 30.0  # what a trial may take even when the budget is nearly spent
+_POLL_S: Final = 0.2
+_WORKLOAD_PHASES: Final = ("import", "build")  # phases in which only the workload's own code runs
+_MAX_LOST_DEVICES: Final = 2  # in a row, after which the study stops
+_MAX_LOST_WORKERS: Final = 2  # while trying one variant, after which the variant counts as crashed
+_SUSPICIOUS: Final = 2.0  # a variant that is this many times as fast as the best so far is measured again
 _AGREES: Final = 1.5  # how far apart the two measurements may be
 
 
 class Screening:
-    """What is under way, and what has become of it."""
+    """The running and the finished trials of a study."""
 
-    def __init__(self, job: Job, following: Next, store: Store, engine: Engine, effort: Effort) -> None:
-        self._job, self._following, self._store, self._engine, self._effort = job, following, store, engine, effort
-        self._begun = time.monotonic()
+    def __init__(
+        self, config: StudyConfig, next_variant: NextVariant, store: Store, engine: Engine, effort: Effort
+    ) -> None:
+        self._config, self._next_variant, self._store = config, next_variant, store
+        self._engine, self._effort = engine, effort
+        self._max_trials = min(effort.trials, config.space.size)
+        self._started = time.monotonic()
         self._running: dict[int, Choices] = {}
-        self._again: dict[int, TrialRecord] = {}  # measured once, and too good to be believed at once
+        self._suspicious: dict[int, TrialRecord] = {}  # measured once, being measured again
         self._lost_devices = 0
         self._lost_workers: Counter[str] = Counter()
 
     def run(self, progress: Progress) -> str:
-        """Until the budget is spent, the trials are, or nothing is left to try; returns which."""
-        over = ""
+        """Try variants until the budget or the number of trials is used up, or nothing is left; returns which it was."""
+        stopped = ""
         try:
-            while not over or self._running:
-                while not over and len(self._running) < self._engine.slots:
-                    started, over = self._begin(progress)
+            while not stopped or self._running:
+                while not stopped and len(self._running) < self._engine.slots:
+                    started, stopped = self._start_next(progress)
                     if not started:
                         break
                 if not self._running:
-                    time.sleep(0 if over else _LOOK_AGAIN_S)
+                    time.sleep(0 if stopped else _POLL_S)
                     continue
-                for number, ending in self._engine.ended(_LOOK_AGAIN_S):
-                    self._end(number, ending, progress)
-            return over
+                for number, result in self._engine.finished(_POLL_S):
+                    self._handle(number, result, progress)
+            return stopped
         finally:
-            for number in self._running:  # interrupted: they count as not tried
-                self._store.give_up(number)
+            for number in self._running:  # interrupted: these count as not tried
+                self._store.release(number)
 
-    def done(self) -> list[TrialRecord]:
-        """What this study has tried of the space as it is now."""
-        return [trial for trial in self._store.done() if self._job.space.holds(trial.choices)]
+    def finished(self) -> list[TrialRecord]:
+        """The finished trials that belong to the space as it is now."""
+        return [trial for trial in self._store.finished() if self._config.space.contains(trial.choices)]
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started
 
     @property
     def _left_s(self) -> float:
-        return _FOR_TRIALS * self._effort.budget_s - (time.monotonic() - self._begun)
+        return _TRIALS_SHARE * self._effort.budget_s - self._elapsed_s
 
-    def _begin(self, progress: Progress) -> tuple[bool, str]:
-        """Start the next trial; whether that was done, and why there will be no more."""
-        done, under_way = self.done(), self._store.running()
+    def _start_next(self, progress: Progress) -> tuple[bool, str]:
+        """Start the next trial; returns whether one was started, and why there will be no more."""
+        done, running = self.finished(), self._store.running()
         if len(done) + len(self._running) >= self._effort.trials:
-            return False, f"{self._effort.trials} trials were allowed"
+            return False, f"the limit of {self._effort.trials} trials was reached"
         if self._left_s <= 0 and (done or self._running):
-            return False, "the budget for trials was spent"
-        tried_now = [TrialRecord(number=0, name=name, choices={}, kind=RUNNING) for name in under_way]
-        choices = self._following([*done, *tried_now])
+            return False, "the budget for trials was used up"
+        running_now = [TrialRecord(number=0, name=name, choices={}, kind=RUNNING) for name in running]
+        choices = self._next_variant([*done, *running_now])
         if choices is None:
-            others = len(under_way) - len(self._running)
-            if others > 0:  # they will be among those done soon, or free again
-                progress.phase(f"waiting for {others} trial{'s' * (others > 1)} of other tuners")
-            return False, "" if under_way else "nothing was left to try"
-        number = self._store.claim(name_of(choices))
+            others = len(running) - len(self._running)
+            if others > 0:  # they will be finished soon, or released
+                progress.on_status(f"waiting for {others} trial{'s' * (others > 1)} of other tuners")
+            return False, "" if running else "all variants were tried"
+        number = self._store.claim(variant_name(choices))
         if number is None:  # another tuner was quicker
             return False, ""
         self._running[number] = choices
-        self._launch(number, "", progress)
+        self._launch(number, progress)
         return True, ""
 
-    def _launch(self, number: int, again: str, progress: Progress) -> None:
-        chosen = self._job.space.variant(self._running[number])
-        within = max(_SHORTEST_S, self._effort.budget_s - (time.monotonic() - self._begun))
-        limits = replace(self._job.limits, total_s=min(self._job.limits.total_s, within))
-        errand = replace(self._job, limits=limits).errand(chosen)
-        said = f"trial {number}{again}: {name_of(chosen)}"
-        progress.phase(said)
-        folder = self._job.folder / "trials" / f"{number}{again.replace(' ', '-')}"
-        self._engine.start(number, errand, folder, lambda phase: progress.phase(f"{said}, {phase}"))
+    def _launch(self, number: int, progress: Progress, *, again: bool = False) -> None:
+        choices = self._config.space.variant(self._running[number])
+        total_s = max(_MIN_TRIAL_S, self._effort.budget_s - self._elapsed_s)
+        limits = replace(self._config.limits, total_s=min(self._config.limits.total_s, total_s))
+        spec = replace(self._config, limits=limits).trial_spec(choices)
+        title = f"trial {number} of at most {self._max_trials}: {variant_name(choices)}"
+        if again:
+            title += " (measured again)"
+        progress.on_status(title)
+        folder = self._config.folder / "trials" / (f"{number}-again" if again else f"{number}")
+        self._engine.start(number, spec, folder, lambda phase: progress.on_status(f"{title}, phase {phase}"))
 
-    def _end(self, number: int, ending: Ending | None, progress: Progress) -> None:
+    def _handle(self, number: int, result: TrialResult | None, progress: Progress) -> None:
         choices = self._running[number]
-        if ending is None:
-            self._lost_workers[name_of(choices)] += 1
-            if self._lost_workers[name_of(choices)] < _LOST:
+        if result is None:
+            self._lost_workers[variant_name(choices)] += 1
+            if self._lost_workers[variant_name(choices)] < _MAX_LOST_WORKERS:
                 self._forget(number)
                 return
-            ending = Crashed(says=f"its worker was lost {_LOST} times", phase="unknown")
-        if isinstance(ending, Cancelled):
+            result = Crashed(message=f"its worker was lost {_MAX_LOST_WORKERS} times", phase="unknown")
+        if isinstance(result, Cancelled):
             self._forget(number)
             return
-        done = self.done()
-        if not done and _of_the_workload(ending):
+        done = self.finished()
+        if not done and _workload_failed(result):
             self._forget(number)
-            msg = f"the workload fails before anything is varied: {ending.says} (its output is in {ending.account.log})"
+            error = result.message.removeprefix(f"{InputError.__name__}: ")
+            msg = f"{error}\n  every variant would fail, so the study stops; output of the workload: {result.cost.log}"
             raise InputError(msg)
-        record = record_of(number, choices, ending)
-        if number in self._again:
-            record = believed(self._again.pop(number), record)
-        elif too_good(record, done):
-            self._again[number] = record
-            self._launch(number, " again", progress)
+        record = trial_record(number, choices, result)
+        if number in self._suspicious:
+            record = merge_measurements(self._suspicious.pop(number), record)
+        elif suspiciously_fast(record, done):
+            self._suspicious[number] = record
+            self._launch(number, progress, again=True)
             return
         del self._running[number]
-        self._store.keep(record)
-        progress.trial(record, self.done(), max(0.0, self._left_s))
-        self._watch_the_device(ending)
+        self._store.save(record)
+        progress.on_trial(
+            TrialUpdate(
+                record=record,
+                finished=self.finished(),
+                max_trials=self._max_trials,
+                elapsed_s=self._elapsed_s,
+                left_s=max(0.0, self._left_s),
+            )
+        )
+        self._check_device(result)
 
     def _forget(self, number: int) -> None:
         del self._running[number]
-        self._again.pop(number, None)
-        self._store.give_up(number)
+        self._suspicious.pop(number, None)
+        self._store.release(number)
 
-    def _watch_the_device(self, ending: Ending) -> None:
-        self._lost_devices = self._lost_devices + 1 if isinstance(ending, DeviceLost) else 0
-        if isinstance(ending, Unkillable) or self._lost_devices >= _LOST:
-            msg = f"the device cannot be relied on any more ({ending.reason}); the study so far is kept, and resumes once it is well"
+    def _check_device(self, result: TrialResult) -> None:
+        self._lost_devices = self._lost_devices + 1 if isinstance(result, DeviceLost) else 0
+        if isinstance(result, Unkillable) or self._lost_devices >= _MAX_LOST_DEVICES:
+            msg = (
+                f"stopped because the GPU is not usable any more: {result.reason}\n"
+                "  finished trials are saved; reset the GPU, then run the same command again to continue"
+            )
             raise CannotRunError(msg)
 
 
-def _of_the_workload(ending: Ending) -> bool:
-    """Whether the workload failed by itself: it will in every variant, and is not worth the budget."""
-    return isinstance(ending, Refused) and ending.phase in _BEFORE_THE_VARIANT
+def _workload_failed(result: TrialResult) -> bool:
+    """Whether the workload's own code failed: it would fail in every variant, so the study stops."""
+    return isinstance(result, Raised) and result.phase in _WORKLOAD_PHASES
 
 
-def too_good(record: TrialRecord, done: Sequence[TrialRecord]) -> bool:
-    """Whether a time is so far below all others that a slip of the measurement is likelier than a find."""
+def suspiciously_fast(record: TrialRecord, done: Sequence[TrialRecord]) -> bool:
+    """Whether a time is so far below all others that a measurement error is more likely than a real gain."""
     if record.timing is None:
         return False
     others = [trial.timing.median_ms for trial in done if trial.timing]
-    return record.timing.median_ms <= 0 or (bool(others) and record.timing.median_ms * _TOO_GOOD < min(others))
+    return record.timing.median_ms <= 0 or (bool(others) and record.timing.median_ms * _SUSPICIOUS < min(others))
 
 
-def believed(first: TrialRecord, second: TrialRecord) -> TrialRecord:
-    """What two processes with the same variant come to: the second ending, or the slower time when they disagree."""
-    spent = first.seconds + second.seconds
+def merge_measurements(first: TrialRecord, second: TrialRecord) -> TrialRecord:
+    """One record from two processes of the same variant: the second failure, or the slower time when they disagree."""
+    seconds = first.seconds + second.seconds
     if first.timing is None or second.timing is None:
-        said = (
-            f"a second process, started because {first.timing} looked too good, came to: {second.reason or second.kind}"
-        )
-        return replace(second, reason=said, seconds=spent)
+        failure = second.reason or second.kind
+        reason = f"{failure} (in a second process, started because {first.timing} of the first looked too fast)"
+        return replace(second, reason=reason, seconds=seconds)
     if first.timing.median_ms * _AGREES < second.timing.median_ms:
-        said = f"a first process came to {first.timing}, which a second one did not confirm"
-        return replace(second, again=first.timing, reason=said, seconds=spent)
-    return replace(first, again=second.timing, reason=f"confirmed by a second process: {second.timing}", seconds=spent)
+        reason = f"a first process measured {first.timing}, which a second process did not confirm"
+        return replace(second, second_timing=first.timing, reason=reason, seconds=seconds)
+    reason = f"confirmed by a second process: {second.timing}"
+    return replace(first, second_timing=second.timing, reason=reason, seconds=seconds)

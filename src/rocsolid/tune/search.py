@@ -1,7 +1,6 @@
-"""Which variant to try next, given what was tried: from the history alone, so that a study resumes where it was."""
+"""Which variant to try next. A search depends only on the finished trials, so an interrupted study resumes where it was."""
 
 import itertools
-import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,44 +9,44 @@ from typing import Any, Final
 from rocsolid.errors import MissingExtraError, UnknownNameError
 from rocsolid.model.setting import Value
 from rocsolid.model.study import RUNNING, TrialRecord
-from rocsolid.tune.space import FORM, GRAPH, Knob, Space, name_of
+from rocsolid.tune.space import FORM, GRAPH, Knob, Space, variant_name
 
-Next = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]
+NextVariant = Callable[[Sequence[TrialRecord]], dict[str, Value] | None]  # None: nothing is left to try
 SEARCHES: Final = ("tpe", "one-at-a-time", "exhaustive")
-SECONDS: Final[Mapping[str, Callable[[TrialRecord], float]]] = {
+SECOND_OBJECTIVES: Final[Mapping[str, Callable[[TrialRecord], float]]] = {
     "memory": lambda trial: trial.peak_bytes,
     "setup": lambda trial: trial.setup_s,
 }
-_WORTH: Final = 0.99  # a value counts as a help when it leaves less than this of the time
-_SMALL: Final = 2000  # points of a space that is gone through
-_ASKS: Final = 60  # of the sampler, before we believe that it has nothing new
+_HELPS: Final = 0.99  # a value helps when the time falls below this share of the time without it
+_SMALL_SPACE: Final = 2000  # a space with at most so many combinations is searched completely
+_MAX_SUGGESTIONS: Final = 60  # suggestions of the sampler that were all tried before, after which we pick one ourselves
 
 
-def search_of(name: str, space: Space, seed: int = 0, second: str = "") -> Next:
-    """A way to search; raises MissingExtraError where Optuna is needed and missing.
+def make_search(name: str, space: Space, seed: int = 0, second_objective: str = "") -> NextVariant:
+    """The search with that name; raises MissingExtraError if it needs Optuna and Optuna is not installed.
 
-    With a second objective, `memory` or `setup`, TPE looks for variants that are good at both; the others try the same as ever.
+    With a second objective, `memory` or `setup`, TPE searches for variants that are good at both. The other searches ignore it.
     """
-    if second and second not in SECONDS:
-        raise UnknownNameError(kind="second objective", name=second, known=SECONDS)
+    if second_objective and second_objective not in SECOND_OBJECTIVES:
+        raise UnknownNameError(kind="second objective", name=second_objective, known=SECOND_OBJECTIVES)
     if name == "one-at-a-time":
         return lambda done: _first_new(_one_at_a_time(space, done), done)
     if name == "exhaustive":
-        return lambda done: _first_new(space.every(), done)
+        return lambda done: _first_new(space.all_variants(), done)
     if name == "tpe":
-        return _tpe(space, seed, second)
+        return _tpe(space, seed, second_objective)
     raise UnknownNameError(kind="search", name=name, known=SEARCHES)
 
 
 def has_optuna() -> bool:
-    """Whether the extra is installed."""
+    """Whether Optuna is installed."""
     from importlib.util import find_spec
 
     return find_spec("optuna") is not None
 
 
-def forms(space: Space) -> Iterator[dict[str, Value]]:
-    """The start and every other form: what `optimize` would try, and what every study tries first."""
+def form_variants(space: Space) -> Iterator[dict[str, Value]]:
+    """The start and every other form. Each study tries these first."""
     values = [knob.values if (knob := space.knob(name)) else () for name in (FORM, GRAPH)]
     for form, graph in itertools.product(*values):
         yield space.variant({FORM: form, GRAPH: graph})
@@ -55,15 +54,15 @@ def forms(space: Space) -> Iterator[dict[str, Value]]:
 
 def _first_new(variants: Iterator[dict[str, Value]], done: Sequence[TrialRecord]) -> dict[str, Value] | None:
     tried = {trial.name for trial in done}
-    return next((variant for variant in variants if name_of(variant) not in tried), None)
+    return next((variant for variant in variants if variant_name(variant) not in tried), None)
 
 
 def _one_at_a_time(space: Space, done: Sequence[TrialRecord]) -> Iterator[dict[str, Value]]:
-    """The forms; each value by itself in the best of them; then those that helped, together and all but one."""
-    yield from forms(space)
+    """First the forms; then each value alone in the best form; then the values that helped, together, and all but one."""
+    yield from form_variants(space)
     times = {trial.name: trial.timing.median_ms for trial in done if trial.timing}
-    compiled = [variant for variant in forms(space) if space.value(variant, FORM) != "eager"]
-    base = min(compiled or forms(space), key=lambda variant: times.get(name_of(variant), float("inf")))
+    compiled = [variant for variant in form_variants(space) if space.value(variant, FORM) != "eager"]
+    base = min(compiled or form_variants(space), key=lambda variant: times.get(variant_name(variant), float("inf")))
     helped: list[tuple[float, str, Value]] = []
     for knob in space.knobs:
         if knob.id in (FORM, GRAPH):
@@ -71,8 +70,8 @@ def _one_at_a_time(space: Space, done: Sequence[TrialRecord]) -> Iterator[dict[s
         for value in knob.values[1:]:
             variant = space.variant({**base, knob.id: value})
             yield variant
-            took, before = times.get(name_of(variant)), times.get(name_of(base))
-            if took and before and name_of(variant) != name_of(base) and took < _WORTH * before:
+            took, before = times.get(variant_name(variant)), times.get(variant_name(base))
+            if took and before and variant_name(variant) != variant_name(base) and took < _HELPS * before:
                 helped.append((took, knob.id, value))
     best = {name: value for _, name, value in sorted(helped, key=lambda h: h[0], reverse=True)}
     yield space.variant({**base, **best})
@@ -80,62 +79,64 @@ def _one_at_a_time(space: Space, done: Sequence[TrialRecord]) -> Iterator[dict[s
         yield space.variant({**base, **{name: value for name, value in best.items() if name != left_out}})
 
 
-def _anywhere(space: Space, seed: int) -> Iterator[dict[str, Value]]:
-    """Variants at random; of a small space all of them."""
-    points = math.prod(len(knob.values) for knob in space.knobs)
-    if points <= _SMALL:
-        everything = list(space.every())
-        random.Random(seed).shuffle(everything)  # noqa: S311 - an order, no secret
+def _random_variants(space: Space, seed: int) -> Iterator[dict[str, Value]]:
+    """Variants in random order; all of them if the space is small."""
+    rng = random.Random(seed)  # noqa: S311 - an order, no secret
+    if space.size <= _SMALL_SPACE:
+        everything = list(space.all_variants())
+        rng.shuffle(everything)
         yield from everything
         return
-    order = random.Random(seed)  # noqa: S311
-    for _ in range(_SMALL):
-        yield space.variant({knob.id: order.choice(knob.values) for knob in space.knobs})
+    for _ in range(_SMALL_SPACE):
+        yield space.variant({knob.id: rng.choice(knob.values) for knob in space.knobs})
 
 
-def _place(knob: Knob, value: Value) -> int:
+def _index(knob: Knob, value: Value) -> int:
     return [str(known) for known in knob.values].index(str(value))
 
 
-def _tpe(space: Space, seed: int, second: str) -> Next:
+def _tpe(space: Space, seed: int, second_objective: str) -> NextVariant:
     try:
         import optuna
     except ImportError as missing:
-        feature = "searching by TPE"
+        feature = "--search tpe"
         raise MissingExtraError(feature, "tune") from missing
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with warnings.catch_warnings():  # releases before 5 call it experimental
+    with warnings.catch_warnings():  # Optuna releases before 5 mark it as experimental
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=6)
-    study = optuna.create_study(sampler=sampler, directions=["minimize"] * (2 if second else 1))
-    told: set[str] = set()
-    # Values are named by their place, since a category must be a plain type and True is not 1.
-    choices = {knob.id: [str(place) for place in range(len(knob.values))] for knob in space.knobs}
+    study = optuna.create_study(sampler=sampler, directions=["minimize"] * (2 if second_objective else 1))
+    added: set[str] = set()
+    # Optuna gets the index of a value instead of the value: categories must be plain types, and True equals 1.
+    choices = {knob.id: [str(index) for index in range(len(knob.values))] for knob in space.knobs}
 
-    def tell(trial: TrialRecord) -> None:
-        told.add(trial.name)
-        if trial.timing is None:  # a failure teaches nothing about speed, and no number stands for it
+    def add(trial: TrialRecord) -> None:
+        added.add(trial.name)
+        if trial.timing is None:  # a failure says nothing about speed, and must not become a number
             return
-        params = {k.id: str(_place(k, space.value(trial.choices, k.id))) for k in space.knobs}
-        kinds: Any = {name: optuna.distributions.CategoricalDistribution(places) for name, places in choices.items()}
-        values = [trial.timing.median_ms, *([float(SECONDS[second](trial))] if second else [])]
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, values=values))
+        params = {k.id: str(_index(k, space.value(trial.choices, k.id))) for k in space.knobs}
+        distributions: Any = {
+            name: optuna.distributions.CategoricalDistribution(indices) for name, indices in choices.items()
+        }
+        second = [float(SECOND_OBJECTIVES[second_objective](trial))] if second_objective else []
+        values = [trial.timing.median_ms, *second]
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, values=values))
 
-    def following(done: Sequence[TrialRecord]) -> dict[str, Value] | None:
+    def next_variant(done: Sequence[TrialRecord]) -> dict[str, Value] | None:
         for trial in done:
-            if trial.name not in told and trial.kind != RUNNING:
-                tell(trial)
-        fresh = _first_new(forms(space), done)
-        if fresh is not None:
-            return fresh
+            if trial.name not in added and trial.kind != RUNNING:
+                add(trial)
+        form = _first_new(form_variants(space), done)
+        if form is not None:
+            return form
         tried = {trial.name for trial in done}
-        for _ in range(_ASKS):
-            asked = study.ask()
-            places = {knob.id: int(asked.suggest_categorical(knob.id, choices[knob.id])) for knob in space.knobs}
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)  # what it comes to is added once it is known
-            variant = space.variant({knob.id: knob.values[places[knob.id]] for knob in space.knobs})
-            if name_of(variant) not in tried:
+        for _ in range(_MAX_SUGGESTIONS):
+            suggested = study.ask()
+            indices = {knob.id: int(suggested.suggest_categorical(knob.id, choices[knob.id])) for knob in space.knobs}
+            study.tell(suggested, state=optuna.trial.TrialState.FAIL)  # its real result is added when it is known
+            variant = space.variant({knob.id: knob.values[indices[knob.id]] for knob in space.knobs})
+            if variant_name(variant) not in tried:
                 return variant
-        return _first_new(_anywhere(space, seed + len(done)), done)  # it is sure of its best, and we may look elsewhere
+        return _first_new(_random_variants(space, seed + len(done)), done)  # the sampler has converged; try elsewhere
 
-    return following
+    return next_variant

@@ -1,8 +1,8 @@
-"""Studies in a file: SQLite, one row a trial, written as soon as it ends. A kill loses the running trial and nothing else.
+"""Studies in an SQLite file, one row per trial, written as soon as the trial ends. A kill loses only the running trial.
 
-Each tuner holds a lock on a file of its own beside the study for as long as it lives, and signs its trials with that file's name.
-The kernel lets go of the lock when the tuner dies, however it dies. A number of a process would not do: in the next container it
-belongs to somebody else.
+Each tuner holds a lock on its own file next to the study for as long as it lives, and marks its trials with the name of that file.
+The kernel releases the lock when the tuner dies, for whatever reason. A process id would not do: in another container it belongs
+to a different process.
 """
 
 import fcntl
@@ -24,39 +24,39 @@ CREATE TABLE IF NOT EXISTS studies (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT 
 CREATE TABLE IF NOT EXISTS trials (study INTEGER NOT NULL REFERENCES studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
-_VERSION: Final = 0x7263_7431  # in the file's header: ours, first version
+_VERSION: Final = 0x7263_7431  # in the file's header: a file of rocsolid's, first version
 
 
-class FileStore:
-    """The trials of one study; several processes may work on it, and no variant is tried twice."""
+class SqliteStore:
+    """The trials of one study in a file. Several processes may work on it, and no variant is tried twice."""
 
     def __init__(self, file: Path, key: str, workload: str) -> None:
         self.file = file
-        self._me = secrets.token_hex(8)
+        self._owner = secrets.token_hex(8)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(file, timeout=30, isolation_level=None)
-        except (sqlite3.Error, OSError) as broken:
-            msg = f"cannot keep the study in {file}: {broken}"
-            raise InputError(msg) from broken
+        except (sqlite3.Error, OSError) as error:
+            msg = f"cannot store the study in {file}: {error}"
+            raise InputError(msg) from error
         try:
-            self._study = self._opened(key, workload)
-            self._sign = self._sign_of(self._me).open("w")
-            with suppress(OSError):  # a file system without locks: nobody's death is noticed then
-                fcntl.flock(self._sign, fcntl.LOCK_EX)
-        except (sqlite3.Error, OSError) as broken:
+            self._study = self._open_study(key, workload)
+            self._lock = self._lock_file(self._owner).open("w")
+            with suppress(OSError):  # a file system without locks: then the death of a tuner is not noticed
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except (sqlite3.Error, OSError) as error:
             self._db.close()
-            msg = f"cannot keep the study in {file}: {broken}"
-            raise InputError(msg) from broken
+            msg = f"cannot store the study in {file}: {error}"
+            raise InputError(msg) from error
         except InputError:
             self._db.close()
             raise
 
-    def _opened(self, key: str, workload: str) -> int:
+    def _open_study(self, key: str, workload: str) -> int:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version != _VERSION and tables:
-            msg = f"{self.file} is a database, but no study of rocsolid's; it is left as it is"
+            msg = f"{self.file} is a database of another program, not a rocsolid study; it was not changed"
             raise InputError(msg)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -67,73 +67,73 @@ class FileStore:
         return int(study)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file and give up the lock."""
         self._db.close()
-        self._sign_of(self._me).unlink(missing_ok=True)
-        self._sign.close()
+        self._lock_file(self._owner).unlink(missing_ok=True)
+        self._lock.close()
 
-    def done(self) -> list[TrialRecord]:
-        """Trials that have ended, in order."""
+    def finished(self) -> list[TrialRecord]:
+        """The finished trials, in order."""
         rows = self._db.execute(
             "SELECT record FROM trials WHERE study = ? AND record IS NOT NULL ORDER BY number", (self._study,)
         )
         return [decode(TrialRecord, json.loads(text), str(self.file)) for (text,) in rows]
 
     def running(self) -> list[str]:
-        """Variants that somebody tries now."""
-        self._forget_the_dead()
+        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
+        self._release_dead_owners()
         rows = self._db.execute("SELECT name FROM trials WHERE study = ? AND record IS NULL", (self._study,))
         return [name for (name,) in rows]
 
     def claim(self, name: str) -> int | None:
-        """The number of a new trial; None when somebody has this variant already."""
-        self._forget_the_dead()
-        with self._writing():
+        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
+        self._release_dead_owners()
+        with self._transaction():
             (number,) = self._db.execute(
                 "SELECT coalesce(max(number), 0) + 1 FROM trials WHERE study = ?", (self._study,)
             ).fetchone()
-            made = self._db.execute(
+            inserted = self._db.execute(
                 "INSERT OR IGNORE INTO trials (study, number, name, owner) VALUES (?, ?, ?, ?)",
-                (self._study, number, name, self._me),
+                (self._study, number, name, self._owner),
             )
-            return int(number) if made.rowcount else None
+            return int(number) if inserted.rowcount else None
 
-    def keep(self, record: TrialRecord) -> None:
-        """A trial has ended; nothing is kept of one that somebody else has taken over meanwhile."""
+    def save(self, record: TrialRecord) -> None:
+        """Store a finished trial of this tuner; does nothing if another tuner has taken it over meanwhile."""
         self._db.execute(
             "UPDATE trials SET record = ? WHERE study = ? AND number = ? AND owner = ? AND record IS NULL",
-            (json.dumps(encode(record)), self._study, record.number, self._me),
+            (json.dumps(encode(record)), self._study, record.number, self._owner),
         )
 
-    def give_up(self, number: int) -> None:
-        """A trial of ours was called off: it may be tried again."""
-        self._free(number, self._me)
+    def release(self, number: int) -> None:
+        """A trial of this tuner was cancelled: the variant may be tried again."""
+        self._delete_running(number, self._owner)
 
-    def _free(self, number: int, owner: str) -> None:
+    def _delete_running(self, number: int, owner: str) -> None:
         self._db.execute(
             "DELETE FROM trials WHERE study = ? AND number = ? AND owner = ? AND record IS NULL",
             (self._study, number, owner),
         )
 
-    def forget(self) -> None:
-        """Begin anew."""
+    def clear(self) -> None:
+        """Delete all trials of the study."""
         self._db.execute("DELETE FROM trials WHERE study = ?", (self._study,))
 
-    def _forget_the_dead(self) -> None:
-        """Trials whose tuner was killed are free again."""
+    def _release_dead_owners(self) -> None:
+        """Release the running trials of tuners that were killed."""
         running = self._db.execute(
             "SELECT number, owner FROM trials WHERE study = ? AND record IS NULL", (self._study,)
         ).fetchall()
         for number, owner in running:
-            if owner != self._me and not _held(self._sign_of(owner)):
-                self._free(number, owner)
-                self._sign_of(owner).unlink(missing_ok=True)
+            if owner != self._owner and not _is_locked(self._lock_file(owner)):
+                self._delete_running(number, owner)
+                self._lock_file(owner).unlink(missing_ok=True)
 
-    def _sign_of(self, owner: str) -> Path:
+    def _lock_file(self, owner: str) -> Path:
         return self.file.with_name(f"{self.file.name}-{owner}.alive")
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -143,28 +143,28 @@ class FileStore:
         self._db.execute("COMMIT")
 
 
-def all_in_file(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
-    """Key and workload of every study with each of its trials that has ended, or with None; the file is only read."""
+def read_sqlite(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
+    """Key, workload and record of every finished trial; a study without trials comes once with None. Changes nothing."""
     if not file.is_file():
-        msg = f"cannot read {file}: there is no such file"
+        msg = f"cannot read {file}: no such file"
         raise InputError(msg)
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as db:
             rows = db.execute(
                 "SELECT key, workload, record FROM studies LEFT JOIN trials ON study = id ORDER BY id, number"
             ).fetchall()
-    except sqlite3.Error as broken:
-        msg = f"{file} holds no study of rocsolid's: {broken}"
-        raise InputError(msg) from broken
+    except sqlite3.Error as error:
+        msg = f"{file} is not a rocsolid study: {error}"
+        raise InputError(msg) from error
     for key, workload, text in rows:
         yield key, workload, decode(TrialRecord, json.loads(text), str(file)) if text else None
 
 
-def _held(sign: Path) -> bool:
-    """Whether somebody still holds the lock on this file; also when that cannot be asked here."""
+def _is_locked(file: Path) -> bool:
+    """Whether a process holds the lock on this file; True also where locks do not work."""
     try:
-        with sign.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with file.open("r") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:

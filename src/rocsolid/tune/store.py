@@ -1,74 +1,74 @@
-"""Where a study is kept: in a file beside the workload, or in a PostgreSQL that many machines share."""
+"""Where a study is stored: in an SQLite file, or in a PostgreSQL database that several machines share."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from rocsolid.model.study import TrialRecord
-from rocsolid.tune.postgres_store import SharedStore, all_on_server
-from rocsolid.tune.sqlite_store import FileStore, all_in_file
+from rocsolid.tune.postgres_store import PostgresStore, read_postgres
+from rocsolid.tune.sqlite_store import SqliteStore, read_sqlite
 
-_SHARED: Final = ("postgresql://", "postgres://")
+_SERVER_SCHEMES: Final = ("postgresql://", "postgres://")
 
 
 class Store(Protocol):
-    """The trials of one study; several processes may work on it, and no variant is tried twice."""
+    """The trials of one study. Several tuners may work on it, and no variant is tried twice."""
 
-    def done(self) -> list[TrialRecord]:
-        """Trials that have ended, in order."""
+    def finished(self) -> list[TrialRecord]:
+        """The finished trials, in order."""
         ...
 
     def running(self) -> list[str]:
-        """Variants that somebody tries now; those of the dead are free again."""
+        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
         ...
 
     def claim(self, name: str) -> int | None:
-        """The number of a new trial; None when somebody has this variant already."""
+        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
         ...
 
-    def keep(self, record: TrialRecord) -> None:
-        """A trial of ours has ended; nothing is kept of one that somebody else has taken over meanwhile."""
+    def save(self, record: TrialRecord) -> None:
+        """Store a finished trial of this tuner; does nothing if another tuner has taken it over meanwhile."""
         ...
 
-    def give_up(self, number: int) -> None:
-        """A trial of ours was called off: it may be tried again."""
+    def release(self, number: int) -> None:
+        """A trial of this tuner was cancelled: the variant may be tried again."""
         ...
 
-    def forget(self) -> None:
-        """Begin anew."""
+    def clear(self) -> None:
+        """Delete all trials of the study."""
         ...
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the file or the connections."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """One of the studies that are kept at a place."""
+class StoredStudy:
+    """One study in a file or a database."""
 
     key: str
     workload: str
-    trials: tuple[TrialRecord, ...]  # that have ended, in order
+    trials: tuple[TrialRecord, ...]  # the finished ones, in order
 
 
-def kept_in(where: str | Path) -> list[Kept]:
-    """All studies that are kept there; raises InputError for a place that holds none of ours."""
-    rows = all_on_server(str(where)) if shared(where) else all_in_file(Path(where))
+def read_studies(source: str | Path) -> list[StoredStudy]:
+    """All studies in a file or a database; raises InputError if it holds none of rocsolid's."""
+    rows = read_postgres(str(source)) if is_server_url(source) else read_sqlite(Path(source))
     found: dict[str, tuple[str, list[TrialRecord]]] = {}
     for key, workload, record in rows:
         _, trials = found.setdefault(key, (workload, []))
         trials += [record] if record else []
-    return [Kept(key=key, workload=name, trials=tuple(trials)) for key, (name, trials) in found.items()]
+    return [StoredStudy(key=key, workload=name, trials=tuple(trials)) for key, (name, trials) in found.items()]
 
 
-def shared(where: str | Path) -> bool:
-    """Whether that is the address of a server."""
-    return str(where).startswith(_SHARED)
+def is_server_url(source: str | Path) -> bool:
+    """Whether this is the URL of a PostgreSQL server."""
+    return str(source).startswith(_SERVER_SCHEMES)
 
 
-def open_store(where: str | Path, key: str, workload: str) -> Store:
-    """The study of that key; raises InputError for a file or a server that cannot keep it."""
-    if shared(where):
-        return SharedStore(str(where), key, workload)
-    return FileStore(Path(where), key, workload)
+def open_store(source: str | Path, key: str, workload: str) -> Store:
+    """The study with that key; raises InputError if the file or the server cannot be used."""
+    if is_server_url(source):
+        return PostgresStore(str(source), key, workload)
+    return SqliteStore(Path(source), key, workload)

@@ -1,4 +1,4 @@
-"""A study: try variants one after the other, keep each as soon as it has ended, race the best, and make a plan of the winner."""
+"""A study: try variants, race the best ones, and make a plan of the winner."""
 
 import datetime as dt
 import math
@@ -8,72 +8,77 @@ from dataclasses import replace
 from statistics import median
 
 from rocsolid.errors import CannotRunError
-from rocsolid.measure.process_race import Rules
+from rocsolid.measure.process_race import RaceOptions
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine
-from rocsolid.tune.final_race import finalist, finalists_of, judge
+from rocsolid.tune.final_race import choose_winner, select_finalists, summarize_finalist
 from rocsolid.tune.screening import Screening
-from rocsolid.tune.space import FORM, GRAPH, Space, name_of
-from rocsolid.tune.trials import Job
-from rocsolid.tune.tunableop import results_of
+from rocsolid.tune.space import FORM, GRAPH, Space, variant_name
+from rocsolid.tune.trials import StudyConfig
+from rocsolid.tune.tunableop import read_results
+
+_MIN_RACE_S = 10.0
 
 
-def run_study(job: Job, screening: Screening, engine: Engine, search: str, effort: Effort, progress: Progress) -> Study:
-    """Until the budget is spent, the trials are, or nothing is left to try; then the finals."""
-    begun = time.monotonic()
-    ended = screening.run(progress)
-    trials = screening.done()
-    allowed = [trial for trial in trials if _affordable(trial, effort)]
-    entrants = finalists_of(allowed, effort.finalists)
-    if not entrants:
+def run_study(
+    config: StudyConfig, screening: Screening, engine: Engine, search: str, effort: Effort, progress: Progress
+) -> Study:
+    """Try variants until the budget or the number of trials is used up, or nothing is left; then run the final race."""
+    started = time.monotonic()
+    stopped = screening.run(progress)
+    trials = screening.finished()
+    finalists = select_finalists([trial for trial in trials if _within_limits(trial, effort)], effort.finalists)
+    if not finalists:
         raise CannotRunError(_nothing_measured(trials))
-    left = max(10.0, effort.budget_s - (time.monotonic() - begun))
-    rules = Rules(rounds=effort.rounds, turns=job.turns, budget_s=left)
-    raced, lanes = engine.finals(job, entrants, rules, progress.phase)
-    winner, verdict, why = judge(entrants, raced, lanes, effort.least_gain)
-    table = tuple(finalist(t, entrants[0], raced, lanes[t.name], effort.least_gain) for t in entrants)
+    left_s = max(_MIN_RACE_S, effort.budget_s - (time.monotonic() - started))
+    options = RaceOptions(rounds=effort.rounds, turns=config.turns, budget_s=left_s)
+    race, statuses = engine.final_race(
+        config, finalists, options, lambda text: progress.on_status(f"final race: {text}")
+    )
+    winner, verdict, reason = choose_winner(finalists, race, statuses, effort.min_gain)
+    table = tuple(summarize_finalist(t, finalists[0], race, statuses[t.name], effort.min_gain) for t in finalists)
     return Study(
-        workload=job.workload,
-        profile=job.space.start.profile,
+        workload=config.workload,
+        profile=config.space.start.profile,
         search=search,
-        where=winner.where,
-        knobs={knob.id: knob.values for knob in job.space.knobs},
+        machine=winner.machine,
+        knobs={knob.id: knob.values for knob in config.space.knobs},
         trials=tuple(trials),
         finalists=table,
-        effects=tuple(effects_of(job.space, trials)),
+        effects=tuple(estimate_effects(config.space, trials)),
         winner=winner.name,
         verdict=verdict,
-        why=why,
-        noise=raced.noise,
-        best=_plan(job, winner, table, verdict, raced.noise),
-        spent_s=time.monotonic() - begun,
-        ended=ended,
+        reason=reason,
+        noise=race.noise,
+        best=_make_plan(config, winner, table, verdict, race.noise),
+        elapsed_s=time.monotonic() - started,
+        stopped=stopped,
     )
 
 
-def _affordable(trial: TrialRecord, effort: Effort) -> bool:
-    too_large = effort.device_bytes and trial.peak_bytes > effort.device_bytes
-    too_slow = effort.setup_s and trial.setup_s > effort.setup_s
+def _within_limits(trial: TrialRecord, effort: Effort) -> bool:
+    too_large = effort.max_device_bytes and trial.peak_bytes > effort.max_device_bytes
+    too_slow = effort.max_setup_s and trial.setup_s > effort.max_setup_s
     return not (too_large or too_slow)
 
 
 def _nothing_measured(trials: Sequence[TrialRecord]) -> str:
-    seen = "; ".join(f"{trial.name}: {trial.kind}, {trial.reason}" for trial in trials[:3])
-    return f"no variant could be measured within the limits ({seen or 'none was tried'})"
+    shown = "".join(f"\n  {trial.name}: {trial.kind}, {trial.reason}" for trial in trials[:3])
+    return f"no variant could be measured within the limits{shown or ': none was tried'}"
 
 
-def effects_of(space: Space, trials: Sequence[TrialRecord]) -> list[Effect]:
-    """What each value is worth: over all pairs of trials that differ in nothing else, the middle of the ratios."""
+def estimate_effects(space: Space, trials: Sequence[TrialRecord]) -> list[Effect]:
+    """The effect of each value: the median ratio over all pairs of trials that differ in nothing else."""
     times = {trial.name: trial.timing.median_ms for trial in trials if trial.timing}
     ratios: dict[tuple[str, str], list[float]] = {}
     values = {(knob.id, str(value)): value for knob in space.knobs for value in knob.values}
     for trial in trials:
         for name, value in trial.choices.items():
             without = space.variant({k: v for k, v in trial.choices.items() if k != name})
-            if trial.name in times and (other := name_of(without)) in times:
+            if trial.name in times and (other := variant_name(without)) in times:
                 ratios.setdefault((name, str(value)), []).append(math.log(times[other] / times[trial.name]))
     found = [
         Effect(id=key[0], value=values.get(key, key[1]), speedup=math.exp(median(logs)), pairs=len(logs))
@@ -82,30 +87,32 @@ def effects_of(space: Space, trials: Sequence[TrialRecord]) -> list[Effect]:
     return sorted(found, key=lambda effect: -effect.speedup)
 
 
-def _plan(job: Job, winner: TrialRecord, table: Sequence[Finalist], verdict: Verdict, noise: float) -> Plan:
-    """The winner's values, each with what was measured, and what the plan is tied to."""
-    space = job.space
-    chosen = {**winner.choices}
+def _make_plan(
+    config: StudyConfig, winner: TrialRecord, table: Sequence[Finalist], verdict: Verdict, noise: float
+) -> Plan:
+    """The winner's values with the measurement, and the machine that the plan was tuned on."""
+    space = config.space
+    choices = {**winner.choices}
     row = next(line for line in table if line.name == winner.name)
     gain = row.against_start
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    why = f"Part of the fastest variant of {job.workload} on {winner.where['device']}, {today}."
-    plan = space.plan(chosen)
-    decisions = tuple(replace(d, why=why) if d.id in chosen else d for d in plan)
+    why = f"Part of the fastest variant of {config.workload} on {winner.machine['device']}, {today}."
+    plan = space.plan(choices)
+    decisions = tuple(replace(d, why=why) if d.id in choices else d for d in plan)
     tuned = Tuned(
-        workload=job.workload,
-        form=str(space.value(chosen, FORM)),
-        graph=bool(space.value(chosen, GRAPH)),
+        workload=config.workload,
+        form=str(space.value(choices, FORM)),
+        graph=bool(space.value(choices, GRAPH)),
         speedup=gain.speedup if gain else 1.0,
         low=gain.low if gain else 1.0,
         high=gain.high if gain else 1.0,
         verdict=verdict.value,
         noise=noise,
         checked=f"{winner.checked}; {row.processes + 1} processes",
-        device=winner.where["device"],
-        arch=winner.where["arch"],
-        python=winner.where["python"],
+        device=winner.machine["device"],
+        arch=winner.machine["arch"],
+        python=winner.machine["python"],
         date=today,
-        tunableop=results_of(job.folder, plan),
+        tunableop=read_results(config.folder, plan),
     )
-    return replace(plan, decisions=decisions, torch=winner.where["torch"], tuned=tuned)
+    return replace(plan, decisions=decisions, torch=winner.machine["torch"], tuned=tuned)

@@ -1,4 +1,4 @@
-"""One variant of a workload as a trial: what the process is told, and what its ending means for the study."""
+"""A variant of a workload as a trial: what its process runs, and what the study records of it."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -6,68 +6,73 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.measure.statistics import timing_of
+from rocsolid.catalog import cache_folders
+from rocsolid.catalog.tuning import DEFAULT_PROCESSES_PER_GPU
+from rocsolid.measure.statistics import summarize_samples
 from rocsolid.model.codec import encode
 from rocsolid.model.setting import Value
 from rocsolid.model.study import MEASURED, TrialRecord
-from rocsolid.model.trial_result import Answered, Ending
-from rocsolid.tune.isolate.trial import Errand, Limits, Trial
-from rocsolid.tune.space import FORM, GRAPH, Choices, Space, name_of, variables_of
-from rocsolid.tune.tunableop import with_own_file
+from rocsolid.model.trial_result import Returned, TrialResult
+from rocsolid.tune.isolate.trial import Limits, Trial, TrialSpec
+from rocsolid.tune.space import FORM, GRAPH, Choices, Space, process_variables, variant_name
+from rocsolid.tune.tunableop import with_results_file
 
-_MEASURE: Final = "rocsolid.tune.variant:measure"
-WHERE: Final = ("device", "arch", "torch", "python")
-_CACHES: Final = "TORCHINDUCTOR_CACHE_DIR"
-_CONTEXT: Final = 1 << 30  # of a device's memory, for whatever torch's allocator does not count
-_MOST_AT_ONCE: Final = 4
+MACHINE_FIELDS: Final = ("device", "arch", "torch", "python")
+_MEASURE: Final = "rocsolid.tune.run_variant:measure"
+_CONTEXT_BYTES: Final = 1 << 30  # device memory of a process that torch's allocator does not count
+_MAX_PARALLEL_SETUPS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """What a machine has for processes that wait beside each other; without a device they would wait for its cores."""
+class Capacity:
+    """What this machine has for processes that are set up at the same time and wait for their turn in a race."""
 
     cores: int = 1
     host_bytes: int = 0
-    device_bytes: int = 0
-    processes: int = 64  # with a context on one device, before they are in each other's way
+    device_bytes: int = 0  # 0: no GPU; then the processes would compete for the cores, and are set up one at a time
+    processes: int = DEFAULT_PROCESSES_PER_GPU
 
-    def at_once(self, trials: Sequence[TrialRecord]) -> int:
-        """How many processes of each of these, and of a control, can be set up together: half of all memory may be used."""
-        lanes = len(trials) + 1
-        host = sum(trial.host_bytes for trial in trials) * lanes / len(trials)
-        device = sum(trial.peak_bytes + _CONTEXT for trial in trials) * lanes / len(trials)
+    def parallel_setups(self, trials: Sequence[TrialRecord]) -> int:
+        """How many processes of each of these variants and of a control fit at the same time, in half of all memory."""
+        variants = len(trials) + 1
+        host = sum(trial.host_bytes for trial in trials) * variants / len(trials)
+        device = sum(trial.peak_bytes + _CONTEXT_BYTES for trial in trials) * variants / len(trials)
         if not self.device_bytes or not host:
             return 1
         memory = min(self.host_bytes / 2 / host, self.device_bytes / 2 / device)
-        fits = min(memory, self.cores / lanes, self.processes / lanes)
-        return max(1, min(_MOST_AT_ONCE, int(fits)))
+        fits = min(memory, self.cores / variants, self.processes / variants)
+        return max(1, min(_MAX_PARALLEL_SETUPS, int(fits)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class StudyConfig:
     """What all trials of a study have in common."""
 
     workload: str
     space: Space
-    folder: Path  # logs, caches
+    folder: Path  # for logs and caches
     limits: Limits = field(default_factory=Limits)
     grad: bool = False
     cold: bool = False
     turns: int = 1  # of each variant in a round of a race
-    at_once: int = 1  # processes of each variant that are set up together for a race, and timed one after the other
-    room: Room = field(default_factory=Room)
-    ranks: int = 1  # processes of one trial, as torchrun starts them
-    variables: Mapping[str, str] = field(default_factory=dict)  # of every process, whatever the variant
+    parallel_setups: int = (
+        1  # processes of each variant that are set up together for a race, and timed one after the other
+    )
+    capacity: Capacity = field(default_factory=Capacity)
+    ranks: int = 1  # processes of one trial, started as torchrun starts them
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every process, for all variants
     target: str = _MEASURE
 
-    def errand(self, choices: Choices, *, stay: bool = False) -> Errand:
-        """What a process is told to do for a variant."""
+    def trial_spec(self, choices: Choices, *, stay: bool = False) -> TrialSpec:
+        """The spec of a trial of this variant; with `stay` its process takes samples on request."""
         plan = self.space.plan(choices)
-        variables, unset = variables_of(plan)
+        variables, unset = process_variables(plan)
         variables = {**variables, **self.variables}
-        if _CACHES not in os.environ:  # caches of the study's own: set-up times tell what a first start costs
-            variables[_CACHES] = str(self.folder / "cache")
-        variables = with_own_file(variables, self.folder, plan)
+        if (
+            cache_folders.INDUCTOR not in os.environ
+        ):  # a cache of the study's own, so that set-up times are those of a first start
+            variables[cache_folders.INDUCTOR] = str(self.folder / "cache")
+        variables = with_results_file(variables, self.folder, plan)
         params: Mapping[str, Any] = {
             "workload": self.workload,
             "plan": encode(plan),
@@ -79,126 +84,126 @@ class Job:
             "turns": self.turns,
             "ranks": self.ranks,
         }
-        return Errand(target=self.target, params=params, limits=self.limits, variables=variables, unset=unset)
+        return TrialSpec(target=self.target, params=params, limits=self.limits, variables=variables, unset=unset)
 
 
-def record_of(number: int, choices: Mapping[str, Value], ending: Ending) -> TrialRecord:
-    """What is kept of a trial."""
-    account = ending.account
+def trial_record(number: int, choices: Mapping[str, Value], result: TrialResult) -> TrialRecord:
+    """What the study stores of a trial."""
+    cost = result.cost
     common: dict[str, Any] = {
         "number": number,
-        "name": name_of(choices),
+        "name": variant_name(choices),
         "choices": dict(choices),
-        "reason": ending.reason,
-        "phase": ending.phase,
-        "seconds": account.seconds,
-        "phases": account.phases,
-        "host_bytes": account.peak_bytes,
-        "log": account.log,
+        "reason": result.reason,
+        "phase": result.phase,
+        "seconds": cost.seconds,
+        "phases": cost.phases,
+        "host_bytes": cost.peak_bytes,
+        "log": cost.log,
     }
-    if not isinstance(ending, Answered):
-        return TrialRecord(kind=ending.kind, log_tail=account.log_tail, stacks=account.stacks, **common)
-    value = ending.value
+    if not isinstance(result, Returned):
+        return TrialRecord(kind=result.kind, log_tail=cost.log_tail, stacks=cost.stacks, **common)
+    value = result.value
     samples = tuple(value["samples_ms"])
     return TrialRecord(
         kind=MEASURED,
         samples_ms=samples,
-        timing=timing_of(samples, value["clock"]),
+        timing=summarize_samples(samples, value["clock"]),
         setup_s=value["setup_s"],
         peak_bytes=value["peak_bytes"],
         error=value["error"],
         checked=value["checked"],
-        where={name: value[name] for name in WHERE},
+        machine={name: value[name] for name in MACHINE_FIELDS},
         **common,
     )
 
 
-class Resident:
-    """A variant that stays in its process and is timed on request: a lane of the final race.
+class VariantProcess:
+    """A variant in a race: its process stays alive and is timed on request, and is replaced by a fresh one now and then.
 
-    Where there is room, the processes that will follow are set up together with the first, and wait.
+    Where the machine has room, the next processes are set up together with the first one, and wait.
     """
 
-    def __init__(self, job: Job, choices: Choices, name: str, told: Callable[[str], None]) -> None:
-        self._job, self._choices, self._name, self._told = job, choices, name, told
+    def __init__(self, config: StudyConfig, choices: Choices, name: str, on_status: Callable[[str], None]) -> None:
+        self._config, self._choices, self._name, self._on_status = config, choices, name, on_status
         self._trial: Trial | None = None
         self._waiting: list[Trial] = []
-        self._at_once = job.at_once
+        self._parallel_setups = config.parallel_setups
         self._started = self.processes = 0
-        self.out = ""
-        self.renew()
+        self.failure = ""
+        self.restart()
 
-    def renew(self) -> None:
-        """A fresh process, which checks the answer anew."""
+    def restart(self) -> None:
+        """Replace the process by a fresh one, which checks its results again."""
         self._end()
-        if self.out:
+        if self.failure:
             return
-        self._next()
+        self._use_next()
         self.processes += 1
 
-    def _next(self) -> None:
+    def _use_next(self) -> None:
         if not self._waiting:
-            self._waiting = [self._start() for _ in range(self._at_once)]
+            self._waiting = [self._start() for _ in range(self._parallel_setups)]
         self._trial = self._waiting.pop(0)
 
     def _start(self) -> Trial:
         self._started += 1
-        self._told(f"starting {self._name}, process {self._started}")
-        folder = self._job.folder / "finals" / f"{self._name}-{self._started}"
-        return Trial(self._job.errand(self._choices, stay=True), folder)
+        self._on_status(f"starting {self._name}, process {self._started}")
+        folder = self._config.folder / "finals" / f"{self._name}-{self._started}"
+        return Trial(self._config.trial_spec(self._choices, stay=True), folder)
 
     def ready(self) -> bool:
-        """Wait until it can be timed; False when the process has ended instead, and `out` says how."""
+        """Wait until it can be timed; False when its process has ended instead, and `failure` holds the reason."""
         if self._trial is not None and not self._trial.ready():
-            if self._at_once == 1:
-                self._ended(self._trial)
-            else:  # perhaps there was no room beside the others
-                self._lost(self._trial)
+            if self._parallel_setups == 1:
+                self._fail(self._trial)
+            else:  # perhaps there was not enough room for several processes
+                self._set_up_alone(self._trial)
                 self.cancel()
-                self._next()
+                self._use_next()
                 return self.ready()
         for trial in [trial for trial in self._waiting if not trial.ready()]:
-            self._lost(trial)
+            self._set_up_alone(trial)
             self._waiting.remove(trial)
         return self._trial is not None
 
-    def _lost(self, trial: Trial) -> None:
-        """From now on it is set up alone."""
-        self._at_once = 1
-        ending = trial.wait()
-        self._told(f"{self._name} could not be set up beside the others: {ending.kind}, {ending.reason}")
+    def _set_up_alone(self, trial: Trial) -> None:
+        """A process failed during a parallel set-up: from now on set up one at a time."""
+        self._parallel_setups = 1
+        result = trial.wait()
+        self._on_status(f"{self._name} could not be set up in parallel, retrying alone: {result.kind}, {result.reason}")
 
     def sample(self) -> float | None:
-        """Milliseconds of one sample; None when the process has ended."""
+        """One sample in milliseconds; None when the process has ended."""
         trial = self._trial
         if trial is None:
             return None
-        reply = trial.ask() if trial.ready() else None
+        reply = trial.request() if trial.ready() else None
         if isinstance(reply, float):
             return reply
-        self._ended(trial)
+        self._fail(trial)
         return None
 
     def finish(self) -> dict[str, str]:
-        """End all processes, and say where it ran; an answer that has become wrong while it was timed puts the variant out."""
-        where = self._end()
+        """End all processes and return the machine; results that became wrong during the timing set `failure`."""
+        machine = self._end()
         self.cancel()
-        return where
+        return machine
 
     def _end(self) -> dict[str, str]:
         """End the process that is being timed."""
         if self._trial is None:
             return {}
-        ending = self._trial.close() if self._trial.ready() else self._trial.wait()
+        result = self._trial.close() if self._trial.ready() else self._trial.wait()
         self._trial = None
-        if isinstance(ending, Answered):
-            return {name: ending.value[name] for name in WHERE}
-        self.out = f"{ending.kind}: {ending.reason}"
+        if isinstance(result, Returned):
+            return {name: result.value[name] for name in MACHINE_FIELDS}
+        self.failure = f"{result.kind}: {result.reason}"
         return {}
 
-    def _ended(self, trial: Trial) -> None:
-        ending = trial.wait()
-        self.out = f"{ending.kind}: {ending.reason}"
+    def _fail(self, trial: Trial) -> None:
+        result = trial.wait()
+        self.failure = f"{result.kind}: {result.reason}"
         self._trial = None
 
     def cancel(self) -> None:

@@ -1,33 +1,32 @@
-"""TunableOp's results: each variant has a file of its own, and the winner's goes into its plan."""
+"""TunableOp's results: each variant has its own results file, and the winner's goes into its plan."""
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rocsolid.catalog import tunableop
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Channel
 
-_ENABLED: Final = "PYTORCH_TUNABLEOP_ENABLED"
-_FILE: Final = "PYTORCH_TUNABLEOP_FILENAME"
-_MOST_BYTES: Final = 1 << 20  # beyond this a plan is no file for a person any more
+_MAX_BYTES: Final = 1 << 20  # larger results would make the plan unreadable for people
 
 
-def with_own_file(variables: Mapping[str, str], folder: Path, plan: Plan) -> dict[str, str]:
-    """The variables, with a results file where the variant has TunableOp and names none: two variants must not share one."""
-    if variables.get(_ENABLED) != "1" or _FILE in variables:
+def with_results_file(variables: Mapping[str, str], folder: Path, plan: Plan) -> dict[str, str]:
+    """The variables, plus a results file if the variant uses TunableOp and names none: two variants must not share one."""
+    if variables.get(tunableop.ENABLED) != "1" or tunableop.FILENAME in variables:
         return dict(variables)
     file = _file(folder, plan)
     file.parent.mkdir(parents=True, exist_ok=True)
-    return {**variables, _FILE: str(file)}
+    return {**variables, tunableop.FILENAME: str(file)}
 
 
-def results_of(folder: Path, plan: Plan) -> str:
-    """What TunableOp found for a variant; nothing when it had no part in it. The device's number stands in the file's name."""
+def read_results(folder: Path, plan: Plan) -> str:
+    """The results that TunableOp wrote for a variant; empty if it wrote none."""
     file = _file(folder, plan)
-    for found in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):
+    for found in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):  # TunableOp adds the device number to the name
         text = found.read_text(encoding="utf-8", errors="replace")
-        if text.strip() and len(text) <= _MOST_BYTES:
+        if text.strip() and len(text) <= _MAX_BYTES:
             return text
     return ""
 

@@ -19,6 +19,7 @@ When nothing is compiled on this machine.
 
 from collections.abc import Iterator
 
+from rocsolid.catalog import cache_folders
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
@@ -36,13 +37,6 @@ RULE = Rule(
     since="0.1",
 )
 
-_VARIABLES = {
-    "inductor": "TORCHINDUCTOR_CACHE_DIR",
-    "triton": "TRITON_CACHE_DIR",
-    "miopen": "MIOPEN_CUSTOM_CACHE_DIR",
-    "miopen found": "MIOPEN_USER_DB_PATH",
-}
-
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Caches that cannot be written or have less than 1 GB left."""
@@ -53,4 +47,4 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             state = f"has {cache.free_bytes / 1024**2:.0f} MB left"
         else:
             continue
-        yield RULE.found(cache.name, folder=cache.folder, state=state, variable=_VARIABLES[cache.name])
+        yield RULE.found(cache.name, folder=cache.folder, state=state, variable=cache_folders.VARIABLES[cache.name])

@@ -20,6 +20,7 @@ When two programs with different needs share the environment.
 
 from collections.abc import Iterator
 
+from rocsolid.catalog import tunableop
 from rocsolid.catalog.registry import all_settings
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
@@ -65,7 +66,7 @@ def _visible_devices(env: Environment) -> Iterator[Finding]:
 
 
 def _tunableop(env: Environment) -> Iterator[Finding]:
-    enabled, tuning = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
+    enabled, tuning = tunableop.ENABLED, tunableop.TUNING
     if env.variables.get(tuning) == "1" and env.variables.get(enabled, "0") == "0":
         yield RULE.found(
             f"{tuning}|{enabled}",

@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from typing import Final
 
+from rocsolid.catalog import tunableop
 from rocsolid.measure import user_cache
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
@@ -17,7 +18,7 @@ def with_tunableop_results(plan: Plan, devices: int) -> Plan:
     if plan.tuned is None or not plan.tuned.tunableop:
         return plan
     text = plan.tuned.tunableop
-    file = user_cache.folder_for("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
+    file = user_cache.cache_folder("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     for number in range(max(1, devices)):  # TunableOp inserts the device number before the suffix
         device_file = file.with_name(f"results{number}.csv")
@@ -26,9 +27,9 @@ def with_tunableop_results(plan: Plan, devices: int) -> Plan:
             partial.write_text(text, encoding="utf-8")
             partial.replace(device_file)
     wanted = {
-        "PYTORCH_TUNABLEOP_ENABLED": "1",
-        "PYTORCH_TUNABLEOP_TUNING": "0",
-        "PYTORCH_TUNABLEOP_FILENAME": str(file),
+        tunableop.ENABLED: "1",
+        tunableop.TUNING: "0",
+        tunableop.FILENAME: str(file),
     }
     decisions = tuple(
         Decision(id=f"process.{name}", value=value, channel=Channel.PROCESS, why=_WHY, profile="tune")

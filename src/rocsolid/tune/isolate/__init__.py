@@ -1,1 +1,1 @@
-"""One trial in processes that may hang, crash and breed, none of which outlives it."""
+"""Run one trial in processes that may hang, crash and start children; none of them outlives the trial."""

@@ -1,4 +1,4 @@
-"""From what a nanny saw to a name for it. The words are those that runtimes and drivers print."""
+"""Classify how a trial ended, from what the supervisor observed and from what runtimes and drivers print."""
 
 import signal
 from typing import Any, Final
@@ -19,54 +19,61 @@ _DEVICE_LOST: Final = (
     "fallen off the bus",
 )
 _DEVICE_MEMORY: Final = ("CUDA out of memory", "HIP out of memory", "hipErrorOutOfMemory", "torch.OutOfMemoryError")
-_LONGEST: Final = 400
+_MAX_CHARS: Final = 400
 
 
-def judge(
+def classify_exit(
     *,
     cause: dict[str, Any] | None,
     code: int | None,
-    answer: dict[str, Any] | None,
+    returned: bool,
     error: dict[str, Any] | None,
-    tail: str,
-    kernel_kills: int,
+    log_tail: str,
+    oom_kills: int,
     phase: str,
 ) -> dict[str, Any]:
-    """The ending's kind and its fields.
+    """The kind of the TrialResult and its fields.
 
-    `cause` is why the nanny ended it, if it did; `code` the exit code, negative for a signal; `error` what the trial raised.
+    `cause` is why the supervisor ended the trial, if it did; `code` is the exit code, negative for a signal; `returned` is
+    whether the trial sent a value; `error` is the exception that it raised; `oom_kills` is how often the kernel killed a
+    process for memory meanwhile.
     """
     if cause is not None:
         return {"phase": phase, **cause}
     if error is not None:
-        return {"phase": phase, **_raised(error)}
-    if answer is not None:
-        return {"kind": "answered", "phase": phase, "clean": code == 0, "says": _exit(code) if code else ""}
-    if code == -signal.SIGKILL and kernel_kills:
-        return {"kind": "out of memory", "memory": "host", "phase": phase, "says": "the kernel ended the process"}
-    said = next((line for line in tail.splitlines() if any(word in line for word in _DEVICE_LOST)), "")
-    if said:
-        return {"kind": "device lost", "phase": phase, "says": said[:_LONGEST]}
+        return {"phase": phase, **_classify_exception(error)}
+    if returned:
+        return {"kind": "returned", "phase": phase, "clean": code == 0, "message": _describe(code) if code else ""}
+    if code == -signal.SIGKILL and oom_kills:
+        return {
+            "kind": "out of memory",
+            "memory": "host",
+            "phase": phase,
+            "message": "the kernel killed the process (OOM killer)",
+        }
+    fault = next((line for line in log_tail.splitlines() if any(word in line for word in _DEVICE_LOST)), "")
+    if fault:
+        return {"kind": "device lost", "phase": phase, "message": fault[:_MAX_CHARS]}
     if code is not None and code < 0:
-        return {"kind": "crashed", "phase": phase, "signal": _exit(code)}
-    return {"kind": "crashed", "phase": phase, "says": f"{_exit(code)} without an answer"}
+        return {"kind": "crashed", "phase": phase, "signal": _describe(code)}
+    return {"kind": "crashed", "phase": phase, "message": f"{_describe(code)} without a result"}
 
 
-def _raised(error: dict[str, Any]) -> dict[str, Any]:
-    name, text = str(error.get("type", "")), str(error.get("says", ""))
-    says = f"{name}: {text}".splitlines()[0][:_LONGEST] if text else name
-    if name == "WrongAnswerError":
-        return {"kind": "wrong result", "says": text[:_LONGEST]}
+def _classify_exception(error: dict[str, Any]) -> dict[str, Any]:
+    name, text = str(error.get("type", "")), str(error.get("message", ""))
+    message = f"{name}: {text}".splitlines()[0][:_MAX_CHARS] if text else name
+    if name == "WrongResultError":
+        return {"kind": "wrong result", "message": text[:_MAX_CHARS]}
     if any(word in text for word in _DEVICE_LOST):
-        return {"kind": "device lost", "says": says}
+        return {"kind": "device lost", "message": message}
     if name == "OutOfMemoryError" or any(word in text for word in _DEVICE_MEMORY):
-        return {"kind": "out of memory", "memory": "device", "says": says}
+        return {"kind": "out of memory", "memory": "device", "message": message}
     if name == "MemoryError":
-        return {"kind": "out of memory", "memory": "host", "says": says}
-    return {"kind": "refused", "says": says}
+        return {"kind": "out of memory", "memory": "host", "message": message}
+    return {"kind": "raised", "message": message}
 
 
-def _exit(code: int | None) -> str:
+def _describe(code: int | None) -> str:
     if code is None:
         return "no exit status"
     if code >= 0:

@@ -1,7 +1,7 @@
-"""What a trial prints: a file that never takes much room, and whose end is never lost.
+"""The output of a trial: a file with a size limit, whose end is never lost.
 
-The trial's processes write into it while it is shortened. So its beginning is freed where it lies, which takes nothing away that is
-written meanwhile; the file becomes short when the last of them is gone.
+The trial's processes write to the file while it is trimmed. So the disk space of its beginning is freed in place, which loses
+nothing that is written at the same time. The file itself becomes short once the last process has ended.
 """
 
 import ctypes
@@ -10,48 +10,52 @@ from pathlib import Path
 from typing import Final
 
 _TAIL_BYTES: Final = 64 * 1024
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate(2)
 
 
 class Log:
-    """A file to give to a process as its output: not a pipe, so that a flood blocks nobody and an orphan holds nothing of ours."""
+    """The file that a trial uses as stdout and stderr.
 
-    def __init__(self, file: Path, most_bytes: int) -> None:
+    It is not a pipe: a flood of output does not block the trial, and a process that outlives the trial keeps nothing of ours
+    open.
+    """
+
+    def __init__(self, file: Path, max_bytes: int) -> None:
         self.fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
         self.dropped_bytes = 0
-        self._most_bytes = most_bytes
-        self._freed = 0  # bytes at the beginning that take no room
+        self._max_bytes = max_bytes
+        self._freed = 0  # bytes at the beginning that take no disk space
 
-    def shorten(self) -> None:
-        """While others write: see that it takes no more room than it may."""
+    def trim(self) -> None:
+        """Keep the file below its limit while the trial still writes to it."""
         size = os.fstat(self.fd).st_size
-        if size - self._freed <= self._most_bytes:
+        if size - self._freed <= self._max_bytes:
             return
         beginning = max(0, size - _TAIL_BYTES)
         if free_beginning(self.fd, beginning):
             self._freed = beginning
-        else:  # what is written at this very moment is lost
-            self._keep_end()
+        else:  # output written during the truncation is lost
+            self._keep_tail()
 
-    def end(self) -> str:
-        """When nobody writes any more: its last part, which is all that is left where it was too long."""
-        if self._freed or os.fstat(self.fd).st_size > self._most_bytes:
-            self._keep_end()
-        return self._last().decode("utf-8", "replace")
+    def finish(self) -> str:
+        """The last part of the output. Call it when nothing writes any more; a file above the limit is cut to that part."""
+        if self._freed or os.fstat(self.fd).st_size > self._max_bytes:
+            self._keep_tail()
+        return self._tail().decode("utf-8", "replace")
 
-    def _last(self) -> bytes:
+    def _tail(self) -> bytes:
         return os.pread(self.fd, _TAIL_BYTES, max(0, os.fstat(self.fd).st_size - _TAIL_BYTES))
 
-    def _keep_end(self) -> None:
-        last = self._last()
-        self.dropped_bytes += os.fstat(self.fd).st_size - len(last)
+    def _keep_tail(self) -> None:
+        tail = self._tail()
+        self.dropped_bytes += os.fstat(self.fd).st_size - len(tail)
         self._freed = 0
         os.ftruncate(self.fd, 0)
-        os.write(self.fd, f"[{self.dropped_bytes} bytes dropped]\n".encode() + last)
+        os.write(self.fd, f"[{self.dropped_bytes} bytes dropped]\n".encode() + tail)
 
 
 def free_beginning(fd: int, count: int) -> bool:
-    """Give the room of the first bytes of a file back, which then read as zeros; whether its file system can."""
+    """Free the disk space of the first `count` bytes, which then read as zeros; False where the file system cannot do that."""
     allocate = getattr(ctypes.CDLL(None), "fallocate", None)
     if allocate is None:
         return False

@@ -1,9 +1,10 @@
-"""The process between the tuner and a trial: it owns the deadlines, the kill and the verdict.
+"""The process between the tuner and a trial: it enforces the deadlines, kills the trial and classifies how it ended.
 
-Why it is a process of its own: it can take in orphans without disturbing the user's program; when the tuner is killed it is
-still there to clear up; and it never touches a device, so nothing that a trial does can wedge it.
+Why it is a separate process: it can be the subreaper of the trial without affecting the user's program; when the tuner is killed
+it still cleans up; and it never uses a GPU, so nothing that a trial does can block it.
 
-It is started without site-packages, and speaks JSON lines: events out, requests in. An end of its input is the tuner's death.
+It runs without site-packages and exchanges JSON lines with the tuner: events on stdout, requests on stdin. The end of stdin means
+that the tuner has died.
 """
 
 import json
@@ -18,52 +19,53 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.process.process_tree import (
-    POLITE,
-    TOKEN,
+    TERMINATION_SIGNALS,
+    TRIAL_VARIABLE,
     become_subreaper,
+    child_setup,
     descendants,
-    die_with_parent,
-    end_all,
-    kernel_kills,
+    kill_descendants,
     memory_bytes,
+    oom_kill_count,
 )
-from rocsolid.tune.isolate.classify_exit import judge
+from rocsolid.tune.isolate.classify_exit import classify_exit
 from rocsolid.tune.isolate.log import Log
 
 _TICK_S: Final = 0.05
-_WEIGH_S: Final = 0.1
-_CALM_S: Final = 1.0
-_TIMED: Final = ("measure", "idle")  # phases in which whoever looks disturbs
-_DUMP_S: Final = 2.0  # how long the stacks may take to be written
+_MEMORY_EVERY_S: Final = 0.1
+_MEMORY_EVERY_WHILE_TIMED_S: Final = 1.0
+_TIMED_PHASES: Final = ("measure", "idle")  # reading memory would disturb the timing
+_STACKS_S: Final = 2.0  # time to write the stacks
 _CHUNK: Final = 1 << 16
-START: Final = "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from rocsolid.tune.isolate.{module} import main; main()"
+# The code that starts one of our modules in a new interpreter.
+BOOTSTRAP: Final = "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from rocsolid.tune.isolate.{module} import main; main()"
 
 
-class Lines:
-    """Whole lines out of a pipe that is read in pieces."""
+class JsonLines:
+    """JSON objects, one per line, from a pipe that is read without blocking."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.open = True
-        self._held = bytearray()
+        self._buffer = bytearray()
         os.set_blocking(fd, False)
 
     def read(self) -> list[dict[str, Any]]:
-        """What has arrived; `open` turns false at the end."""
+        """The objects that have arrived; `open` becomes False at the end of the pipe."""
         found = []
         while self.open:
             try:
-                piece = os.read(self.fd, _CHUNK)
+                chunk = os.read(self.fd, _CHUNK)
             except BlockingIOError:
                 break
             except OSError:
-                piece = b""
-            self.open = bool(piece)
-            begin = len(self._held)
-            self._held += piece
-            while (end := self._held.find(b"\n", begin)) >= 0:
-                line = bytes(self._held[:end])
-                del self._held[: end + 1]
+                chunk = b""
+            self.open = bool(chunk)
+            begin = len(self._buffer)
+            self._buffer += chunk
+            while (end := self._buffer.find(b"\n", begin)) >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
                 begin = 0
                 try:
                     message = json.loads(line)
@@ -74,195 +76,195 @@ class Lines:
         return found
 
 
-class Nanny:
-    """One trial from its start to the last of its processes."""
+class Supervisor:
+    """One trial, from its start until the last of its processes has ended."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec, self._limits = spec, spec["limits"]
         self._folder = Path(spec["folder"])
-        self._begun = self._phase_begun = self._heard = time.monotonic()
+        self._started = self._phase_started = self._last_heartbeat = time.monotonic()
         self._phase = "import"
         self._phases: dict[str, float] = {}
-        self._answer: dict[str, Any] | None = None
+        self._result: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
-        self._held_bytes, self._peak_bytes, self._members, self._most = 0, 0, 1, 1
-        self._kills = kernel_kills()
+        self._memory_bytes, self._peak_bytes, self._processes, self._max_processes = 0, 0, 1, 1
+        self._oom_kills = oom_kill_count()
         self._parent = os.getppid()
         self._log = Log(self._folder / "log.txt", self._limits["log_bytes"])
         self._start()
-        self._requests = Lines(sys.stdin.fileno())
-        threading.Thread(target=self._weigh_on, daemon=True).start()
+        self._requests = JsonLines(sys.stdin.fileno())
+        threading.Thread(target=self._watch_memory, daemon=True).start()
 
     def _start(self) -> None:
-        reports, reporting = os.pipe()
-        hearing, self._ask = os.pipe()
+        events_read, events_write = os.pipe()
+        requests_read, self._requests_write = os.pipe()
         variables = {**os.environ, **self._spec["variables"]}
         for name in self._spec["unset"]:
             variables.pop(name, None)
-        variables[TOKEN] = self._spec["token"]
+        variables[TRIAL_VARIABLE] = self._spec["trial_id"]
         variables["PYTHONUNBUFFERED"] = "1"
-        source = START.format(src=self._spec["source"], module="child")
+        code = BOOTSTRAP.format(src=self._spec["source"], module="trial_process")
         self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [self._spec["python"], "-c", source, str(self._folder / "spec.json"), str(reporting), str(hearing)],
+            [self._spec["python"], "-c", code, str(self._folder / "spec.json"), str(events_write), str(requests_read)],
             stdin=subprocess.DEVNULL,
             stdout=self._log.fd,
             stderr=self._log.fd,
             env=variables,
             start_new_session=True,
-            pass_fds=(reporting, hearing),
-            preexec_fn=die_with_parent(),  # noqa: PLW1509 - this process has one thread so far
+            pass_fds=(events_write, requests_read),
+            preexec_fn=child_setup(),  # noqa: PLW1509 - this process has one thread so far
         )
-        os.close(reporting)
-        os.close(hearing)
-        self._reports = Lines(reports)
+        os.close(events_write)
+        os.close(requests_read)
+        self._events = JsonLines(events_read)
 
-    def watch(self) -> dict[str, Any]:
-        """Until it ends or must be ended; returns the ending as data."""
+    def run(self) -> dict[str, Any]:
+        """Wait until the trial ends or must be ended; returns the TrialResult as data."""
         cause = None
         while cause is None and self._child.poll() is None:
-            sources = [lines.fd for lines in (self._reports, self._requests) if lines.open]
+            sources = [lines.fd for lines in (self._events, self._requests) if lines.open]
             select.select(sources, [], [], _TICK_S)
-            self._hear()
-            cause = self._pass_on() or self._overdue() or self._overgrown()
+            self._read_events()
+            cause = self._forward_requests() or self._check_deadlines() or self._check_limits()
         if cause is not None and cause["kind"] != "cancelled":
             self._dump_stacks()
-        return self._close(cause)
+        return self._finish(cause)
 
-    def _hear(self) -> None:
-        for message in self._reports.read():
-            self._heard = time.monotonic()
-            match message.get("t"):
+    def _read_events(self) -> None:
+        for event in self._events.read():
+            self._last_heartbeat = time.monotonic()
+            match event.get("t"):
                 case "phase":
-                    self._enter(str(message["name"]))
-                case "answer":
-                    self._answer = message
+                    self._enter_phase(str(event["name"]))
+                case "result":
+                    self._result = event
                 case "error":
-                    self._error = message
+                    self._error = event
                 case "ready" | "reply":
-                    tell(message)
+                    send(event)
 
-    def _enter(self, phase: str) -> None:
+    def _enter_phase(self, phase: str) -> None:
         now = time.monotonic()
-        self._phases[self._phase] = self._phases.get(self._phase, 0.0) + now - self._phase_begun
-        self._phase, self._phase_begun = phase, now
-        tell({"t": "phase", "name": phase})
+        self._phases[self._phase] = self._phases.get(self._phase, 0.0) + now - self._phase_started
+        self._phase, self._phase_started = phase, now
+        send({"t": "phase", "name": phase})
 
-    def _pass_on(self) -> dict[str, Any] | None:
+    def _forward_requests(self) -> dict[str, Any] | None:
         for request in self._requests.read():
             if request.get("t") == "cancel":
-                return {"kind": "cancelled", "says": "called off"}
+                return {"kind": "cancelled", "message": "cancelled by the tuner"}
             try:
-                os.write(self._ask, json.dumps(request).encode() + b"\n")
-            except OSError:  # it has just gone; the exit will tell
+                os.write(self._requests_write, json.dumps(request).encode() + b"\n")
+            except OSError:  # the trial has just ended; its exit status follows
                 break
         if not self._requests.open or os.getppid() != self._parent:
-            return {"kind": "cancelled", "says": "the tuner went away"}
+            return {"kind": "cancelled", "message": "the tuner died"}
         return None
 
-    def _overdue(self) -> dict[str, Any] | None:
+    def _check_deadlines(self) -> dict[str, Any] | None:
         now = time.monotonic()
         limit = self._limits["phases"].get(self._phase)
-        if limit is not None and now - self._phase_begun > limit:
+        if limit is not None and now - self._phase_started > limit:
             return {"kind": "timed out", "limit_s": limit}
-        if now - self._begun > self._limits["total_s"]:
+        if now - self._started > self._limits["total_s"]:
             return {"kind": "timed out", "limit_s": self._limits["total_s"]}
-        if now - self._heard > self._limits["heartbeat_s"]:
+        if now - self._last_heartbeat > self._limits["heartbeat_s"]:
             return {"kind": "timed out", "limit_s": self._limits["heartbeat_s"], "silent": True}
         return None
 
-    def _weigh_on(self) -> None:
-        """In a thread, since asking what a process holds waits for locks that a driver may never let go of."""
+    def _watch_memory(self) -> None:
+        """Runs in a thread, because reading a process's memory waits for locks that a stuck driver may never release."""
         while True:
-            begun = time.monotonic()
+            started = time.monotonic()
             members = descendants(os.getpid())
-            self._members, self._most = len(members), max(self._most, len(members))
-            self._held_bytes = sum(memory_bytes(pid) for pid in members)
-            self._peak_bytes = max(self._peak_bytes, self._held_bytes)
-            # Looking at a process with a large address space is slow; never spend more than a tenth of the time on it, and
-            # hardly any while it is timed, or while others are.
-            pause = _CALM_S if self._phase in _TIMED else _WEIGH_S
-            time.sleep(max(pause, 10 * (time.monotonic() - begun)))
+            self._processes, self._max_processes = len(members), max(self._max_processes, len(members))
+            self._memory_bytes = sum(memory_bytes(pid) for pid in members)
+            self._peak_bytes = max(self._peak_bytes, self._memory_bytes)
+            # Reading a large address space is slow. Spend at most a tenth of the time on it, and less while a trial is timed.
+            pause = _MEMORY_EVERY_WHILE_TIMED_S if self._phase in _TIMED_PHASES else _MEMORY_EVERY_S
+            time.sleep(max(pause, 10 * (time.monotonic() - started)))
 
-    def _overgrown(self) -> dict[str, Any] | None:
-        """Memory, number of processes, length of the log."""
-        self._log.shorten()
-        held, members = self._held_bytes, self._members
-        most_bytes, most = self._limits["memory_bytes"], self._limits["processes"]
-        if most_bytes and held > most_bytes:
-            says = f"{held >> 20} MB in {members} processes, and {most_bytes >> 20} MB are allowed"
-            return {"kind": "out of memory", "memory": "host", "says": says}
-        if members > most:
-            return {"kind": "too many processes", "says": f"{members} processes, and {most} are allowed"}
+    def _check_limits(self) -> dict[str, Any] | None:
+        """Check memory and number of processes, and trim the log."""
+        self._log.trim()
+        used, processes = self._memory_bytes, self._processes
+        max_bytes, max_processes = self._limits["memory_bytes"], self._limits["processes"]
+        if max_bytes and used > max_bytes:
+            message = f"{processes} processes used {used >> 20} MB, the limit is {max_bytes >> 20} MB"
+            return {"kind": "out of memory", "memory": "host", "message": message}
+        if processes > max_processes:
+            return {"kind": "too many processes", "message": f"{processes} processes, the limit is {max_processes}"}
         return None
 
     def _dump_stacks(self) -> None:
-        """Ask the child for the stacks of all its threads; its handler is in C and needs no interpreter lock."""
+        """Make the child write the stacks of all its threads; its signal handler is in C and does not need the GIL."""
         stacks = self._folder / "stacks.txt"
-        if not stacks.exists():  # it has not come so far
+        if not stacks.exists():  # the child has not installed its handler yet
             return
         os.kill(self._child.pid, signal.SIGUSR1)
-        size, until = -1, time.monotonic() + _DUMP_S
-        while time.monotonic() < until and _stopped(self._child.pid) is False:
+        size, until = -1, time.monotonic() + _STACKS_S
+        while time.monotonic() < until and not _is_stopped(self._child.pid):
             time.sleep(_TICK_S)
             grown = stacks.stat().st_size
             if grown and grown == size:
                 return
             size = grown
 
-    def _close(self, cause: dict[str, Any] | None) -> dict[str, Any]:
-        killed, left = end_all(os.getpid(), keep=self._child.pid)
+    def _finish(self, cause: dict[str, Any] | None) -> dict[str, Any]:
+        killed, left = kill_descendants(os.getpid(), keep_status_of=self._child.pid)
         code = self._child.wait() if self._child.pid not in {p.pid for p in left} else None
-        self._hear()
-        self._enter(self._phase)
-        tail = self._log.end()
-        ending = judge(
+        self._read_events()
+        self._enter_phase(self._phase)
+        log_tail = self._log.finish()
+        fields = classify_exit(
             cause=cause,
             code=code,
-            answer=self._answer,
+            returned=self._result is not None,
             error=self._error,
-            tail=tail,
-            kernel_kills=kernel_kills() - self._kills,
+            log_tail=log_tail,
+            oom_kills=oom_kill_count() - self._oom_kills,
             phase=self._phase,
         )
         if left:
-            stuck = ", ".join(f"{p.pid} in state {p.state}" for p in left)
-            ending = {"kind": "unkillable", "phase": self._phase, "says": f"{ending['kind']}, and {stuck}"}
-        return {"t": "ending", **ending, "answer": self._answer, "account": self._account(killed, tail)}
+            stuck = ", ".join(f"{p.pid} (state {p.state})" for p in left)
+            message = f"{fields['kind']}, and these processes cannot be killed: {stuck}"
+            fields = {"kind": "unkillable", "phase": self._phase, "message": message}
+        return {"t": "end", **fields, "result": self._result, "cost": self._cost(killed, log_tail)}
 
-    def _account(self, killed: int, tail: str) -> dict[str, Any]:
+    def _cost(self, killed: int, log_tail: str) -> dict[str, Any]:
         stacks = self._folder / "stacks.txt"
         return {
-            "seconds": time.monotonic() - self._begun,
+            "seconds": time.monotonic() - self._started,
             "phases": self._phases,
             "peak_bytes": self._peak_bytes,
-            "processes": self._most,
+            "processes": self._max_processes,
             "killed": killed,
             "log": str(self._folder / "log.txt"),
-            "log_tail": tail[-4000:],
+            "log_tail": log_tail[-4000:],
             "stacks": stacks.read_text(errors="replace")[-8000:] if stacks.exists() else "",
             "dropped_bytes": self._log.dropped_bytes,
         }
 
 
-def _stopped(pid: int) -> bool:
-    member = descendants(os.getpid()).get(pid)
-    return member is None or member.state in ("T", "t")
+def _is_stopped(pid: int) -> bool:
+    process = descendants(os.getpid()).get(pid)
+    return process is None or process.state in ("T", "t")
 
 
-def tell(message: dict[str, Any]) -> None:
-    """One line to the tuner, if it still listens."""
+def send(event: dict[str, Any]) -> None:
+    """Send one line to the tuner, if it still reads."""
     try:
-        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
         pass
 
 
 def main() -> None:
-    """Look after the trial whose folder is given."""
+    """Supervise the trial whose spec.json is given."""
     become_subreaper()
-    for number in POLITE:  # the tuner tells us; its terminal does not
+    for number in TERMINATION_SIGNALS:  # only the tuner may end us, not its terminal
         signal.signal(number, signal.SIG_IGN)
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    tell(Nanny(spec).watch())
+    send(Supervisor(spec).run())
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The tuner's side of a trial: start it, ask it, wait for its ending."""
+"""The tuner's side of a trial: start it, send requests to it, wait for its result."""
 
 import json
 import os
@@ -14,23 +14,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError
-from rocsolid.model import trial_result as endings
+from rocsolid.model import trial_result
 from rocsolid.model.codec import decode
-from rocsolid.model.trial_result import Answered, Crashed, Ending
-from rocsolid.process.process_tree import carriers
-from rocsolid.tune.isolate.supervisor import START
+from rocsolid.model.trial_result import Crashed, Returned, TrialResult
+from rocsolid.process.process_tree import processes_of_trial
+from rocsolid.tune.isolate.supervisor import BOOTSTRAP
 
-_KINDS: Final = {
-    kind.kind: kind for kind in vars(endings).values() if isinstance(kind, type) and issubclass(kind, Ending)
+_RESULT_TYPES: Final = {
+    kind.kind: kind for kind in vars(trial_result).values() if isinstance(kind, type) and issubclass(kind, TrialResult)
 }
-_SOURCE: Final = str(Path(endings.__file__).parents[2])
-_LEFT_BEHIND: Final = ("log.txt", "stacks.txt", "answer.json")
+_SOURCE: Final = str(Path(trial_result.__file__).parents[2])
+_OLD_FILES: Final = ("log.txt", "stacks.txt", "result.json")
+_CLEAN_UP_S: Final = 10.0
 _MB: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a trial may take. A phase without a deadline is only bound by the total."""
+    """What a trial may use. A phase that is not listed is limited by `total_s` only."""
 
     phases: Mapping[str, float] = field(
         default_factory=lambda: {
@@ -44,14 +45,14 @@ class Limits:
     )
     total_s: float = 3600.0
     heartbeat_s: float = 60.0
-    memory_bytes: int = 0  # of all its processes together; 0 is no limit
+    memory_bytes: int = 0  # host memory of all its processes together; 0 is no limit
     processes: int = 512
     log_bytes: int = 16 * _MB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Errand:
-    """What a trial is to do: a function that takes a `Reporter` and the parameters."""
+class TrialSpec:
+    """What a trial runs: a function that takes a `Reporter` and the parameters."""
 
     target: str  # `module:function` or `file.py:function`
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -62,25 +63,25 @@ class Errand:
 
 
 class Trial:
-    """A trial under way."""
+    """A running trial."""
 
-    def __init__(self, errand: Errand, folder: Path, on_phase: Callable[[str], None] | None = None) -> None:
+    def __init__(self, spec: TrialSpec, folder: Path, on_phase: Callable[[str], None] | None = None) -> None:
         if not sys.platform.startswith("linux"):
-            msg = "trials run in processes of their own, and that needs Linux"
+            msg = "rocsolid tune and rocsolid ab need Linux: they isolate trials with Linux process control"
             raise CannotRunError(msg)
-        self.token = secrets.token_hex(12)
+        self.trial_id = secrets.token_hex(12)
         self.folder = folder
         self._on_phase = on_phase
-        self._ending: Ending | None = None
+        self._result: TrialResult | None = None
         self._serves = False
         folder.mkdir(parents=True, exist_ok=True)
-        for name in _LEFT_BEHIND:  # by a trial that had this folder before: its last words are not ours
+        for name in _OLD_FILES:  # of an earlier trial in this folder
             (folder / name).unlink(missing_ok=True)
-        spec = {**asdict(errand), "unset": list(errand.unset), "folder": str(folder), "token": self.token}
+        data = {**asdict(spec), "unset": list(spec.unset), "folder": str(folder), "trial_id": self.trial_id}
         file = folder / "spec.json"
-        file.write_text(json.dumps({**spec, "source": _SOURCE}), encoding="utf-8")
-        self._nanny = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [sys.executable, "-I", "-S", "-c", START.format(src=_SOURCE, module="nanny"), str(file)],
+        file.write_text(json.dumps({**data, "source": _SOURCE}), encoding="utf-8")
+        self._supervisor = subprocess.Popen(  # noqa: S603 - our own interpreter
+            [sys.executable, "-I", "-S", "-c", BOOTSTRAP.format(src=_SOURCE, module="supervisor"), str(file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -88,107 +89,107 @@ class Trial:
         )
 
     def ready(self) -> bool:
-        """Wait until it serves; False when it ended before. May be asked again."""
+        """Wait until it accepts requests; False when it ended before. May be called again."""
         if not self._serves:
-            self._serves = self._until("ready") is not None
-        return self._serves and self._ending is None
+            self._serves = self._wait_for("ready") is not None
+        return self._serves and self._result is None
 
-    def ask(self, **request: object) -> object | None:
-        """Put a request to a trial that serves; None when it ended instead of answering."""
-        self._send({"t": "ask", **request})
-        reply = self._until("reply")
+    def request(self, **request: object) -> object | None:
+        """Send a request to a trial that accepts them; None when it ended instead of replying."""
+        self._send({"t": "request", **request})
+        reply = self._wait_for("reply")
         return None if reply is None else reply["value"]
 
-    def close(self) -> Ending:
-        """Tell a trial that serves to finish."""
+    def close(self) -> TrialResult:
+        """Tell a trial that accepts requests to finish."""
         self._send({"t": "close"})
         return self.wait()
 
-    def cancel(self) -> Ending:
+    def cancel(self) -> TrialResult:
         """End it now."""
-        self.call_off()
+        self.request_cancel()
         return self.wait()
 
-    def call_off(self) -> None:
-        """Tell it to end; somebody else may be waiting for that."""
+    def request_cancel(self) -> None:
+        """Tell it to end, without waiting; another thread may be waiting for the result."""
         self._send({"t": "cancel"})
 
-    def wait(self) -> Ending:
-        """Until it has ended and every process of it is gone."""
-        self._until("")
-        if self._ending is None:  # pragma: no cover - `_until` sets it at the end of the stream
+    def wait(self) -> TrialResult:
+        """Wait until it has ended and all its processes are gone."""
+        self._wait_for("")
+        if self._result is None:  # pragma: no cover - `_wait_for` sets it at the end of the stream
             raise AssertionError
-        return self._ending
+        return self._result
 
     @property
-    def ending(self) -> Ending | None:
-        """How it ended, once it has."""
-        return self._ending
+    def result(self) -> TrialResult | None:
+        """How it ended; None while it runs."""
+        return self._result
 
     def __enter__(self) -> "Trial":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._ending is None:
+        if self._result is None:
             self.cancel()
 
     def _send(self, message: Mapping[str, object]) -> None:
-        stdin = self._nanny.stdin
-        if self._ending is None and stdin is not None:
+        stdin = self._supervisor.stdin
+        if self._result is None and stdin is not None:
             try:
                 stdin.write(json.dumps(message) + "\n")
                 stdin.flush()
-            except OSError:  # it has ended; the stream will tell how
+            except OSError:  # the supervisor has ended; its output holds the result
                 pass
 
-    def _until(self, wanted: str) -> dict[str, Any] | None:
-        """The next message of that kind; None when the trial ends first."""
-        stdout = self._nanny.stdout
-        while self._ending is None and stdout is not None:
+    def _wait_for(self, wanted: str) -> dict[str, Any] | None:
+        """The next event of that type; None when the trial ends first."""
+        stdout = self._supervisor.stdout
+        while self._result is None and stdout is not None:
             line = stdout.readline()
-            message: dict[str, Any] = json.loads(line) if line else {"t": "gone"}
-            match message["t"]:
+            event: dict[str, Any] = json.loads(line) if line else {"t": "supervisor died"}
+            match event["t"]:
                 case "phase" if self._on_phase:
-                    self._on_phase(str(message["name"]))
-                case "ending":
-                    self._ending = _ending(message)
-                    self._let_go()
-                case "gone":
-                    self._ending = self._orphaned()
-                    self._let_go()
+                    self._on_phase(str(event["name"]))
+                case "end":
+                    self._result = _read_result(event)
+                    self._release()
+                case "supervisor died":
+                    self._result = self._clean_up()
+                    self._release()
                 case kind if kind == wanted:
-                    return message
+                    return event
         return None
 
-    def _orphaned(self) -> Ending:
-        """The nanny was killed: clear up in its place, by the mark that every process of the trial carries."""
-        give_up = time.monotonic() + 10.0
-        while (left := carriers(self.token)) and time.monotonic() < give_up:
+    def _clean_up(self) -> TrialResult:
+        """The supervisor was killed: end the processes of the trial, found by the trial id in their environment."""
+        give_up = time.monotonic() + _CLEAN_UP_S
+        while (left := processes_of_trial(self.trial_id)) and time.monotonic() < give_up:
             for pid in left:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
-        return Crashed(says="the process that looked after the trial was killed", phase="unknown")
+        return Crashed(message="the supervisor of the trial was killed", phase="unknown")
 
-    def _let_go(self) -> None:
-        for stream in (self._nanny.stdin, self._nanny.stdout):
+    def _release(self) -> None:
+        for stream in (self._supervisor.stdin, self._supervisor.stdout):
             if stream is not None:
-                with suppress(OSError):  # what was still to be written has no reader
+                with suppress(OSError):  # unsent requests have no reader any more
                     stream.close()
-        self._nanny.wait()
+        self._supervisor.wait()
 
 
-def run(errand: Errand, folder: Path, on_phase: Callable[[str], None] | None = None) -> Ending:
-    """One trial from start to end; an interrupt ends it and leaves nothing behind."""
-    with Trial(errand, folder, on_phase) as trial:
+def run(spec: TrialSpec, folder: Path, on_phase: Callable[[str], None] | None = None) -> TrialResult:
+    """Run one trial to its end. Ctrl-C ends it and leaves no process behind."""
+    with Trial(spec, folder, on_phase) as trial:
         return trial.wait()
 
 
-def _ending(message: dict[str, Any]) -> Ending:
-    kind = _KINDS[message["kind"]]
-    if kind is Answered:
-        answer = message["answer"]
-        value = json.loads(Path(answer["file"]).read_text(encoding="utf-8")) if "file" in answer else answer["value"]
-        message = {**message, "value": value}
-    fields = {name: value for name, value in message.items() if name not in ("t", "kind", "answer")}
-    return decode(kind, fields, "ending")
+def _read_result(event: dict[str, Any]) -> TrialResult:
+    kind = _RESULT_TYPES[event["kind"]]
+    if kind is Returned:
+        sent = event["result"]
+        value = json.loads(Path(sent["file"]).read_text(encoding="utf-8")) if "file" in sent else sent["value"]
+        event = {**event, "value": value}
+    fields = {name: value for name, value in event.items() if name not in ("t", "kind", "result")}
+    return decode(kind, fields, "trial result")

@@ -1,4 +1,4 @@
-"""Trials that do everything a trial must not. Each takes the reporter, and parameters."""
+"""Trials that misbehave in every way. Each function takes the reporter and parameters."""
 
 import ctypes
 import os
@@ -9,9 +9,9 @@ import sys
 import time
 from typing import Any
 
-from rocsolid.tune.isolate.trial_process import Reporter, WrongAnswerError
+from rocsolid.tune.isolate.trial_process import Reporter, WrongResultError
 
-_STAY = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
+_IGNORE_SIGTERM = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
 
 
 def good(reporter: Reporter, x: int) -> Any:
@@ -26,7 +26,7 @@ def raises(reporter: Reporter) -> Any:
     raise RuntimeError(msg)
 
 
-def leaves_by_sys_exit(reporter: Reporter) -> Any:
+def calls_sys_exit(reporter: Reporter) -> Any:
     reporter.phase("build")
     sys.exit(1)
 
@@ -41,12 +41,12 @@ def hangs_in_python(reporter: Reporter) -> Any:
         time.sleep(0.01)
 
 
-def hangs_with_the_lock_held(reporter: Reporter) -> Any:
+def hangs_with_the_gil_held(reporter: Reporter) -> Any:
     reporter.phase("compile")
     re.match(r"(a+)+$", "a" * 60 + "b")  # backtracks for years, in C
 
 
-def ignores_polite_signals(reporter: Reporter) -> Any:
+def ignores_termination_signals(reporter: Reporter) -> Any:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     reporter.phase("compile")
@@ -64,7 +64,7 @@ def segfaults(reporter: Reporter) -> Any:
     ctypes.string_at(0)
 
 
-def faults_on_the_device(reporter: Reporter) -> Any:
+def faults_on_the_gpu(reporter: Reporter) -> Any:
     reporter.phase("measure")
     os.write(2, b"Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f. Reason: Unknown.\n")
     os.abort()
@@ -84,23 +84,23 @@ def eats_memory_in_a_grandchild(reporter: Reporter) -> Any:
     subprocess.run([sys.executable, "-c", eat], check=False)
 
 
-def says(reporter: Reporter, phase: str, text: str) -> Any:
+def raises_text(reporter: Reporter, phase: str, text: str) -> Any:
     reporter.phase(phase)
     raise RuntimeError(text)
 
 
-def answers_wrongly(reporter: Reporter) -> Any:
+def has_wrong_results(reporter: Reporter) -> Any:
     reporter.phase("verify")
-    msg = "its answer is 13.6% of its size away from eager's"
-    raise WrongAnswerError(msg)
+    msg = "relative error 13.60% against eager on input set 1, the limit is 1%"
+    raise WrongResultError(msg)
 
 
-def breeds(reporter: Reporter, *, outlive: bool) -> Any:
-    """A plain child, one in its own session, a daemon by double fork, and one more through a program."""
-    subprocess.Popen([sys.executable, "-c", _STAY])
-    subprocess.Popen([sys.executable, "-c", _STAY], start_new_session=True)
+def starts_daemons(reporter: Reporter, *, outlive: bool) -> Any:
+    """A child, a child in its own session, a daemon by double fork, and a daemon started by a program."""
+    subprocess.Popen([sys.executable, "-c", _IGNORE_SIGTERM])
+    subprocess.Popen([sys.executable, "-c", _IGNORE_SIGTERM], start_new_session=True)
     _daemon(lambda: time.sleep(1000))
-    again = f"import os\nif os.fork(): os._exit(0)\nos.setsid()\n{_STAY}"
+    again = f"import os\nif os.fork(): os._exit(0)\nos.setsid()\n{_IGNORE_SIGTERM}"
     subprocess.Popen([sys.executable, "-c", again]).wait()
     reporter.phase("compile")
     while not outlive:
@@ -108,9 +108,9 @@ def breeds(reporter: Reporter, *, outlive: bool) -> Any:
     return "done"
 
 
-def hides(reporter: Reporter) -> Any:
+def starts_hidden_daemon(reporter: Reporter) -> Any:
     """A daemon in its own session with an empty environment."""
-    _daemon(lambda: os.execve(sys.executable, [sys.executable, "-c", _STAY], {"PATH": "/usr/bin"}))  # noqa: S606 - the point of it
+    _daemon(lambda: os.execve(sys.executable, [sys.executable, "-c", _IGNORE_SIGTERM], {"PATH": "/usr/bin"}))  # noqa: S606 - the environment must be empty
     reporter.phase("compile")
     return 1
 
@@ -124,13 +124,13 @@ def forks_without_end(reporter: Reporter) -> Any:
         time.sleep(0.002)
 
 
-def ends_its_worker(_: Reporter) -> Any:
+def terminates_its_worker(_: Reporter) -> Any:
     worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     worker.terminate()
     return worker.wait(10)
 
 
-def floods(_: Reporter, megabytes: int) -> Any:
+def floods_output(_: Reporter, megabytes: int) -> Any:
     line = b"x" * 1023 + b"\n"
     for _number in range(megabytes):
         os.write(1, line * 1024)
@@ -138,17 +138,17 @@ def floods(_: Reporter, megabytes: int) -> Any:
     return 1
 
 
-def answers_at_length(_: Reporter, count: int) -> Any:
+def returns_large_result(_: Reporter, count: int) -> Any:
     return list(range(count))
 
 
-def crashes_after_the_answer(reporter: Reporter) -> Any:
-    reporter.hand_over(1)
+def crashes_after_the_result(reporter: Reporter) -> Any:
+    reporter.send_result(1)
     ctypes.string_at(0)
 
 
 def compiles_then_hangs(reporter: Reporter) -> Any:
-    """Inductor's own pool of workers, up and ready, and then nothing more."""
+    """Start Inductor's pool of compile workers, then hang."""
     import torch
     import torch._inductor.config
     from torch._inductor.async_compile import AsyncCompile
@@ -163,12 +163,12 @@ def compiles_then_hangs(reporter: Reporter) -> Any:
 
 
 def serves(reporter: Reporter) -> Any:
-    def answer(request: dict[str, Any]) -> Any:
+    def handle(request: dict[str, Any]) -> Any:
         if request.get("hang"):
             time.sleep(1000)
         return {"twice": request["n"] * 2}
 
-    reporter.serve(answer)
+    reporter.serve(handle)
     return "closed"
 
 

@@ -1,4 +1,4 @@
-"""Trials that need no torch: what a study does with them does not depend on it."""
+"""Trials that do not need torch, for tests of everything around a trial."""
 
 import os
 import time
@@ -10,17 +10,17 @@ from rocsolid.tune.isolate.trial_process import Reporter
 FUSION = "TRITON_DEFAULT_FP_FUSION"
 
 
-def measure(reporter: Reporter, **told: Any) -> dict[str, Any]:
-    """As many milliseconds as the variant's number says; leaves a line in a file, so that every attempt can be counted."""
+def measure(reporter: Reporter, **params: Any) -> dict[str, Any]:
+    """Report 10 ms minus the variant's number; append a line to a file, so that every attempt can be counted."""
     reporter.phase("measure")
     number = int(os.environ.get(FUSION, "0"))
-    with Path(told["workload"]).open("a", encoding="utf-8") as attempts:
+    with Path(params["workload"]).open("a", encoding="utf-8") as attempts:
         attempts.write(f"{number} {os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}\n")
     time.sleep(0.4)
     ms = 10.0 - number
-    if told["stay"]:
+    if params["stay"]:
         reporter.serve(lambda _: ms + time.perf_counter() % 1e-3)
-    where = {"device": "CPU", "arch": "x86_64", "torch": "2.13.0", "python": "3.12"}
+    machine = {"device": "CPU", "arch": "x86_64", "torch": "2.13.0", "python": "3.12"}
     return {
         "samples_ms": [ms] * 8,
         "clock": "host",
@@ -28,5 +28,5 @@ def measure(reporter: Reporter, **told: Any) -> dict[str, Any]:
         "peak_bytes": 0,
         "checked": "nothing",
         "error": 0.0,
-        **where,
+        **machine,
     }

@@ -16,7 +16,7 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def test_a_workload_is_loaded_and_can_be_called(tmp_path: Path) -> None:
+def test_workload_is_loaded_and_can_be_called(tmp_path: Path) -> None:
     (tmp_path / "neighbour.py").write_text("START = 40\n")
     file = write(
         tmp_path, "import neighbour\ndef build():\n    return (lambda a, b=0: a + b), [neighbour.START], {'b': 2}\n"
@@ -29,7 +29,7 @@ def test_a_workload_is_loaded_and_can_be_called(tmp_path: Path) -> None:
     assert sys.path == before
 
 
-def test_a_class_of_the_workload_can_be_pickled(tmp_path: Path) -> None:
+def test_class_of_the_workload_can_be_pickled(tmp_path: Path) -> None:
     import pickle
 
     file = write(
@@ -40,57 +40,59 @@ def test_a_class_of_the_workload_can_be_pickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
-        ("work.py", "a workload is file.py:function, and 'work.py' is not; did you mean work.py:build?"),
-        ("build", "a workload is file.py:function, and 'build' is not"),
-        ("work.py:no name", "a workload is file.py:function, and 'work.py:no name' is not"),
+        ("work.py", "a workload is written file.py:function, not 'work.py'; did you mean work.py:build?"),
+        ("build", "a workload is written file.py:function, not 'build'"),
+        ("work.py:no name", "a workload is written file.py:function, not 'work.py:no name'"),
     ],
 )
-def test_a_name_that_is_none(name: str, says: str) -> None:
+def test_invalid_workload_name(name: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         WorkloadName.parse(name)
-    assert str(error.value) == says
+    assert str(error.value) == message
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"the workload's file .*nothing\.py does not exist"):
+def test_missing_file_and_folder_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the workload file .*nothing\.py does not exist"):
         load_workload(f"{tmp_path}/nothing.py:build")
     with pytest.raises(InputError, match="is a folder"):
         load_workload(f"{tmp_path}:build")
 
 
-def test_a_missing_function_names_those_that_come_near(tmp_path: Path) -> None:
+def test_missing_function_suggests_near_matches(tmp_path: Path) -> None:
     file = write(tmp_path, "def build():\n    pass\n")
     with pytest.raises(UnknownNameError, match=r"unknown function in .* 'biuld'; did you mean 'build'"):
         load_workload(f"{file}:biuld")
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
-        ("return 3", "returned int; a workload returns (callable, args, kwargs)"),
-        ("return print, ()", "returned a tuple of 2; a workload returns (callable, args, kwargs)"),
-        ("return 3, (), {}", "returned int first, which cannot be called"),
-        ("return print, 3, {}", "returned int as args, and they must be a tuple"),
-        ("return print, (), 3", "returned int as kwargs, and they must be a dict with names"),
-        ("return print, (), {1: 2}", "returned dict as kwargs, and they must be a dict with names"),
+        ("return 3", "returned int; a workload function returns (callable, args, kwargs)"),
+        ("return print, ()", "returned a tuple of 2; a workload function returns (callable, args, kwargs)"),
+        ("return 3, (), {}", "returned int as the callable, which cannot be called"),
+        ("return print, 3, {}", "returned int as args, but args must be a tuple"),
+        ("return print, (), 3", "returned int as kwargs, but kwargs must be a dict with str keys"),
+        ("return print, (), {1: 2}", "returned dict as kwargs, but kwargs must be a dict with str keys"),
         ("raise ValueError('no weights')", "failed at line 2: ValueError: no weights"),
         ("raise ValueError('one\\ntwo')", "failed at line 2: ValueError: one"),
         ("import no_such_package", "failed at line 2: ModuleNotFoundError: No module named 'no_such_package'"),
     ],
 )
-def test_what_the_function_returns_is_checked(tmp_path: Path, body: str, says: str) -> None:
+def test_return_value_of_the_function_is_checked(tmp_path: Path, body: str, message: str) -> None:
     file = write(tmp_path, f"def build():\n    {body}\n")
     with pytest.raises(RocsolidError) as error:
         load_workload(f"{file}:build")
 
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    assert message in str(error.value)
+    first, *source = str(error.value).splitlines()
+    assert message in first
+    assert len(source) == (1 if "failed" in message else 0)
     assert error.value.exit_code == 2
 
 
-def test_a_file_that_does_not_parse(tmp_path: Path) -> None:
+def test_syntax_error_names_the_line(tmp_path: Path) -> None:
     file = write(tmp_path, "x = 1\ndef build(:\n")
     with pytest.raises(InputError, match="failed at line 2: SyntaxError"):
         load_workload(f"{file}:build")

@@ -1,4 +1,4 @@
-"""The collector is off inside, and afterwards as it was."""
+"""The garbage collector is off inside the block, and restored afterwards."""
 
 import gc
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize("before", [gc.enable, gc.disable])
-def test_the_collector_is_as_it_was(before: Callable[[], None]) -> None:
+def test_gc_state_is_restored(before: Callable[[], None]) -> None:
     before()
     try:
         was = gc.isenabled()

@@ -1,0 +1,35 @@
+"""What the tuner knows about settings and platforms, besides the candidate values that each setting declares."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocsolid.catalog import tunableop
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Value
+
+# A workload has fixed shapes, so these have no effect on it. They are tried only when the user names them.
+ONLY_FOR_CHANGING_SHAPES: Final = ("dynamo.recompile_limit", "dynamo.automatic_dynamic_shapes", "compile.dynamic")
+
+_AUTOTUNE: Final[tuple[tuple[str, Value], ...]] = (
+    ("inductor.max_autotune", True),
+    ("inductor.max_autotune_gemm", True),
+    ("compile.mode", "max-autotune"),
+    ("compile.mode", "max-autotune-no-cudagraphs"),
+)
+# A setting in this table has an effect only if at least one of these other settings has the given value.
+REQUIRES_ANY: Final[Mapping[str, tuple[tuple[str, Value], ...]]] = {
+    "inductor.max_autotune_gemm_backends": _AUTOTUNE,
+    "inductor.max_autotune_gemm_search_space": _AUTOTUNE,
+    "inductor.autotune_in_subproc": _AUTOTUNE,
+    "inductor.use_experimental_benchmarker": _AUTOTUNE,
+    f"process.{tunableop.TUNING}": ((f"process.{tunableop.ENABLED}", "1"),),
+}
+
+# The variable that selects the GPUs of a process.
+VISIBLE_DEVICES: Final[Mapping[Platform, str]] = {
+    Platform.ROCM: "HIP_VISIBLE_DEVICES",
+    Platform.CUDA: "CUDA_VISIBLE_DEVICES",
+}
+# AMD's kernel driver has eight address spaces for the processes on a GPU (VMID 8 to 15); more processes take turns.
+MAX_PROCESSES_PER_GPU: Final[Mapping[Platform, int]] = {Platform.ROCM: 8}
+DEFAULT_PROCESSES_PER_GPU: Final = 64

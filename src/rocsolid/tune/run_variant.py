@@ -1,0 +1,224 @@
+"""The program of a trial that measures a variant: load the workload, build the variant, check its results, then time it.
+
+It runs in a child process and returns plain data.
+"""
+
+import platform
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from rocsolid.errors import CannotRunError, CaptureError
+from rocsolid.measure.clock import Clock, calls_per_sample, pinnable_cores, pinned_to_core, select_clock
+from rocsolid.measure.load_workload import load_workload
+from rocsolid.model.codec import decode
+from rocsolid.model.plan import Plan
+from rocsolid.model.workload import Workload
+from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.capture.care import Care
+from rocsolid.runtime.capture.choosing import backend_for
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.compiled import compiled_with
+from rocsolid.runtime.regional_compile import Regional, repeated_regions
+from rocsolid.tune.check_results import CallInputs, ResultChecker
+from rocsolid.tune.isolate.trial_process import Reporter
+from rocsolid.tune.multi_rank import OtherRanks, follow_rank_0, run_rank
+
+_RANK_PROGRAM: Final = "rocsolid.tune.run_variant:run_other_rank"
+_SAMPLES: Final = 8
+_TURN_MS: Final = 60.0  # roughly how long all turns of a variant in one round may take
+_MIN_SAMPLE_MS: Final = 1.0  # a shorter sample counts as this long
+_MAX_PAUSE_S: Final = 0.03
+_REPLAYS: Final = 20  # checked calls of a captured variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedVariant:
+    """A variant that is set up and whose results were checked."""
+
+    checker: ResultChecker
+    function: Callable[..., Any]
+    setup_s: float
+    checked: str
+    error: float | None
+
+    def call(self) -> None:
+        """The user's call."""
+        self.checker.first.call(self.function)
+
+
+def measure(
+    reporter: Reporter,
+    *,
+    grad: bool = False,
+    cold: bool = False,
+    stay: bool = False,
+    turns: int = 1,
+    ranks: int = 1,
+    **variant: Any,
+) -> dict[str, Any]:
+    """Measure one variant; with `stay` it takes samples on request until it is closed."""
+    reporter.phase("build")
+    others = OtherRanks(reporter, ranks, _RANK_PROGRAM, {**variant, "grad": grad})
+    try:
+        with nullcontext() if grad else torch.no_grad():
+            prepared = _prepare(reporter.phase, **variant)
+            return _measure_prepared(reporter, prepared, others, cold=cold, turns=turns if stay else 0)
+    except Exception:
+        others.wait_for_their_error()
+        raise
+
+
+def _measure_prepared(
+    reporter: Reporter, prepared: PreparedVariant, others: OtherRanks, *, cold: bool, turns: int
+) -> dict[str, Any]:
+    """Take a fixed number of samples, or with `turns` samples on request."""
+    reporter.phase("measure")
+    clock = select_clock(cold=cold)
+
+    def call() -> None:
+        others.call()
+        prepared.call()
+
+    take_turn = _turn_timer(clock, call, turns or 1)
+    samples = []
+    if turns:
+        reporter.serve(lambda _: take_turn())
+    else:
+        samples = [take_turn() for _ in range(_SAMPLES)]
+    reporter.phase("verify")
+    others.check()
+    prepared.checker.check(prepared.function)  # results may become wrong after many calls
+    _write_tunableop_results()
+    return {
+        "samples_ms": samples,
+        "clock": clock.name,
+        "setup_s": prepared.setup_s,
+        "peak_bytes": max(_peak_bytes(), others.finish()),
+        "checked": prepared.checked,
+        "error": prepared.error,
+        **_machine(),
+    }
+
+
+def run_other_rank() -> None:
+    """The main program of a rank other than 0."""
+    run_rank(_follow)
+
+
+def _follow(params: Mapping[str, Any], commands: int) -> int:
+    """Prepare the same variant, then do what rank 0 does; returns the peak device memory in bytes."""
+    variant = dict(params)
+    with nullcontext() if variant.pop("grad") else torch.no_grad():
+        prepared = _prepare(lambda _: None, **variant)
+        follow_rank_0(commands, prepared.call, lambda: prepared.checker.check(prepared.function))
+    return _peak_bytes()
+
+
+def _prepare(
+    on_phase: Callable[[str], None], *, workload: str, plan: Mapping[str, Any], form: str, graph: bool
+) -> PreparedVariant:
+    work = load_workload(workload)
+    checker = ResultChecker(work)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()  # the reference results are not part of the variant
+    started = time.perf_counter()
+    on_phase("compile")
+    function = _build_form(decode(Plan, dict(plan), "plan"), work, form)
+    checker.first.call(function)
+    if graph and checker.first.on_device:
+        on_phase("capture")
+        function = _capture(function, checker.first)
+    setup_s = time.perf_counter() - started
+    on_phase("verify")
+    checked, error = checker.check(function, _REPLAYS if graph else 1)
+    return PreparedVariant(checker=checker, function=function, setup_s=setup_s, checked=checked, error=error)
+
+
+def _write_tunableop_results() -> None:
+    """Some torch releases write TunableOp's results at the end of the process, which a trial never reaches: it exits early."""
+    if torch.cuda.is_available() and torch.cuda.tunable.is_enabled():
+        write = getattr(torch.cuda.tunable, "write_file", None)
+        if write is not None:
+            write()
+
+
+def _peak_bytes() -> int:
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
+
+
+def _turn_timer(clock: Clock, call: Callable[[], None], turns: int = 1) -> Callable[[], float]:
+    """A function that takes one turn: one value from a few samples after a short random pause.
+
+    The pause is there because what disturbs one sample also disturbs the next. On the host, other programs only ever make a call
+    slower, so the minimum is closest to the truth; GPU events err in both directions, so there it is the median.
+
+    Other programs come and go within a second, and slow down one core and not another. So on the host each of many short turns is
+    pinned to one core. All processes draw the cores from the same seed, so the turns that are compared run on the same core.
+
+    The number of calls in a turn is determined in the first turn. Earlier, other processes of the race may still be compiling.
+    """
+    combine: Callable[[Iterable[float]], float] = min if clock.name == "host" else median
+
+    @cache
+    def size() -> tuple[int, int]:
+        calls = calls_per_sample(call, warmups=3)
+        sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _MIN_SAMPLE_MS)
+        return calls, max(1, int(_TURN_MS / turns / sample_ms))
+
+    cores: list[int | None] = [*pinnable_cores()] if clock.name == "host" and turns > 1 else []
+    rng = random.Random(0)  # noqa: S311 - a pause and a core, no secret
+
+    def take_turn() -> float:
+        time.sleep(rng.uniform(0, _MAX_PAUSE_S / turns))
+        calls, samples = size()
+        with pinned_to_core(rng.choice(cores or [None])):
+            call()  # other processes have used the caches since the last turn
+            return combine(clock.sample(call, calls) for _ in range(samples))
+
+    return take_turn
+
+
+def _build_form(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
+    if form == "eager":
+        return work.callable
+    if form == "regional":
+        if not repeated_regions(work.callable):
+            msg = "the model has no repeated layers, so form=regional does not apply"
+            raise CannotRunError(msg)
+        return Regional(work.callable, lambda forward: compiled_with(plan, forward))
+    compiled: Callable[..., Any] = compiled_with(plan, work.callable)
+    return compiled
+
+
+def _capture(function: Callable[..., Any], inputs: CallInputs) -> Captured:
+    captured = Captured(function, Options(), backend_for, Care())
+    for _ in range(3):  # the first call of a captured function runs in eager
+        inputs.call(captured)
+    report = captured.report()
+    if not report.graphs:
+        raise CaptureError(report.refusals[0].detail if report.refusals else "no graph was captured")
+    return captured
+
+
+def _machine() -> dict[str, str]:
+    device, arch = "CPU", platform.machine()
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        arch = (
+            getattr(properties, "gcnArchName", "") if torch.version.hip else f"sm_{properties.major}{properties.minor}"
+        )
+        device = torch.cuda.get_device_name()
+    return {
+        "device": device,
+        "arch": arch.partition(":")[0],
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
