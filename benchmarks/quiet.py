@@ -69,7 +69,7 @@ def _one(model: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
     try:
         running.wait(time.monotonic() + args.deadline)
         for _ in range(args.rounds):
-            if running.stands:
+            if running.usable:
                 running.measure(time.monotonic() + 60)
     finally:
         running.stop()

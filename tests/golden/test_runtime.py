@@ -20,7 +20,7 @@ from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeRepo
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel
-from rocsolid.model.timing import Comparison, Timing, Verdict
+from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 
 pytest.importorskip("torch")
 import torch
@@ -282,7 +282,7 @@ def test_optimize_report_and_reasons(check: Callable[..., None], caplog: pytest.
     for number, form in enumerate((Form.EAGER, Form.COMPILED, Form.EAGER_GRAPH)):
         ms = 0.9 / (number + 1)
         timing = Timing(median_ms=ms, low_ms=ms * 0.99, high_ms=ms * 1.01, samples=15)
-        against = Comparison(speedup=number + 1.0, low=0.9, high=3.1, verdict=Verdict.FASTER) if number else None
+        against = SpeedComparison(speedup=number + 1.0, low=0.9, high=3.1, verdict=Verdict.FASTER) if number else None
         results[form] = replace(results[form], timing=timing, against_eager=against)
     results[Form.EAGER_GRAPH] = replace(results[Form.EAGER_GRAPH], outcome=FormOutcome.CHOSEN)
     report = OptimizeReport(

@@ -452,7 +452,7 @@ def test_without_a_home_or_cache_folder_python_reads(
         assert building.c_library() is None
     building.c_library.cache_clear()
     assert building.build(library_file)
-    monkeypatch.setattr(user_cache, "distrust", closed)
+    monkeypatch.setattr(user_cache, "untrusted_reason", closed)
     assert building.c_library() is None
 
 
@@ -462,7 +462,7 @@ def test_a_library_that_others_can_write_is_not_loaded(library_file: Path, caplo
     with caplog.at_level("WARNING", "rocsolid"):
         assert building.c_library() is None
     assert f"others may write to {library_file}" in caplog.text
-    assert user_cache.distrust(library_file)
+    assert user_cache.untrusted_reason(library_file)
 
     library_file.chmod(0o700)
     library_file.write_bytes(b"no library")

@@ -23,7 +23,7 @@ from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.study import ABResult
 from rocsolid.model.timing import SpeedComparison, Verdict
 from rocsolid.model.trial_result import Returned
-from rocsolid.runtime.launch.tunableop import with_results
+from rocsolid.runtime.launch.tunableop import with_tunableop_results
 from rocsolid.tune.git_commits import checked_out
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Restrictions, build_space, process_variables
@@ -258,7 +258,7 @@ def test_tunableop_results_are_part_of_the_plan(tmp_path: Path, monkeypatch: pyt
     )  # fmt: skip
     replace(space.plan({ENABLED: "1"}), tuned=tuned).save(tmp_path / "plan.toml")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    used = with_results(Plan.load(tmp_path / "plan.toml"), 2)
+    used = with_tunableop_results(Plan.load(tmp_path / "plan.toml"), 2)
     variables, _ = process_variables(used)
     assert variables["PYTORCH_TUNABLEOP_TUNING"] == "0"
     written = Path(variables["PYTORCH_TUNABLEOP_FILENAME"]).parent

@@ -17,7 +17,7 @@ from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.quick_facts import surroundings
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.rules.dryrun_rules import check_dry_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -179,7 +179,7 @@ def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
 
 def _run_in_child(command: Sequence[str], deadline_s: float) -> Answer:
     """Run a command in a child process with a deadline."""
-    return ask(Question(name="in a child process", command=tuple(command), deadline_s=deadline_s)).answer
+    return run_with_deadline(Command(name="in a child process", command=tuple(command), deadline_s=deadline_s)).check
 
 
 def try_in_child_process(

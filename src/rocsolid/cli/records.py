@@ -11,7 +11,7 @@ from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimize_report import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
-from rocsolid.model.study import DUEL_SCHEMA, STUDY_SCHEMA, Duel, Study
+from rocsolid.model.study import AB_SCHEMA, STUDY_SCHEMA, ABResult, Study
 from rocsolid.model.trace import TRACE_SCHEMA, TraceReport
 
 KINDS: Mapping[str, type] = {

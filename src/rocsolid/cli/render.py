@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rocsolid.model.lint import LintRecord
     from rocsolid.model.optimize_report import OptimizeReport
     from rocsolid.model.saved_probe import ProbeRecord
-    from rocsolid.model.study import Duel, Study
+    from rocsolid.model.study import ABResult, Study
     from rocsolid.model.trace import TraceReport
     from rocsolid.model.trace_view import Timeline
     from rocsolid.report.terminal import Terminal

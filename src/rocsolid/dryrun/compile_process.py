@@ -13,7 +13,7 @@ from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
-from rocsolid.process.parent_death import end_with
+from rocsolid.process.parent_death import die_with_parent
 from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driver
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rocsolid.model.form import Form
-from rocsolid.model.timing import Comparison, Timing
+from rocsolid.model.timing import SpeedComparison, Timing
 
 OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
 

@@ -34,7 +34,7 @@ _log = logging.getLogger("rocsolid")
 
 def default_folder() -> Path:
     """The default folder for artefacts."""
-    return user_cache.folder_for("artefacts")
+    return user_cache.cache_folder("artefacts")
 
 
 @dataclass

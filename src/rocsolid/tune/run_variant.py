@@ -25,8 +25,8 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.care import Care
 from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options
-from rocsolid.runtime.compiled import compiled_with
-from rocsolid.runtime.regional_compile import Regional, repeated_regions
+from rocsolid.runtime.compiled import compile_with_plan
+from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 from rocsolid.tune.check_results import CallInputs, ResultChecker
 from rocsolid.tune.isolate.trial_process import Reporter
 from rocsolid.tune.multi_rank import OtherRanks, follow_rank_0, run_rank
@@ -190,11 +190,11 @@ def _build_form(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
     if form == "eager":
         return work.callable
     if form == "regional":
-        if not repeated_regions(work.callable):
+        if not repeated_layers(work.callable):
             msg = "the model has no repeated layers, so form=regional does not apply"
             raise CannotRunError(msg)
-        return Regional(work.callable, lambda forward: compiled_with(plan, forward))
-    compiled: Callable[..., Any] = compiled_with(plan, work.callable)
+        return RegionalModel(work.callable, lambda forward: compile_with_plan(plan, forward))
+    compiled: Callable[..., Any] = compile_with_plan(plan, work.callable)
     return compiled
 
 

@@ -78,7 +78,7 @@ def c_library() -> ctypes.CDLL | None:
 
 def load_library(file: Path) -> ctypes.CDLL | None:
     """Load a library and declare its functions."""
-    if why := user_cache.distrust(file):
+    if why := user_cache.untrusted_reason(file):
         _log.warning("reading traces in Python only, which is slower: %s", why)
         return None
     try:
@@ -95,7 +95,7 @@ def library_file() -> Path | None:
     sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
     tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]
     with suppress(RuntimeError):  # no home folder
-        return user_cache.folder_for("native") / f"scan-{tag}.so"
+        return user_cache.cache_folder("native") / f"scan-{tag}.so"
     return None
 
 

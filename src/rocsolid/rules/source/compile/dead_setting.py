@@ -49,5 +49,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if setting and setting.no_effect and not source.module.startswith("torch."):
             edit = Edit(kind="remove") if change.how == "assigned" else None
             yield match_at(
-                change.at, setting.id, change=change.text, inert=setting.no_effect, edit=edit, underline=change.underline
+                change.at,
+                setting.id,
+                change=change.text,
+                inert=setting.no_effect,
+                edit=edit,
+                underline=change.underline,
             )
