@@ -47,7 +47,7 @@ captured = {}
 for function in (double, waits):
     fast = rs.capture(function)
     fast(torch.ones(2)), fast(torch.ones(2))
-    captured[function.__name__] = [fast.report().replays, *(refusal.detail for refusal in fast.report().refusals)]
+    captured[function.__name__] = [fast.report().replays, *(refusal.message for refusal in fast.report().refusals)]
 env = rs.probe(live=False)
 print(json.dumps({
     "version": [torch.version.hip, torch.version.rocm, torch.version.cuda],
@@ -77,7 +77,7 @@ def test_a_program_and_its_children_pretend_and_say_so(tmp_path: Path) -> None:
     assert parent["search"] is False  # the guard's work
     assert parent["env"] == ["rocm", "7.2.1", "gfx942@7.2.1", ["gfx942"]]
     assert parent["captured"]["double"] == [1]
-    assert "a capture on HIP 7.2.4 refuses hipDeviceSynchronize" in parent["captured"]["waits"][1]
+    assert "HIP 7.2.4 refuses hipDeviceSynchronize" in parent["captured"]["waits"][1]
     said = "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
     assert ran.err.splitlines().count(said) == 1
     lines = [json.loads(line) for line in report.read_text().splitlines()]
@@ -166,7 +166,7 @@ def test_the_environment_is_cleaned_for_a_pretended_amd_chip_alone(pretend_chip:
         assert ("AMD_SERIALIZE_KERNEL" not in environ) is cleaned
 
 
-def test_a_capture_plays_the_runtime_of_the_pretended_chip(pretend_chip: Pretend) -> None:
+def test_a_capture_simulates_the_runtime_of_the_pretended_chip(pretend_chip: Pretend) -> None:
     """HIP 6.4 lets an old event be asked in a capture, 7.2 and CUDA do not; an unnamed backend is the tape."""
     import torch
 
@@ -176,7 +176,7 @@ def test_a_capture_plays_the_runtime_of_the_pretended_chip(pretend_chip: Pretend
         asks = rs.capture(_asks_an_old_event())
         asks(torch.ones(2))
         refused[text] = {refusal.reason for refusal in asks.report().refusals}
-        assert asks.report().backend.startswith("record, plays ")
+        assert asks.report().backend.startswith("record, simulates ")
 
     assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT}, "sm_90": {Reason.EVENT}}
 
@@ -200,8 +200,8 @@ def _asks_an_old_event() -> Callable[..., object]:
 def test_captures_are_tried_elsewhere_where_a_library_may_end_the_process(pretend_chip: Pretend) -> None:
     for text, tried in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
-        assert (rs.capture(len, backend="device")._care.trial is not None) is tried
-        assert rs.capture(len)._care.trial is None  # a tape ends no process
+        assert rs.capture(len, backend="device")._precautions.try_in_child is tried
+        assert not rs.capture(len)._precautions.try_in_child  # recording operators ends no process
 
 
 def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
@@ -217,15 +217,15 @@ def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_
 
 def test_graphs_share_no_memory_on_a_pretended_amd_chip(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless they are told to: sharing was seen to corrupt there."""
-    from rocsolid.runtime.capture import choosing, device
-    from rocsolid.runtime.capture.options import Options
+    from rocsolid.runtime.capture.backends import device
 
-    monkeypatch.setattr(device, "DeviceBackend", lambda _, *, shared, keep: f"shared: {shared}, kept: {keep}")
-    for text, shared in (("gfx942", False), ("sm_90", True)):
+    monkeypatch.setattr(device, "DeviceBackend", lambda _, **options: options)
+    for text, rocm in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
-        assert str(choosing._device_backend("cuda", Options())) == f"shared: {shared}, kept: False"
-        asked = Options(pool="shared", keep_graph=True)
-        assert str(choosing._device_backend("cuda", asked)) == "shared: True, kept: True"
+        made = rs.capture(len, backend="device")._device_backend("cuda")
+        assert made == {"shared_pool": not rocm, "warm_up_on_capture_stream": rocm, "keep_graph": False}
+        asked = rs.capture(len, backend="device", pool="shared", keep_graph=True)._device_backend("cuda")
+        assert asked == {"shared_pool": True, "warm_up_on_capture_stream": rocm, "keep_graph": True}
 
 
 def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_the_devices_library_is_asked_by_its_own_names(pretend_chip: Pretend, mo
     monkeypatch.setattr(driver_api, "library", lambda: both)
     for text, asked in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
         pretend_chip(text)
-        assert driver_api.call_named("ModuleLoadData") == asked
+        assert driver_api.driver_function("ModuleLoadData") == asked
     pretend_chip("gfx942")
     assert driver_api.copy_kernel.__wrapped__(0, 8) is None
 

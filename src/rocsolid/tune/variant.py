@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.catalog.capture_precautions import precautions_for
 from rocsolid.errors import CannotRunError, CaptureError
 from rocsolid.measure.clock import Clock, calls_per_sample, clock_here, cores_here, on_core
 from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload
+from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.captured import Captured
-from rocsolid.runtime.capture.care import Care
-from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.compiled import compiled_with
 from rocsolid.runtime.regional_compile import Regional, repeated_regions
@@ -185,12 +185,12 @@ def _made(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
 
 
 def _captured(function: Callable[..., Any], inputs: Inputs) -> Captured:
-    captured = Captured(function, Options(), backend_for, Care())
+    captured = Captured(function, Options(), precautions_for(surroundings()))
     for _ in range(3):  # the first call of a captured function is eager
         inputs.call(captured)
     report = captured.report()
     if not report.graphs:
-        raise CaptureError(report.refusals[0].detail if report.refusals else "nothing was captured")
+        raise CaptureError(report.refusals[0].message if report.refusals else "nothing was captured")
     return captured
 
 

@@ -20,7 +20,7 @@ When you have checked that the problem does not touch what you run.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.capture_rules import cited, runtimes_on
+from rocsolid.catalog.capture_rules import describe_behavior, runtimes_on
 from rocsolid.catalog.problems import all_problems
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
@@ -53,7 +53,11 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 symptom=" ".join(
                     [
                         problem.symptom,
-                        *(f"During a capture {cited(call, runtimes)}." for call in problem.calls if runtimes),
+                        *(
+                            f"During a capture {describe_behavior(call, runtimes)}."
+                            for call in problem.calls
+                            if runtimes
+                        ),
                     ]
                 ),
                 fix=problem.fix,

@@ -1,6 +1,6 @@
 """Which row of the capture-rule table a line of source leads to, and what the runtimes do there."""
 
-from rocsolid.catalog.capture_rules import capture_rule, cited
+from rocsolid.catalog.capture_rules import capture_rule, describe_behavior
 from rocsolid.model.source import Site
 
 # Reading a tensor's value copies it to the host and waits for the stream that is captured.
@@ -24,4 +24,4 @@ def row_of(site: Site) -> str:
 
 def facts_of(case: str) -> dict[str, str]:
     """What a finding needs to cite the table: the call, and the sentence."""
-    return {"call": capture_rule(case).call, "runtimes": cited(case)}
+    return {"call": capture_rule(case).call, "runtimes": describe_behavior(case)}

@@ -33,7 +33,7 @@ When the captured function uses no library that keeps state for each stream.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.capture_rules import cited
+from rocsolid.catalog.capture_rules import describe_behavior
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Site, Source
@@ -59,7 +59,7 @@ def check(source: Source) -> Iterator[Sighting]:
         for name in dict.fromkeys(written(call.func) for call in capture.work()):
             earlier = [s for s in calls_of(source, name) if s.scope is capture.scope and s.line < capture.site.line]
             if len(earlier) == 1 and not _prepared(earlier[0]) and not name.startswith(("torch.", "len", "print", "?")):
-                yield saw(capture.site, name, warmed=earlier[0].line, runtimes=cited("malloc"))
+                yield saw(capture.site, name, warmed=earlier[0].line, runtimes=describe_behavior("malloc"))
                 break
 
 
