@@ -1,4 +1,4 @@
-"""Copies into a graph's buffers: every size, type and alignment, from any thread, and by torch where ours cannot."""
+"""Batched copies into static inputs: every size, dtype and alignment, from any thread, with torch as fallback."""
 
 import re
 import threading
@@ -13,18 +13,18 @@ import torch
 from rocsolid.torchapi.graphs import batched_copy
 
 pytestmark = pytest.mark.torch
-KINDS = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.complex64, torch.float64]
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.complex64, torch.float64]
 
 
 def tensors(device: str, count: int) -> list[Any]:
-    """Of every type; empty, single, odd, transposed, beginning in the middle of sixteen bytes, and one that is large."""
+    """All dtypes; empty, single, odd, transposed, not aligned to 16 bytes, with gaps, and one large tensor."""
     made = []
     for number in range(count):
         size = [0, 1, 3, 17, 64, 1000, 4099][number % 7]
-        whole = torch.randint(0, 2, (size + 1,), device=device).to(KINDS[number % len(KINDS)])
+        whole = torch.randint(0, 2, (size + 1,), device=device).to(DTYPES[number % len(DTYPES)])
         made.append(whole[1:] if number % 3 == 0 else whole[:size])
     made.append(torch.randn(6, 5, device=device).t())
-    made.append(torch.randn(9, 8, device=device)[:, 2:5])  # with holes
+    made.append(torch.randn(9, 8, device=device)[:, 2:5])  # with gaps
     made.append(torch.randn(300, 1000, device=device))
     return made
 
@@ -35,7 +35,7 @@ def statics_for(given: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("count", [0, 1, 40, 600])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_tensor_arrives(device: str, count: int) -> None:
+def test_every_tensor_is_copied(device: str, count: int) -> None:
     given = tensors(device, count)
     statics = statics_for(given)
     copy = batched_copy.make_batched_copy(statics)
@@ -46,7 +46,7 @@ def test_every_tensor_arrives(device: str, count: int) -> None:
 
 
 @pytest.mark.gpu
-def test_small_tensors_take_one_launch_of_our_own() -> None:
+def test_small_tensors_take_one_kernel_launch() -> None:
     given = [torch.randn(n + 1, device="cuda") for n in range(100)]
     statics = statics_for(given)
     copy = batched_copy.make_batched_copy(statics)
@@ -58,7 +58,7 @@ def test_small_tensors_take_one_launch_of_our_own() -> None:
 
 
 @pytest.mark.gpu
-def test_a_new_thread_copies_too_and_on_its_own_stream() -> None:
+def test_a_new_thread_copies_on_its_own_stream() -> None:
     given = [torch.randn(50, device="cuda") for _ in range(5)]
     statics = statics_for(given)
     copy = batched_copy.make_batched_copy(statics)
@@ -76,7 +76,7 @@ def test_a_new_thread_copies_too_and_on_its_own_stream() -> None:
 
 
 @pytest.mark.gpu
-def test_where_the_launch_fails_torch_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_copies_where_the_launch_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched_copy, "make_launch", lambda *_: lambda _stream: 201)
     given = tensors("cuda", 30)
     statics = statics_for(given)
@@ -84,7 +84,7 @@ def test_where_the_launch_fails_torch_copies(monkeypatch: pytest.MonkeyPatch) ->
     assert all(torch.equal(static, x) for static, x in zip(statics, given, strict=True))
 
 
-def test_a_buffer_given_as_itself_is_left_alone() -> None:
+def test_a_static_input_passed_as_itself_is_not_copied() -> None:
     given = [torch.randn(4), torch.randn(4)]
     statics = statics_for(given)
     batched_copy.make_batched_copy(statics)([statics[0], given[1]])
@@ -92,7 +92,7 @@ def test_a_buffer_given_as_itself_is_left_alone() -> None:
     assert torch.equal(statics[1], given[1])
 
 
-def test_the_kernel_takes_as_many_sources_as_are_sent() -> None:
+def test_the_kernels_take_as_many_sources_as_python_passes() -> None:
     folder = resources.files("rocsolid.torchapi.graphs")
     code, made = (folder.joinpath(f"copy_many.{kind}").read_text() for kind in ("cu", "ptx"))
     for most in (batched_copy.FEW, batched_copy.MOST):

@@ -1,4 +1,4 @@
-"""Code that asks whether it is being captured, told so for a while."""
+"""`torch.cuda.is_current_stream_capturing` inside `reported_as_capturing`."""
 
 import threading
 
@@ -12,17 +12,17 @@ from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 pytestmark = pytest.mark.torch
 
 
-def test_each_thread_is_told_for_itself_and_in_the_end_torch_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_applies_per_thread_and_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", plain := lambda: False)
     entered, left = threading.Event(), threading.Event()
-    heard: list[bool] = []
+    seen: list[bool] = []
 
     def other() -> None:
-        heard.append(torch.cuda.is_current_stream_capturing())
+        seen.append(torch.cuda.is_current_stream_capturing())
         with reported_as_capturing():
             entered.set()
             left.wait(10)
-            heard.append(torch.cuda.is_current_stream_capturing())
+            seen.append(torch.cuda.is_current_stream_capturing())
 
     thread = threading.Thread(target=other)
     with reported_as_capturing():
@@ -31,15 +31,15 @@ def test_each_thread_is_told_for_itself_and_in_the_end_torch_is_as_it_was(monkey
         with reported_as_capturing():
             assert torch.cuda.is_current_stream_capturing()
         assert torch.cuda.is_current_stream_capturing()
-    assert not torch.cuda.is_current_stream_capturing()  # while the other thread is still told
+    assert not torch.cuda.is_current_stream_capturing()  # the other thread is still inside
     left.set()
     thread.join()
-    assert heard == [False, True]
+    assert seen == [False, True]
     assert torch.cuda.is_current_stream_capturing is plain
 
 
-def test_torch_itself_hears_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_own_code_gets_the_real_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    asking = {"__name__": "torch.somewhere", "cuda": torch.cuda}
+    caller_globals = {"__name__": "torch.somewhere", "cuda": torch.cuda}
     with reported_as_capturing():
-        assert not eval("cuda.is_current_stream_capturing()", asking)  # noqa: S307 - our own text
+        assert not eval("cuda.is_current_stream_capturing()", caller_globals)  # noqa: S307 - our own text

@@ -141,8 +141,7 @@ def _lines(report: CaptureReport) -> list[str]:
         )
     lines += [f"  {_count(count, 'eager call')}: {reason}" for reason, count in report.eager_calls.items()]
     for refusal in report.refusals:
-        first, *rest = refusal.message.splitlines()
-        lines += [f"  not captured {_short_key(refusal.key)}: {first}", *(f"    {line}" for line in rest)]
+        lines += [f"  not captured {_short_key(refusal.key)}", *(f"    {line}" for line in refusal.message.splitlines())]
     lines += [f"  invalidated: {reason}" for reason in report.invalidated]
     if report.warning:
         lines.append(f"  WARNING: {report.warning}")

@@ -79,7 +79,7 @@ def set_up(entrant: Entrant, examples: Sequence[Example], truth: Sequence[Any], 
             )
         elif isinstance(function, Captured) and not function.report().graphs:
             refused = function.report().refusals
-            outcome, why = Outcome.FAILED, refused[0].message if refused else "nothing was captured"
+            outcome, why = Outcome.FAILED, refused[0].message.splitlines()[0] if refused else "nothing was captured"
     except Exception as failed:  # noqa: BLE001 - whatever a compiler or a library raises, the others go on
         outcome, why = Outcome.FAILED, f"{type(failed).__name__}: {first_line(failed)}"
         _log.warning("%s cannot be used: %s", entrant.name, why)

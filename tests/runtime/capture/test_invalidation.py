@@ -74,9 +74,9 @@ def _hook(model: Any) -> None:
         (_rematerialise, "parameter `0.weight` moved to a new address"),
         (_assign, "parameter `0.weight` was replaced"),
         (_replace_module, "module `0` was replaced"),
-        (_add_adapter, "module `0` has"),
+        (_add_adapter, "of module `0` changed from"),
         (_half_way, "parameter `0.weight` moved to a new address"),
-        (_hook, "module `0` has 1 forward hooks instead of 0"),
+        (_hook, "number of forward hooks of module `0` changed from 0 to 1"),
     ],
 )
 def test_a_replacement_invalidates_the_graph_before_the_next_result(

@@ -4,6 +4,7 @@ import inspect
 import logging
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,11 +170,12 @@ def test_the_refusal_names_the_call_the_error_the_line_and_the_fix() -> None:
     line = inspect.getsourcelines(AsksAnOldEvent.forward)[1] + 4
 
     assert refusal.location == f"{__file__}:{line}"
+    shown = refusal.location.removeprefix(f"{Path.cwd()}/")
     assert refusal.message == (
-        "`self.event.query()` cannot be captured: HIP 7.2.4 refuses hipEventQuery of an event recorded before the capture "
-        "(hipErrorStreamCaptureUnsupported, 900)\n"
-        f"  {__file__}:{line}   self.event.query()\n"
-        f"  {' ' * len(f'{__file__}:{line}')}   ^^^^^^^^^^^^^^^^^^\n"
+        "`self.event.query()` cannot be captured on HIP 7.2.4\n"
+        f"  {shown}   self.event.query()\n"
+        f"  {' ' * len(shown)}   ^^^^^^^^^^^^^^^^^^\n"
+        "why: hipEventQuery of an event recorded before the capture fails with hipErrorStreamCaptureUnsupported (900)\n"
         "fix: record and query events outside the captured function; inside, order streams with wait_stream or wait_event"
     )
 
@@ -181,7 +183,9 @@ def test_the_refusal_names_the_call_the_error_the_line_and_the_fix() -> None:
 def test_on_error_raise() -> None:
     captured = rs.capture(forks, backend="record", simulate="cuda", on_error="raise")
 
-    with pytest.raises(CaptureError, match=r"CUDA 13.0 cannot end a capture after cudaStreamWaitEvent .*Unjoined, 904"):
+    with pytest.raises(
+        CaptureError, match=r"the end of the capture fails after cudaStreamWaitEvent .*Unjoined \(904\)"
+    ):
         captured(torch.ones(2))
 
 
@@ -201,7 +205,9 @@ def test_a_synchronize_in_another_thread_breaks_the_capture() -> None:
 
     (refusal,) = captured.report().refusals
     assert refusal.reason.value == "another thread"
-    assert "hipDeviceSynchronize from another thread (hipErrorStreamCaptureUnsupported, 900)" in refusal.message
+    assert (
+        "hipDeviceSynchronize from another thread fails with hipErrorStreamCaptureUnsupported (900)" in refusal.message
+    )
 
 
 def test_a_call_that_is_silently_left_out_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -209,7 +215,7 @@ def test_a_call_that_is_silently_left_out_is_logged(caplog: pytest.LogCaptureFix
         rs.capture(waits_for_foreign_work, backend="record", simulate="hip-6.4")(torch.ones(2))
 
     assert (
-        "HIP 6.4.3 accepts hipStreamWaitEvent for an event of a stream outside the capture during a capture"
+        "why: hipStreamWaitEvent for an event of a stream outside the capture succeeds, but is silently left out"
         in caplog.text
     )
 

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -17,14 +18,21 @@ from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, cons
 
 
 class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the call runs in eager
-    """Why a call cannot be captured: the problem, the source line where it is known, and the fix."""
+    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix."""
 
-    def __init__(self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None) -> None:
-        shown = [f"  {line}" for line in code.lines()] if code else []
-        self.message = "\n".join([problem, *shown, *([f"fix: {fix}"] if fix else [])])
+    def __init__(
+        self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None, notes: Sequence[str] = ()
+    ) -> None:
+        shown = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
+        self.message = "\n".join([problem, *shown, *notes, *([f"fix: {fix}"] if fix else [])])
         super().__init__(self.message)
         self.reason = reason
         self.location = code.place if code else ""
+
+
+def _short_location(code: CodeLine) -> str:
+    """`file:line`, relative to the working directory where the file is inside it."""
+    return code.place.removeprefix(f"{Path.cwd()}/")
 
 
 class TensorSpec(NamedTuple):
@@ -336,7 +344,7 @@ def _apply_buckets(
         for bucket in buckets.get(leaf.path, ()):
             dim = bucket.dim if bucket.dim >= 0 else bucket.dim + len(shape)
             if not 0 <= dim < len(shape):
-                problem = f"argument `{leaf.path}` has {len(shape)} dimensions, its bucket is for dim={bucket.dim}"
+                problem = f"argument `{leaf.path}` has shape {shape}, and its bucket is for dim={bucket.dim}"
                 raise CannotCapture(Reason.BUCKET, problem)
             length = shape[dim]
             size = bucket.fit(length)

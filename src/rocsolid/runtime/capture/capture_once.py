@@ -217,9 +217,10 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, tim
             with compiles_refused(if_any=True) if 0 < number == times - 1 else nullcontext():
                 body()
         except CompileInCaptureError as error:
+            from rocsolid.runtime.capture.diagnosis import innermost_error
             from rocsolid.torchapi.user_frames import traceback_code_line
 
-            code = traceback_code_line(error.__traceback__)
+            code = traceback_code_line(innermost_error(error).__traceback__)
             raise CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code) from error
         if before:
             _refuse_side_effects(before, first.state.fingerprint())

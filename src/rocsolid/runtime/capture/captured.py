@@ -176,7 +176,7 @@ class Captured:
             return function(*args, **kwargs)
         failure = entry.stats.failure
         if why is SEGMENT_FAILED and failure is not None:
-            self._invalidate(entry, failure.message.partition("\n")[0])
+            self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
             self._refuse(self._parse(function, args, kwargs), failure)
         if why is CHECK_DUE:
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
@@ -198,7 +198,7 @@ class Captured:
         self._stats.count_check()
         entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
-            self._invalidate(entry, "; ".join(comparison.mismatches))
+            self._invalidate(entry, "; ".join(comparison.mismatches), recapture=False)
             self._refuse(call, wrong_result(comparison))
         return result
 
@@ -349,11 +349,13 @@ class Captured:
             limit = _FAST_PATHS_PER_GRAPH * max(1, self._options.max_graphs)
             self._fast_paths = (new, *self._fast_paths)[:limit]
 
-    def _invalidate(self, entry: Entry, reason: str) -> None:
+    def _invalidate(self, entry: Entry, reason: str, *, recapture: bool = True) -> None:
         with capture_lock:
             if self._cache.remove(entry):
                 self._stats.invalidate(reason)
-                then = "frozen, running in eager" if self._frozen else "recapturing with this call"
+                then = (
+                    "recapturing with this call" if recapture and not self._frozen else "running in eager from now on"
+                )
                 _log.warning("%s: graph invalidated, %s (%s)", self.__name__, reason, then)
                 self._release([entry])
                 self._modules = None

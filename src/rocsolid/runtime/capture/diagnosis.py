@@ -1,7 +1,7 @@
 """Explains why a capture failed: which operation, on which line of the user's code, and what to write instead."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +21,16 @@ from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
 _LONGEST_EXPRESSION = 60
 
 
-def refuse_operation(reason: Reason, operation: str, why: str, fix: str, code: CodeLine | None) -> CannotCapture:
+def refuse_operation(
+    reason: Reason, operation: str, why: str, fix: str, code: CodeLine | None, notes: Sequence[str] = ()
+) -> CannotCapture:
     """A refusal that begins with the user's expression, or with the operation where the expression is not known."""
     expression = code.text[code.start : code.end] if code else ""
     if not expression or len(expression) > _LONGEST_EXPRESSION:
-        return CannotCapture(reason, f"`{operation}` {why}", fix=fix, code=code)
-    called = operation.rpartition(".")[2].rpartition("::")[2]
-    more = "" if called in expression else f" ({operation})"
-    return CannotCapture(reason, f"`{expression}` {why}{more}", fix=fix, code=code)
+        return CannotCapture(reason, f"`{operation}` {why}", fix=fix, code=code, notes=notes)
+    name = operation.rpartition(".")[2].rpartition("::")[2]
+    notes = [*notes] if name in expression else [f"operator: {operation}", *notes]
+    return CannotCapture(reason, f"`{expression}` {why}", fix=fix, code=code, notes=notes)
 
 
 def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
@@ -38,9 +40,9 @@ def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any])
     is found by running the function again without a capture, with every host sync made an error.
     """
     if is_refused_compile(error):
-        code = traceback_code_line(error.__traceback__)
+        code = traceback_code_line(innermost_error(error).__traceback__)
         return CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code)
-    first = _innermost(error)
+    first = innermost_error(error)
     found = find_sync(body) if backend.uses_gpu else None
     if found is not None:
         return refuse_operation(found.reason, found.operation, found.why, found.fix, found.code)
@@ -52,11 +54,11 @@ def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any])
         )
     known = error_in(str(first)) or error_in(str(error))
     more = f"\nmore: rocsolid explain {known.number}" if known and known.number in meaning.codes else ""
-    problem = f"the capture failed: {meaning.message} ({first_line(first)})"
-    return CannotCapture(meaning.cause, problem, fix=f"{meaning.fix}{more}", code=code)
+    problem, notes = f"the capture failed: {meaning.message}", [f"error: {first_line(first)}"]
+    return CannotCapture(meaning.cause, problem, fix=f"{meaning.fix}{more}", code=code, notes=notes)
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost_error(error: BaseException) -> BaseException:
     """The first error of a chain."""
     seen = {id(error)}
     while True:

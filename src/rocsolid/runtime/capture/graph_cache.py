@@ -6,6 +6,7 @@ The cache is limited in number and memory, and evicts the least recently used gr
 import logging
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from textwrap import indent
 from typing import Final
 
 from rocsolid.model.capture_report import CaptureReport, Reason, Refusal
@@ -107,7 +108,7 @@ class GraphCache:
 
     def _refuse_if_too_large(self, needed_bytes: int) -> None:
         if self._budget_bytes is not None and needed_bytes > self._budget_bytes:
-            problem = f"the graph needs {needed_bytes / 2**20:.1f} MiB, which exceeds memory_budget_bytes={self._budget_bytes}"
+            problem = f"the graph needs {needed_bytes:,} bytes, memory_budget_bytes= allows {self._budget_bytes:,}"
             raise CannotCapture(Reason.MEMORY, problem, fix="raise memory_budget_bytes=")
 
 
@@ -135,7 +136,7 @@ class CaptureStats:
         if count >= _WARN_AFTER_EAGER_CALLS and count > self._past_replays + cache.replays:
             reasons = ", ".join(f"{why.value} ({times})" for why, times in self._eager_calls.most_common())
             self._warning = f"{self._name}: most calls run in eager instead of replaying a graph: {reasons}"
-            _log.warning("%s\nprint(fast.report()) shows why", self._warning)
+            _log.warning("%s\nmore: report() of the captured function lists every reason", self._warning)
 
     def count_capture(self, entry: Entry) -> None:
         """Count a new graph and its comparisons with eager."""
@@ -159,7 +160,7 @@ class CaptureStats:
         self._refusals[key] = Refusal(key=parts, reason=why.reason, message=why.message, location=why.location)
         if runs_in_eager and why.message not in self._logged:
             self._logged.add(why.message)
-            _log.warning("%s: not captured, runs in eager: %s", self._name, why.message)
+            _log.warning("%s: not captured, runs in eager\n%s", self._name, indent(why.message, "  "))
 
     def refusal(self, call: Call) -> Refusal | None:
         """Why this call cannot be captured, if that was tried before."""

@@ -25,7 +25,10 @@ class _WeakAttributes:
         self._module = module
 
     def __getitem__(self, name: str) -> Any:
-        return vars(self._module())[name]
+        try:
+            return vars(self._module())[name]
+        except TypeError as deleted:  # the module is None
+            raise LookupError(name) from deleted
 
 
 class CapturedState:
@@ -86,7 +89,7 @@ class CapturedState:
         for (path, what, held), length in zip(self._sized, self._lengths, strict=True):
             if len(held) != length:
                 name = f"module `{path}`" if path else "the module"
-                found.append(f"{name} has {len(held)} {what} instead of {length}")
+                found.append(f"number of {what} of {name} changed from {length} to {len(held)}")
         if not found:
             self._expected = [ref.current() for ref in self._entries]
             self._cells = [ref._replace(value=ref.current()) for ref in self._cells]

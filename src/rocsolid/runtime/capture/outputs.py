@@ -246,11 +246,16 @@ def _statics(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
     return outputs.current
 
 
+def _outline(flat: Flattened) -> str:
+    """The structure as text: `{'y': Tensor}`."""
+    return repr(flat.unflatten([type(leaf.value).__name__ for leaf in flat.leaves])).replace("'Tensor'", "Tensor")
+
+
 def copy_into_out(out: Any, result: Any) -> Any:
     """Copy a result into the caller's `out=` tensors, which have the same structure."""
     targets, sources = flatten(out, "out"), flatten(result, "out")
     if targets.structure != sources.structure:
-        msg = f"out= has the structure {targets.structure}, the result has {sources.structure}"
+        msg = f"out= must have the structure of the result, {_outline(sources)}; got {_outline(targets)}"
         raise UsageError(msg)
     for target, source in zip(targets.leaves, sources.leaves, strict=True):
         if isinstance(source.value, torch.Tensor):

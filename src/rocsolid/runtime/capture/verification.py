@@ -18,6 +18,10 @@ from rocsolid.torchapi.pytree import Leaf
 _PADDING_SCALE = 4.0  # a different length means different kernels, which sum in a different order
 _OTHER_BRANCH_SCALE = 8.0  # different kernels, which round differently
 _SEED = 0x5EED
+_WRONG_RESULT_CAUSES = (
+    "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
+    "work on another stream was left out, or graph replay is broken on this platform"
+)
 
 
 class Verifier:
@@ -111,12 +115,19 @@ def refuse_wrong_result(comparison: Comparison) -> None:
 
 def wrong_result(comparison: Comparison) -> CannotCapture:
     """The refusal of a graph whose results differ from eager."""
+    mismatches = "; ".join(comparison.mismatches)
+    if comparison.nondeterministic:
+        return CannotCapture(
+            Reason.WRONG_RESULT,
+            f"the function is not deterministic: {mismatches}",
+            fix="pass its random number generators as generators=[...], "
+            "or leave the result out of the comparison: verify=rs.every(1000, ignore=['result[1]'])",
+        )
     return CannotCapture(
         Reason.WRONG_RESULT,
-        f"the replay returns wrong results: {'; '.join(comparison.mismatches)}\n"
-        "  possible causes: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
-        "or graph replay is broken on this platform",
-        fix="pass such values as tensors; a result that is meant to differ: verify=rs.every(1000, ignore=['result[1]'])",
+        f"the replay returns wrong results: {mismatches}",
+        notes=(_WRONG_RESULT_CAUSES,),
+        fix="pass values that change as tensors",
     )
 
 

@@ -26,7 +26,7 @@ _HOST_READS: Final = {
     torch.Tensor.numpy: "reads a tensor on the CPU",
     torch.Tensor.tolist: "reads a tensor on the CPU",
     torch.Tensor.__array__: "reads a tensor on the CPU",
-    torch.Tensor.__repr__: "prints a tensor",
+    torch.Tensor.__repr__: "reads a tensor on the CPU to print it",
 }
 _RNG_FUNCTIONS: Final = ("get_rng_state", "set_rng_state", "manual_seed", "seed", "initial_seed")
 _INDEXING: Final = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")

@@ -61,24 +61,19 @@ class SimulatedRuntime:
             self._refuse(rule, behavior, operation, user_code_line())
         if behavior.outcome is Outcome.LEFT_OUT:
             code = user_code_line()
-            _log.warning(
-                "%s: %s accepts %s during a capture, but does not add it to the graph\n%sfix: %s",
-                operation,
-                self.runtime.label,
-                _described(rule, self.runtime),
-                "".join(f"  {line}\n" for line in code.lines()) if code else "",
-                rule.fix,
-            )
+            notes = [f"why: {_described(rule, self.runtime)} succeeds, but is silently left out"]
+            why = f"is missing from the graph on {self.runtime.label}"
+            _log.warning("%s", refuse_operation(rule.cause, operation, why, rule.fix, code, notes).message)
         return behavior.outcome
 
     def _refuse(self, rule: CaptureRule, behavior: Behavior, operation: str, code: CodeLine | None) -> None:
         """Fail the capture, even when the function catches the exception."""
         error = runtime_error(behavior.error)
-        number = f" ({error.name(self.runtime)}, {error.number})" if error else ""
-        called = _described(rule, self.runtime)
-        ends = behavior.outcome is Outcome.FAILS_AT_END
-        why = f"cannot be captured: {self.runtime.label} {'cannot end a capture after' if ends else 'refuses'} {called}{number}"
-        refusal = refuse_operation(rule.cause, operation, why, rule.fix, code)
+        number = f"{error.name(self.runtime)} ({error.number})" if error else "an error"
+        at_end = "the end of the capture fails after " if behavior.outcome is Outcome.FAILS_AT_END else ""
+        notes = [f"why: {at_end}{_described(rule, self.runtime)}{':' if at_end else ' fails with'} {number}"]
+        why = f"cannot be captured on {self.runtime.label}"
+        refusal = refuse_operation(rule.cause, operation, why, rule.fix, code, notes)
         raise self.recording.refuse(refusal) if self.recording is not None else refusal
 
     @contextmanager

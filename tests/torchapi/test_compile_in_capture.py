@@ -1,4 +1,4 @@
-"""Compiles stay out of captures; random-number state can be read in them where torch cannot."""
+"""During a capture compiles are refused, and the random number state can be read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +20,13 @@ def device() -> Iterator[str]:
     torch._dynamo.reset()
 
 
-def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
+def test_a_refused_compile_names_the_fix(device: str) -> None:
     import torch
 
     fn = torch.compile(lambda x: x * 2 + 1, backend="eager")
     x = torch.ones(2, device=device)
     with (
-        pytest.raises(CompileInCaptureError, match="Call the function once before the capture") as error,
+        pytest.raises(CompileInCaptureError, match="call the compiled function once before the capture") as error,
         capture_state.compiles_refused(),
     ):
         fn(x)
@@ -36,13 +36,13 @@ def test_a_compile_is_refused_with_what_to_do_instead(device: str) -> None:
         assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside
 
 
-def test_other_errors_pass_unchanged(device: str) -> None:
+def test_other_errors_are_raised_unchanged(device: str) -> None:
     del device
     with pytest.raises(RuntimeError, match="mine"), capture_state.compiles_refused():
         raise RuntimeError("mine")  # noqa: EM101 - a test
 
 
-def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
+def test_torch_cuda_graph_refuses_compiles_until_undone() -> None:
     from torch.cuda import graphs
 
     plain = graphs.graph.__enter__, graphs.graph.__exit__
@@ -52,8 +52,8 @@ def test_every_capture_block_refuses_compiles_while_the_hook_is_up() -> None:
     assert (graphs.graph.__enter__, graphs.graph.__exit__) == plain
 
 
-def test_saved_state_answers_reads_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A torch up to 2.9, as far as it matters here: reading the state in a capture raises."""
+def test_rng_reads_return_the_saved_state_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in torch up to 2.9, where reading the state during a capture raises."""
     import torch
 
     state = {"raises": False}
@@ -82,7 +82,7 @@ def test_saved_state_answers_reads_where_reading_raises(monkeypatch: pytest.Monk
     assert torch.cuda.get_rng_state is get
 
 
-def test_from_2_10_on_nothing_is_changed() -> None:
+def test_from_torch_2_10_on_rng_functions_are_not_replaced() -> None:
     import torch
 
     before = torch.cuda.get_rng_state
@@ -91,8 +91,8 @@ def test_from_2_10_on_nothing_is_changed() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")  # torch's own, about settings we do not touch
-def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_works() -> None:
+@pytest.mark.filterwarnings("default")  # torch's warnings about settings we do not touch
+def test_a_compile_in_a_gpu_capture_is_refused_and_the_next_capture_works() -> None:
     import torch
     from tests.support import make_env
 
@@ -119,10 +119,10 @@ def test_a_first_compile_inside_a_real_capture_is_refused_and_the_next_capture_w
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")  # torch's own, about settings we do not touch
+@pytest.mark.filterwarnings("default")  # torch's warnings about settings we do not touch
 @pytest.mark.parametrize("how", ["mode", "backend"])
 def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
-    """On a real device: count the captures Inductor begins."""
+    """On a GPU: count the captures that Inductor begins."""
     import torch
     from tests.support import make_env
 
