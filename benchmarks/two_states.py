@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.measure.evidence import evidence, write
-from rocsolid.torchapi.graphs.driver_api import call_named
+from rocsolid.torchapi.graphs.driver_api import driver_function
 
 _KERNELS: Final = 2000
 _REPLAYS: Final = 9
@@ -48,8 +48,8 @@ class Actions:
                 self.launch(times)
 
     def in_order(self, times: int) -> None:
-        """Kernels on a blocking stream: it and the default stream wait for each other."""
-        create, made = call_named("StreamCreate"), ctypes.c_void_p()
+        """Kernels on a stream that waits for the default one, and that one for it."""
+        create, made = driver_function("StreamCreate"), ctypes.c_void_p()
         if create is None or create(ctypes.byref(made), 0):
             msg = "the driver cannot create a blocking stream"
             raise RuntimeError(msg)

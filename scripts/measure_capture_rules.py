@@ -208,7 +208,7 @@ def asked(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[s
 def differences(seen: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """A line for each row whose stored answers are others, or not known; the three modes as the table writes them."""
     for rule in CAPTURE_RULES:
-        stored = [rule.answer(Runtime.CUDA, CaptureMode(mode)) for mode in MODES]
+        stored = [rule.behavior(Runtime.CUDA, CaptureMode(mode)) for mode in MODES]
         given = [seen[mode][rule.case] for mode in MODES]
         known = [answer.outcome is not Outcome.UNKNOWN for answer in stored]
         if all(known) and all(map(agrees, stored, given)):

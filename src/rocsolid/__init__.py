@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rocsolid.ops.audit_op import audit_op as audit_op
     from rocsolid.ops.patch_calls import patch_calls as patch_calls
     from rocsolid.ops.vendor_op import vendor_op as vendor_op
-    from rocsolid.runtime.capture.backend import hold_off_captures as hold_off_captures
+    from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.options import every as every
 
 
@@ -59,10 +59,10 @@ _HOMES = {
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explain",
     "guard": "rocsolid.api.safety",
-    "hold_off_captures": "rocsolid.runtime.capture.backend",
     "lint": "rocsolid.api.lint",
     "optimize": "rocsolid.api.optimize",
     "patch_calls": "rocsolid.ops.patch_calls",
+    "pause_captures": "rocsolid.runtime.capture.backends.base",
     "pretend": "rocsolid.api.pretend",
     "probe": "rocsolid.api.probe",
     "record_compiles": "rocsolid.api.observe",

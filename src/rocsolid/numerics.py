@@ -57,6 +57,7 @@ class Comparison:
 
     error: float  # the largest difference, relative to the size of eager's result
     mismatches: tuple[str, ...] = ()  # one sentence for each result beyond its tolerance
+    nondeterministic: bool = False  # two eager runs on the same input differ by too much to compare anything with
 
     @property
     def equal(self) -> bool:
@@ -83,7 +84,7 @@ def compare(
     """
     if [leaf.path for leaf in eager] != [leaf.path for leaf in got]:
         return Comparison(error=math.inf, mismatches=("the replay returns a different structure than eager",))
-    worst, mismatches = 0.0, []
+    worst, mismatches, nondeterministic = 0.0, [], False
     for number, (want, have) in enumerate(zip(eager, got, strict=True)):
         if want.path in tolerance.ignore:
             continue
@@ -92,6 +93,7 @@ def compare(
         if noise is not None:
             if noise[number] > _MAX_NOISE * max(allowed, _REPLAY_RTOL[torch.float32]):
                 message = f"{want.path}: two eager runs on the same input differ by {noise[number]:.1e} (relative)"
+                nondeterministic = True
             else:
                 allowed = max(allowed, 4 * noise[number])
         worst = max(worst, error)
@@ -99,7 +101,9 @@ def compare(
             mismatches.append(
                 message or f"{want.path}: relative error {error:.1e} against eager, {allowed:.1e} is allowed"
             )
-    return Comparison(error=worst, mismatches=tuple(mismatches))
+    return Comparison(
+        error=worst, mismatches=tuple(mismatches), nondeterministic=nondeterministic and bool(mismatches)
+    )
 
 
 def noise_between(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[float]:

@@ -14,7 +14,7 @@ def test_every_code_has_one_meaning() -> None:
 
     assert sorted(known) == [error.number for error in RUNTIME_ERRORS]
     assert {*range(900, 911)} <= {*known}
-    assert all(meaning.says and meaning.fix and meaning.evidence for meaning in MEANINGS)
+    assert all(meaning.message and meaning.fix and meaning.evidence for meaning in MEANINGS)
 
 
 @pytest.mark.parametrize("error", RUNTIME_ERRORS, ids=lambda error: str(error.number))
@@ -40,16 +40,16 @@ def test_a_code_is_known_by_name_text_and_number(error: RuntimeErrorCode) -> Non
         # What users report from MI300X and MI350X.
         (
             "Hip error: 'operation not permitted when stream is capturing'(900) at hipblaslt.cpp:147",
-            Reason.HOST_READ,
+            Reason.HOST_SYNC,
         ),
         ("HIP error: operation not permitted on an event last recorded in a capturing stream", Reason.EVENT),
         (
             "'operation would make the legacy stream depend on a capturing blocking stream'(906) at hipblaslt.cpp:148",
-            Reason.LEGACY_STREAM,
+            Reason.DEFAULT_STREAM,
         ),
         ("HIP error: capturing stream has unjoined work", Reason.UNJOINED),
         ("HIP out of memory. Tried to allocate 900.00 MiB. GPU 0 has a total capacity of 191 GiB", Reason.MEMORY),
-        ("CUDA driver error: CUDA_ERROR_STREAM_CAPTURE_MERGE", Reason.FOREIGN_EVENT),
+        ("CUDA driver error: CUDA_ERROR_STREAM_CAPTURE_MERGE", Reason.UNCAPTURED_EVENT),
         # torch's own words come before the runtime's.
         (
             "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned (900)",
@@ -75,7 +75,7 @@ def test_other_numbers_mean_nothing(text: str) -> None:
 def test_an_error_is_explained_by_each_of_its_names(name: str) -> None:
     page = explain(name)
 
-    assert page.startswith("# Error 906 in a capture\n")
-    assert "- where they differ: CUDA documents it for blocking streams; HIP" in page
-    assert "- the fix: give the library the current stream" in page
-    assert "## What HIP 7.2.4 answers with it\n- `hipMemcpy` to the host, on the default stream" in page
+    assert page.startswith("# Error 906 during a capture\n")
+    assert "- HIP and CUDA differ: CUDA documents it for blocking streams; HIP" in page
+    assert "- fix: pass the current stream to the library" in page
+    assert "## Calls that fail with it on HIP 7.2.4\n- `hipMemcpy` to the host, on the default stream" in page

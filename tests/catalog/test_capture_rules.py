@@ -1,4 +1,4 @@
-"""The capture-rule table: complete, readable, and the same as what the runtimes answered."""
+"""The capture-rule table: complete, readable, and equal to what was measured with the runtimes."""
 
 import json
 import os
@@ -19,16 +19,16 @@ from rocsolid.catalog.capture_rules import (
     BACKING,
     CAPTURE_RULES,
     capture_rule,
-    cited,
+    describe_behavior,
     find_rule,
-    nearest,
+    nearest_runtime,
     rules_of,
     runtimes_on,
 )
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
-from rocsolid.model.capture_rule import Answer, CaptureMode, Outcome, Runtime
+from rocsolid.model.capture_rule import Behavior, CaptureMode, Outcome, Runtime
 from rocsolid.model.finding import Finding
 from rocsolid.model.platform import Platform
 from rocsolid.report.capture_rules import table_page
@@ -84,16 +84,16 @@ def numbered(name: str) -> int:
     return next(error.number for error in RUNTIME_ERRORS if error.hip == name)
 
 
-def agrees(answer: Answer, seen: dict[str, Any] | None) -> bool:
+def agrees(behavior: Behavior, seen: dict[str, Any] | None) -> bool:
     """Whether a cell says what was seen; a process that died was one with unjoined work."""
     if seen is None:
-        return answer.outcome is Outcome.UNENDED
+        return behavior.outcome is Outcome.FAILS_AT_END
     if seen["ret"] != "hipSuccess":
         assert (seen["status"], seen["end"]) == ("Invalidated", "hipErrorStreamCaptureInvalidated"), seen
-        return answer == Answer(outcome=Outcome.REFUSED, error=numbered(seen["ret"]))
+        return behavior == Behavior(outcome=Outcome.CAPTURE_FAILS, error=numbered(seen["ret"]))
     assert (seen["status"], seen["end"]) == ("Active", "hipSuccess"), seen
     recorded = seen["nodes"] > 1  # one kernel is in every capture
-    return answer.outcome in ((Outcome.RECORDED,) if recorded else (Outcome.DONE, Outcome.LEFT_OUT))
+    return behavior.outcome in ((Outcome.RECORDED,) if recorded else (Outcome.RUNS_NOW, Outcome.LEFT_OUT))
 
 
 def test_the_table_says_what_the_runtimes_answered() -> None:
@@ -104,8 +104,8 @@ def test_the_table_says_what_the_runtimes_answered() -> None:
         op = row["op"].removeprefix("T:")
         case = ("thread-" if op != row["op"] else "") + CASES[op]
         runtime, mode = RELEASES[row["version"]], CaptureMode(row["mode"])
-        answer = capture_rule(case).answer(runtime, mode)
-        assert answer.outcome is Outcome.UNKNOWN or agrees(answer, row["result"]), (row, answer)
+        behavior = capture_rule(case).behavior(runtime, mode)
+        assert behavior.outcome is Outcome.UNKNOWN or agrees(behavior, row["result"]), (row, behavior)
         seen.add((case, runtime, mode))
 
     assert len(seen) >= 35 * 2 * 3 - 2
@@ -114,7 +114,7 @@ def test_the_table_says_what_the_runtimes_answered() -> None:
         for rule in CAPTURE_RULES
         for runtime in RELEASES.values()
         for mode in CaptureMode
-        if rule.answer(runtime, mode).outcome is not Outcome.UNKNOWN
+        if rule.behavior(runtime, mode).outcome is not Outcome.UNKNOWN
     }
     assert seen <= known
 
@@ -128,9 +128,9 @@ def test_the_table_is_backed_by_our_own_record() -> None:
         for runtime in RELEASES.values():
             for mode in CaptureMode:
                 seen = record["answers"][runtime.value][mode.value][rule.case]
-                answer = rule.answer(runtime, mode)
-                assert answer.outcome is not Outcome.UNKNOWN
-                assert recorded_as(answer, seen), (rule.case, runtime, mode, seen)
+                behavior = rule.behavior(runtime, mode)
+                assert behavior.outcome is not Outcome.UNKNOWN
+                assert recorded_as(behavior, seen), (rule.case, runtime, mode, seen)
 
 
 def test_cudas_column_is_backed_by_our_own_record() -> None:
@@ -141,9 +141,9 @@ def test_cudas_column_is_backed_by_our_own_record() -> None:
     for rule in CAPTURE_RULES:
         for mode in CaptureMode:
             seen = record["answers"]["cuda"][mode.value][rule.case]
-            answer = rule.answer(Runtime.CUDA, mode)
-            assert (answer.outcome is Outcome.UNKNOWN) is ("died" in seen), rule.case
-            assert recorded_as(answer, seen), (rule.case, mode, seen)
+            behavior = rule.behavior(Runtime.CUDA, mode)
+            assert (behavior.outcome is Outcome.UNKNOWN) is ("died" in seen), rule.case
+            assert recorded_as(behavior, seen), (rule.case, mode, seen)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_the_table_is_large_enough_and_has_no_hole_but_those_it_names() -> None:
         assert rule.fix, rule.case
         for runtime in Runtime:
             for mode in CaptureMode:
-                answer = rule.answer(runtime, mode)
-                assert (answer.fails or answer.outcome is Outcome.REJECTED) == bool(answer.error), rule.case
-                if answer.error:
-                    error = runtime_error(answer.error)
+                behavior = rule.behavior(runtime, mode)
+                assert (behavior.fails or behavior.outcome is Outcome.CALL_FAILS) == bool(behavior.error), rule.case
+                if behavior.error:
+                    error = runtime_error(behavior.error)
                     assert error is not None
                     assert error.name(runtime), rule.case
     assert all(BACKING[runtime] for runtime in Runtime)
@@ -221,10 +221,10 @@ def test_the_releases_differ_where_users_were_hurt() -> None:
     query, wait = capture_rule("event-query-old"), capture_rule("wait-uncaptured-event")
     local = CaptureMode.THREAD_LOCAL
 
-    assert query.answer(Runtime.HIP_6_4, local).outcome is Outcome.DONE
-    assert query.answer(Runtime.HIP_7_2, local).error == 900
-    assert wait.answer(Runtime.HIP_7_2, local).outcome is Outcome.LEFT_OUT
-    assert wait.answer(Runtime.CUDA, local).error == 905
+    assert query.behavior(Runtime.HIP_6_4, local).outcome is Outcome.RUNS_NOW
+    assert query.behavior(Runtime.HIP_7_2, local).error == 900
+    assert wait.behavior(Runtime.HIP_7_2, local).outcome is Outcome.LEFT_OUT
+    assert wait.behavior(Runtime.CUDA, local).error == 905
 
 
 @pytest.mark.parametrize("name", ["hipEventQuery", "cudaEventQuery", "torch.cuda.Event.query"])
@@ -233,32 +233,29 @@ def test_a_call_is_explained_by_each_of_its_names(name: str) -> None:
 
     assert page.startswith("# hipEventQuery during a capture\n")
     assert (
-        "- HIP 7.2.4: in global and thread_local mode it is refused, and the capture is lost "
-        "(hipErrorStreamCaptureUnsupported, 900); in relaxed mode it is done at once" in page
+        "- HIP 7.2.4: in global and thread_local mode it fails, and the capture fails "
+        "(hipErrorStreamCaptureUnsupported, 900); in relaxed mode it runs at once" in page
     )
     assert (
-        "- HIP 6.4.3 and HIP 7.2.4: in every mode it is refused, and the capture is lost (hipErrorCapturedEvent, 907)"
-        in page
+        "- HIP 6.4.3 and HIP 7.2.4: in every mode it fails, and the capture fails (hipErrorCapturedEvent, 907)" in page
     )
-    assert "- instead: record and query events outside the captured function" in page
+    assert "- fix: record and query events outside the captured function" in page
 
 
-def test_a_row_is_cited_in_a_sentence() -> None:
-    everyone, of_a_foreign_event = cited("event-query-old"), cited("wait-uncaptured-event", (Runtime.HIP_7_2,))
-
-    assert everyone == (
-        "hipEventQuery of an event recorded before the capture: HIP 6.4.3 lets it pass; "
-        "HIP 7.2.4 and CUDA 13.0 refuse it with error 900, and the capture is lost"
+def test_a_row_is_described_in_one_sentence() -> None:
+    assert describe_behavior("event-query-old") == (
+        "hipEventQuery of an event recorded before the capture: HIP 6.4.3 allows it; "
+        "HIP 7.2.4 and CUDA 13.0 refuse it with error 900, and the capture fails"
     )
-    assert of_a_foreign_event == (
+    assert describe_behavior("wait-uncaptured-event", (Runtime.HIP_7_2,)) == (
         "hipStreamWaitEvent for an event of a stream outside the capture: "
-        "HIP 7.2.4 lets it pass, and the graph does not hold it"
+        "HIP 7.2.4 accepts it, but the graph does not contain it"
     )
-    assert cited("event-query-old", mode=CaptureMode.RELAXED).endswith("CUDA 13.0 let it pass")
+    assert describe_behavior("event-query-old", mode=CaptureMode.RELAXED).endswith("CUDA 13.0 allow it")
 
 
 @pytest.mark.parametrize(
-    ("platform", "release", "runtimes", "played"),
+    ("platform", "release", "runtimes", "simulated"),
     [
         (Platform.ROCM, "7.2.1", (Runtime.HIP_7_2,), Runtime.HIP_7_2),
         (Platform.ROCM, "6.4", (Runtime.HIP_6_4,), Runtime.HIP_6_4),
@@ -268,21 +265,21 @@ def test_a_row_is_cited_in_a_sentence() -> None:
         (Platform.CPU, "", (), Runtime.HIP_7_2),
     ],
 )
-def test_a_machine_is_told_of_its_own_runtime(
-    platform: Platform, release: str, runtimes: tuple[Runtime, ...], played: Runtime
+def test_the_rows_and_the_simulated_runtime_of_a_machine(
+    platform: Platform, release: str, runtimes: tuple[Runtime, ...], simulated: Runtime
 ) -> None:
     assert runtimes_on(platform, release) == runtimes
-    assert nearest(platform, release) is played
+    assert nearest_runtime(platform, release) is simulated
 
 
-def test_what_the_probe_finds_names_the_answers_of_this_machines_runtime() -> None:
-    """The watchdog's query is let pass by HIP 6.4 and refused by 7.2; a release between them hears of both."""
+def test_a_known_problem_lists_the_behavior_of_this_machines_runtime() -> None:
+    """The watchdog's query is allowed by HIP 6.4 and refused by 7.2; for a release between them both are listed."""
     said = {
         release: next(f.why for f in judged(release) if f.subject == "rccl-watchdog-breaks-capture")
         for release in ("7.0.2", "7.2.0")
     }
 
-    assert "before the capture, from another thread: HIP 6.4.3 lets it pass; HIP 7.2.4 refuses it" in said["7.0.2"]
+    assert "before the capture, from another thread: HIP 6.4.3 allows it; HIP 7.2.4 refuses it" in said["7.0.2"]
     assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in said["7.2.0"]
     assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
     assert "## What runtimes do with the calls behind it\n- hipEventQuery of" in explain("rccl-watchdog-breaks-capture")
@@ -293,15 +290,15 @@ def judged(release: str) -> list[Finding]:
     return check_environment(env, resolve("safe", env))
 
 
-def test_what_the_lint_finds_names_the_answers_of_every_runtime(tmp_path: Path) -> None:
+def test_a_lint_finding_lists_the_behavior_of_every_runtime(tmp_path: Path) -> None:
     text = "import torch\nwith torch.cuda.graph(torch.cuda.CUDAGraph()):\n    {}\n"
     for line, says, call in (
         ("x.item()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 900", "hipStreamSynchronize"),
-        ("event.query()", "HIP 6.4.3 lets it pass; HIP 7.2.4 and CUDA 13.0 refuse it", "hipEventQuery"),
+        ("event.query()", "HIP 6.4.3 allows it; HIP 7.2.4 and CUDA 13.0 refuse it", "hipEventQuery"),
         ("event.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 907", "hipEventSynchronize"),
         ("torch.cuda.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it", "hipDeviceSynchronize"),
         ("if x.any(): pass", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it", "hipStreamSynchronize"),
-        ("y = torch.tensor([1], device='cuda')", "take it into the graph", "hipMemcpyAsync"),
+        ("y = torch.tensor([1], device='cuda')", "add it to the graph", "hipMemcpyAsync"),
     ):
         file = tmp_path / "program.py"
         file.write_text(text.format(line))
@@ -315,13 +312,13 @@ def test_the_page_has_a_line_for_every_row() -> None:
     page = table_page()
 
     assert page.count("\n| hip") == len(CAPTURE_RULES)
-    old = "| hipEventQuery | of an event recorded before the capture | done at once | 900, 900, done at once |"
+    old = "| hipEventQuery | of an event recorded before the capture | runs at once | 900, 900, runs at once |"
     assert old in page
     assert "| hipMemcpy | to the host, on the default stream | 906 | 906 | **left out** |" in page
 
 
 @pytest.mark.torch
-def test_what_python_is_said_to_call_is_there() -> None:
+def test_the_python_functions_of_every_row_exist() -> None:
     import torch
 
     for rule in CAPTURE_RULES:

@@ -52,7 +52,7 @@ def all_evidence() -> Iterator[tuple[str, Evidence]]:
     for file in all_rules():
         yield from ((file.rule.code, e) for e in file.rule.evidence)
     yield from ((runtime.label, e) for runtime, evidence in BACKING.items() for e in evidence)
-    yield from ((meaning.says, e) for meaning in MEANINGS for e in meaning.evidence)
+    yield from ((meaning.message, e) for meaning in MEANINGS for e in meaning.evidence)
 
 
 def test_measured_evidence_refers_to_a_stored_run() -> None:

@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rocsolid.model.capture_rule import Answer, Outcome
+from rocsolid.model.capture_rule import Behavior, Outcome
 
 
-def agrees(answer: Answer, seen: Mapping[str, Any]) -> bool:
+def agrees(answer: Behavior, seen: Mapping[str, Any]) -> bool:
     """Whether a cell says what was seen. Whether a call that left no node was meant to leave one, no runtime can tell."""
     given = seen.get("returned"), seen.get("state"), seen.get("ended")
     match answer.outcome:
         case Outcome.RECORDED:
             return given == (0, "active", 0) and seen["nodes"] > 1  # one kernel is in every capture
-        case Outcome.DONE | Outcome.LEFT_OUT:
+        case Outcome.RUNS_NOW | Outcome.LEFT_OUT:
             return given in ((0, "active", 0), (0, "none", None)) and seen["nodes"] == 1
-        case Outcome.REFUSED:
+        case Outcome.CAPTURE_FAILS:
             # CUDA forgets a capture that another thread tried to end; what is gone need not be ended.
             return given in ((answer.error, "invalidated", 901), (answer.error, "none", None))
-        case Outcome.REJECTED:
+        case Outcome.CALL_FAILS:
             return given == (answer.error, "active", 0)
-        case Outcome.UNENDED:
+        case Outcome.FAILS_AT_END:
             return given == (0, "active", answer.error)
         case Outcome.UNKNOWN:
             return True

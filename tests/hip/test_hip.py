@@ -53,7 +53,7 @@ def test_the_runtime_answers_as_the_table_says(rig: Rig, runtime: str, mode: str
     seen = list(rig.answers(runtime, mode, list(rules)))
 
     assert [answer["case"] for answer in seen] == list(rules)
-    wrong = [a for a in seen if not agrees(rules[a["case"]].answer(Runtime(runtime), CaptureMode(mode)), a)]
+    wrong = [a for a in seen if not agrees(rules[a["case"]].behavior(Runtime(runtime), CaptureMode(mode)), a)]
     assert not wrong, rig.versions
 
 
@@ -91,7 +91,7 @@ def test_a_stream_with_unjoined_work_is_lost_and_new_ones_are_not(rig: Rig, runt
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "error", "cause"), [("0", 900, Reason.HOST_READ), ("1", 906, Reason.LEGACY_STREAM)]
+    ("elsewhere", "error", "cause"), [("0", 900, Reason.HOST_SYNC), ("1", 906, Reason.DEFAULT_STREAM)]
 )
 def test_a_handle_of_the_matrix_library_made_in_a_capture_ends_the_process(
     rig: Rig, elsewhere: str, error: int, cause: Reason

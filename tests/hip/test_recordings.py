@@ -35,7 +35,7 @@ def rows(call: str) -> list[CaptureRule]:
 
 def always_fails(rule: CaptureRule) -> bool:
     """In the mode of `torch.cuda.graph`, on both releases that were asked; the trace's lies between them."""
-    return all(rule.answer(runtime, CaptureMode.GLOBAL).fails for runtime in HIP)
+    return all(rule.behavior(runtime, CaptureMode.GLOBAL).fails for runtime in HIP)
 
 
 def test_nothing_that_the_table_refuses_was_called_in_a_real_capture() -> None:

@@ -1,28 +1,19 @@
-"""Capture under a name for everyone."""
+"""`rs.capture`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from rocsolid.api.safety import try_in_child_process
-from rocsolid.catalog.capture_rules import nearest
-from rocsolid.catalog.problems import problem
+from rocsolid.catalog.capture_precautions import Precautions, precautions_for
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.environment import Environment
-from rocsolid.model.known_problem import KnownProblem
 from rocsolid.probe.pretended import pretended
 from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured
-from rocsolid.runtime.capture.care import Care
-from rocsolid.runtime.capture.choosing import backend_for
-from rocsolid.runtime.capture.options import Options, Verify, buckets_of, verify_of
-from rocsolid.runtime.capture.played import Played
+from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
 
-_ROUNDS: Final = 2
-_TRIAL_DEADLINE_S: Final = 600.0
-_ENDS_THE_PROCESS: Final = ("hipblaslt-handle-in-capture", "mi350-repeated-graph-crash")
+_CHILD_DEADLINE_S: Final = 600.0
 
 
 def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
@@ -42,39 +33,39 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     generators: Sequence[Any] = (),
     warmups: int = 3,
     backend: str = "auto",
-    pieces: Sequence[Any] | None = None,
+    eager_modules: Sequence[Any] | None = None,
     backward: bool = False,
     keep_graph: bool = False,
-    plays: str = "",
+    simulate: str = "",
 ) -> Any:
-    """Answer calls of a function by replaying a device graph, with the answer checked against eager.
+    """Capture the calls of a function as CUDA or HIP graphs, verify them against eager, and replay them.
 
-    The first call of a kind (structure, shapes, types, constants, grad mode and so on) runs eagerly and is captured; later ones
-    are replayed. A call that cannot be captured runs eagerly, and the report says why.
+    The first call with a new input signature (structure, shapes, dtypes, constants, grad mode and so on) runs in eager and is
+    captured; later calls replay. A call that cannot be captured runs in eager, and `report()` says why.
 
     Args:
-        fn: any callable or module; left out, a decorator is returned.
-        outputs: 'clone' gives the caller tensors of its own; 'alias' the graph's memory, good until the next call; 'out' fills
-            the tensors passed as `out=`.
-        on_error: 'eager' runs what cannot be captured eagerly; 'raise' raises CaptureError.
-        max_graphs: how many graphs are kept; the least recently used is given up for a new one.
-        memory_budget_bytes: what all graphs together may hold.
-        pool: 'shared' memory for all graphs, 'per-graph', or 'auto': per graph on ROCm, shared on CUDA.
+        fn: any callable or module; when left out, a decorator is returned.
+        outputs: 'clone' returns new tensors; 'alias' returns the graph's memory, valid until the next call; 'out' fills the
+            tensors passed as `out=`.
+        on_error: 'eager' runs a call that cannot be captured in eager; 'raise' raises CaptureError.
+        max_graphs: how many graphs are kept; the least recently used one is evicted.
+        memory_budget_bytes: how much memory all graphs together may hold.
+        pool: 'shared' memory pool for all graphs, 'per-graph', or 'auto': per graph on ROCm, shared on CUDA.
         buckets: sizes to pad a dimension of an argument to, by the argument's name.
-        unpad: 'auto' cuts results back where they follow a bucketed length; 'never' leaves them padded.
-        static: names of arguments known by identity, which never change.
-        verify: 'first' compares replays with eager before the first result is handed out, `rs.every(n)` also every n calls,
-            'off' never.
-        rtol: how much a replay may differ, relative; by element type when left out.
-        atol: how much a replay may differ, absolute.
-        generators: random-number generators of your own that the function draws from.
+        unpad: 'auto' unpads the results that depend on a bucketed length; 'never' returns them padded.
+        static: names of arguments that never change; they are compared by identity.
+        verify: 'first' compares replays with eager before the first one is returned, `rs.every(n)` also every n calls, 'off'
+            never.
+        rtol: allowed relative difference; depends on the dtype when left out.
+        atol: allowed absolute difference.
+        generators: your own random number generators that the function draws from.
         warmups: runs before the capture.
-        backend: 'device', 'record' (a tape on the CPU, for tests without a device), 'eager', or 'auto'.
-        pieces: modules, by name, that no graph can hold; they run eagerly between the graphs of the rest.
+        backend: 'device' (GPU graphs), 'record' (recorded operators on the CPU, for tests without a GPU), 'eager', or 'auto'.
+        eager_modules: names of modules that cannot be captured; they run in eager between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
-        keep_graph: keep what `debug_dump` writes down of a graph on a device, for some memory of the host.
-        plays: 'hip-6.4', 'hip-7.2' or 'cuda': the tape refuses what that runtime would refuse; with backend='record'. A process
-            that pretends to have a chip plays its runtime by itself, unless a backend is named.
+        keep_graph: keep what `debug_dump` needs to write a GPU graph; costs some CPU memory.
+        simulate: 'hip-6.4', 'hip-7.2' or 'cuda': refuse what that runtime refuses during a capture; requires backend='record'.
+            A process that pretends to have a chip simulates that chip's runtime unless a backend is named.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -85,49 +76,48 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         1
 
     """
-    given = pretended()
-    if given and backend == "auto" and not plays:
-        backend, plays = "record", nearest(given.chip.platform, given.release).value
+    chip = pretended()
+    if chip and backend == "auto" and not simulate:
+        from rocsolid.catalog.capture_rules import nearest_runtime
+
+        backend, simulate = "record", nearest_runtime(chip.chip.platform, chip.release).value
     options = Options(
         outputs=outputs,
         on_error=on_error,
         max_graphs=max_graphs,
         memory_budget_bytes=memory_budget_bytes,
         pool=pool,
-        buckets=buckets_of(buckets),
+        buckets=parse_buckets(buckets),
         unpad=unpad,
         static=tuple(static),
-        verify=verify_of(verify),
+        verify=parse_verify(verify),
         rtol=rtol,
         atol=atol,
         generators=tuple(generators),
         warmups=warmups,
         backend=backend,
-        pieces=tuple(pieces or ()),
+        eager_modules=tuple(eager_modules or ()),
         backward=backward,
         keep_graph=keep_graph,
-        plays=plays,
+        simulate=simulate,
     )
-    env = surroundings()
-    if problem("hip-graph-replay-corruption").applies(env):
-        options = replace(options, verify=replace(options.verify, rounds=max(_ROUNDS, options.verify.rounds)))
-    dies = options.backend != "record" and any(problem(name).applies(env) for name in _ENDS_THE_PROCESS)
-    care = Care(
-        trial=_trial if dies else None,  # a tape ends no process
-        watchdog=_told(problem("rccl-watchdog-breaks-capture"), env),
-    )
-    kind = Played if plays else Captured
-    if fn is None:
-        return partial(kind, options=options, backends=backend_for, care=care)
-    return kind(fn, options, backend_for, care)
+    precautions = precautions_for(surroundings())
+    if precautions.min_verify_rounds > options.verify.rounds:
+        options = replace(options, verify=replace(options.verify, rounds=precautions.min_verify_rounds))
+    if options.backend == "record":
+        precautions = replace(precautions, try_in_child=False)  # recording operators cannot end the process
+    kind = Captured
+    if simulate:
+        from rocsolid.runtime.capture.backends.simulated_runtime import SimulatedCaptured
+
+        kind = SimulatedCaptured
+    make = partial(kind, options=options, precautions=precautions, try_in_child=_try_in_child)
+    return make if fn is None else make(fn)
 
 
-def _told(known: KnownProblem, env: Environment) -> str:
-    return f"{known.title}. {known.fix}" if known.applies(env) else ""
+def _try_in_child(function: Callable[..., Any], call: Call, options: Options, precautions: Precautions) -> str:
+    """Capture the call in a child process. Returns what went wrong; nothing when it worked or cannot be tried."""
+    from rocsolid.api.safety import tried_elsewhere
 
-
-def _trial(function: Callable[..., Any], call: Call, options: Options) -> str:
-    """Capture the call in a child process; nothing when that went well, or cannot be tried."""
-    return try_in_child_process(
-        "capturing", {"capture": options}, (function, call.args, call.kwargs), _TRIAL_DEADLINE_S
-    )
+    work = {"capture": options, "precautions": replace(precautions, try_in_child=False)}
+    return tried_elsewhere("capturing", work, (function, call.args, call.kwargs), _CHILD_DEADLINE_S)

@@ -1,18 +1,18 @@
-"""What HIP and CUDA do with each call during a capture: the capture-rule table.
+"""The capture-rule table: what HIP and CUDA do with each API call during a capture.
 
-A row holds for a stream that was made non-blocking, as torch makes its streams. The words of a cell, one for each mode (global,
-thread_local, relaxed) or one for all three:
+The rows are for a non-blocking stream, which is what torch creates. Each cell has one word per mode (global, thread_local,
+relaxed), or one word for all three:
 
     node     becomes part of the graph
-    done     is done at once and takes no part in the graph
-    left     succeeds, and is silently left out of the graph
-    900      refused with this error, and the capture is lost
-    kept401  refused with this error, and the capture goes on
+    done     runs at once and is not part of the graph
+    left     succeeds, but is silently missing from the graph
+    900      fails with this error, and the capture fails
+    kept401  fails with this error, and the capture continues
     end904   the end of the capture fails with this error
-    ?        not tried, and no document says
+    ?        not tested, and not documented
 
-HIP's columns are what the runtimes answered on a pretend device; `make test-hip` asks them again. CUDA's are what CUDA 13.0 answered
-on an H200; scripts/measure_capture_rules.py asks it again, with the same cases.
+HIP's columns were measured with the real runtimes on a simulated GPU; `make test-hip` measures them again. CUDA's were measured
+with CUDA 13.0 on an H200; scripts/measure_capture_rules.py measures them again, with the same cases.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,40 +20,40 @@ from functools import cache
 from typing import Final
 
 from rocsolid.model.capture_report import Reason
-from rocsolid.model.capture_rule import Answer, CaptureMode, CaptureRule, Outcome, Runtime
+from rocsolid.model.capture_rule import Behavior, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.evidence import Evidence, measured, source
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import Span, compare, parts
 
-# From here on torch allocates pinned memory in a capture as if the capture were relaxed.
+# From this release on torch allocates pinned memory during a capture in relaxed mode.
 PINS_IN_RELAXED_MODE: Final = Span("2.11")
 
 _WORDS = {
     "node": Outcome.RECORDED,
-    "done": Outcome.DONE,
+    "done": Outcome.RUNS_NOW,
     "left": Outcome.LEFT_OUT,
     "?": Outcome.UNKNOWN,
 }
-_DOES = {
-    Outcome.RECORDED: "take{s} it into the graph",
-    Outcome.DONE: "let{s} it pass",
-    Outcome.LEFT_OUT: "let{s} it pass, and the graph does not hold it",
-    Outcome.REFUSED: "refuse{s} it with error {error}, and the capture is lost",
-    Outcome.REJECTED: "refuse{s} it with error {error}, and the capture goes on",
-    Outcome.UNENDED: "report{s} error {error} at the end, and the capture is lost",
-    Outcome.UNKNOWN: "{was} not asked",
+_VERBS = {
+    Outcome.RECORDED: "add{s} it to the graph",
+    Outcome.RUNS_NOW: "allow{s} it",
+    Outcome.LEFT_OUT: "accept{s} it, but the graph does not contain it",
+    Outcome.CAPTURE_FAILS: "refuse{s} it with error {error}, and the capture fails",
+    Outcome.CALL_FAILS: "refuse{s} it with error {error}, and the capture continues",
+    Outcome.FAILS_AT_END: "report{s} error {error} at the end, and the capture fails",
+    Outcome.UNKNOWN: "{was} not tested",
 }
-_REFUSALS = {"end": Outcome.UNENDED, "kept": Outcome.REJECTED}
-_BEFORE = "do it before the capture; a warm-up on the same stream and thread does"
-_NO_WAIT = "let the host wait after the replay, outside the captured function"
+_REFUSALS = {"end": Outcome.FAILS_AT_END, "kept": Outcome.CALL_FAILS}
+_BEFORE = "call it before the capture; a warm-up run on the same stream and thread is enough"
+_NO_WAIT = "synchronize after the replay, outside the captured function"
 _OWN_STREAM = "use the current stream (torch.cuda.current_stream()) and the asynchronous call"
-_KEEP_OFF = "keep other threads off the device while a graph is captured, or let them run inside rs.hold_off_captures()"
+_KEEP_OFF = "do not use the GPU from other threads during a capture, or wrap their calls in `with rs.pause_captures():`"
 
 BACKING: dict[Runtime, tuple[Evidence, ...]] = {
     runtime: (
         measured(
             "capture-rules-on-hip",
-            f"Each cell is the answer of {runtime.label} itself on a pretend device: Debian's build, one chip (gfx942), and kernels that compute nothing.",
+            f"Every cell was measured with {runtime.label} on a simulated GPU: Debian's build, one chip (gfx942), and kernels that compute nothing.",
         ),
     )
     for runtime in (Runtime.HIP_6_4, Runtime.HIP_7_2)
@@ -61,7 +61,7 @@ BACKING: dict[Runtime, tuple[Evidence, ...]] = {
 BACKING[Runtime.CUDA] = (
     measured(
         "capture-rules-on-cuda",
-        "Each cell is the answer of CUDA 13.0 itself on an H200 with driver 580.159.04; kernels were launched with the driver's cuLaunchKernel.",
+        "Every cell was measured with CUDA 13.0 on an H200 with driver 580.159.04; kernels were launched with the driver's cuLaunchKernel.",
     ),
     source(
         "CUDA 13.0 cuda_runtime_api.h and driver_types.h",
@@ -69,7 +69,7 @@ BACKING[Runtime.CUDA] = (
     ),
     source(
         "CUDA C++ Programming Guide, prohibited and unhandled operations of stream capture",
-        "No stream, event or device that takes part in a capture may be waited for or queried; the legacy stream is out of bounds beside blocking streams.",
+        "No stream, event or device that takes part in a capture may be waited for or queried; the legacy stream must not be used together with blocking streams.",
     ),
     source(
         "torch 2.11 and later, aten/src/ATen/cuda/CachingHostAllocator.cpp and torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
@@ -78,14 +78,14 @@ BACKING[Runtime.CUDA] = (
 )
 
 
-def _cell(word: str) -> Answer:
+def _cell(word: str) -> Behavior:
     if word in _WORDS:
-        return Answer(outcome=_WORDS[word])
-    outcome = next((refusal for start, refusal in _REFUSALS.items() if word.startswith(start)), Outcome.REFUSED)
-    return Answer(outcome=outcome, error=int(word.lstrip("endkpt")))
+        return Behavior(outcome=_WORDS[word])
+    outcome = next((refusal for start, refusal in _REFUSALS.items() if word.startswith(start)), Outcome.CAPTURE_FAILS)
+    return Behavior(outcome=outcome, error=int(word.lstrip("endkpt")))
 
 
-def _cells(words: str) -> dict[CaptureMode, Answer]:
+def _cells(words: str) -> dict[CaptureMode, Behavior]:
     given = words.split()
     return {mode: _cell(given[number % len(given)]) for number, mode in enumerate(CaptureMode)}
 
@@ -103,14 +103,14 @@ def _rule(  # noqa: PLR0913 - the columns of a table
     cause: Reason = Reason.RUNTIME_CALL,
     fix: str = _BEFORE,
 ) -> CaptureRule:
-    """A row; where the two HIP releases agree, `hip` stands for both."""
+    """One row; where the two HIP releases agree, `hip` is for both."""
     other = case.startswith("thread-")
     return CaptureRule(
         case=case,
         call=call,
         cuda_call=cuda_call or call.replace("hip", "cuda", 1),
         situation=f"{situation}{', ' if situation else ''}from another thread" if other else situation,
-        answers={
+        behaviors={
             Runtime.HIP_6_4: _cells(hip),
             Runtime.HIP_7_2: _cells(hip72 or hip),
             Runtime.CUDA: _cells(cuda),
@@ -132,7 +132,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule(
         "host-malloc", "hipHostMalloc", hip="900 900 done", cuda="900 900 done", cuda_call="cudaHostAlloc",
         torch=("torch.Tensor.pin_memory",),
-        fix="pin the memory before the capture; from 2.11 on torch itself does this in relaxed mode",
+        fix="pin the memory before the capture; torch 2.11 and later do this in relaxed mode, which is allowed",
     ),
     _rule("host-free", "hipHostFree", hip="900 900 done", cuda="900 900 done", cuda_call="cudaFreeHost"),
     _rule("host-register", "hipHostRegister", hip="900 900 done", cuda="900 900 done"),
@@ -142,40 +142,40 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule("pointer-attributes", "hipPointerGetAttributes", hip="done", cuda="done"),
     _rule("mem-get-info", "hipMemGetInfo", hip="done", cuda="done", torch=("torch.cuda.mem_get_info",)),
     # Copies.
-    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM),
+    _rule("memcpy", "hipMemcpy", "to the host, on the default stream", hip="906", cuda="left", cause=_R.DEFAULT_STREAM, fix=_OWN_STREAM),
     _rule("memcpy-to-pageable", "hipMemcpyAsync", "to pageable host memory", hip="node", cuda="node"),
     _rule("memcpy-to-pinned", "hipMemcpyAsync", "to pinned host memory", hip="node", cuda="node"),
     _rule("memcpy-from-pageable", "hipMemcpyAsync", "from pageable host memory", hip="node", cuda="node"),
     _rule(
         "memcpy-default-stream", "hipMemcpyAsync", "on the default stream", hip="left", cuda="left",
-        cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
+        cause=_R.DEFAULT_STREAM, fix=_OWN_STREAM,
     ),
-    _rule("memset", "hipMemset", "on the default stream", hip="906", cuda="left", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM),
+    _rule("memset", "hipMemset", "on the default stream", hip="906", cuda="left", cause=_R.DEFAULT_STREAM, fix=_OWN_STREAM),
     _rule("memset-async", "hipMemsetAsync", hip="node", cuda="node"),
     _rule(
         "memset-default-stream", "hipMemsetAsync", "on the default stream", hip="left", cuda="left",
-        cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
+        cause=_R.DEFAULT_STREAM, fix=_OWN_STREAM,
     ),
-    # Waiting and asking.
+    # Synchronize and query.
     _rule(
         "stream-synchronize", "hipStreamSynchronize", "of the capturing stream", hip="900", cuda="900",
-        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_SYNC, fix=_NO_WAIT,
     ),
     _rule(
         "stream-synchronize-other", "hipStreamSynchronize", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
-        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
+        torch=("torch.cuda.Stream.synchronize",), cause=_R.HOST_SYNC, fix=_NO_WAIT,
     ),
     _rule(
         "device-synchronize", "hipDeviceSynchronize", hip="900", cuda="900",
-        torch=("torch.cuda.synchronize",), cause=_R.HOST_READ, fix=_NO_WAIT,
+        torch=("torch.cuda.synchronize",), cause=_R.HOST_SYNC, fix=_NO_WAIT,
     ),
     _rule(
         "stream-query", "hipStreamQuery", "of the capturing stream", hip="900", cuda="900",
-        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, fix=_NO_WAIT,
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_SYNC, fix=_NO_WAIT,
     ),
     _rule(
         "stream-query-other", "hipStreamQuery", "of a stream that is not capturing", hip="900 900 done", cuda="900 900 done",
-        torch=("torch.cuda.Stream.query",), cause=_R.HOST_READ, fix=_NO_WAIT,
+        torch=("torch.cuda.Stream.query",), cause=_R.HOST_SYNC, fix=_NO_WAIT,
     ),
     _rule(
         "event-query-old", "hipEventQuery", "of an event recorded before the capture", hip="done", hip72="900 900 done",
@@ -198,7 +198,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     # Work on other streams.
     _rule(
         "launch-default-stream", "hipModuleLaunchKernel", "on the default stream", hip="left", cuda="left",
-        cuda_call="cudaLaunchKernel", cause=_R.LEGACY_STREAM, fix=_OWN_STREAM,
+        cuda_call="cudaLaunchKernel", cause=_R.DEFAULT_STREAM, fix=_OWN_STREAM,
     ),
     _rule(
         "launch-blocking-stream", "hipModuleLaunchKernel", "on a blocking stream outside the capture", hip="left",
@@ -209,39 +209,39 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
         cuda="left", cuda_call="cudaLaunchKernel", fix=_OWN_STREAM,
     ),
     _rule(
-        "fork-unjoined", "hipStreamWaitEvent", "by a second stream that never comes back to the first", hip="end904",
+        "fork-unjoined", "hipStreamWaitEvent", "by a second stream that is not joined back", hip="end904",
         cuda="end904", torch=("torch.cuda.Stream.wait_stream",), cause=_R.UNJOINED,
         fix="end with torch.cuda.current_stream().wait_stream(side) on the stream that forked",
     ),
     _rule(
-        "fork-joined", "hipStreamWaitEvent", "by a second stream that comes back to the first", hip="node", cuda="node",
+        "fork-joined", "hipStreamWaitEvent", "by a second stream that is joined back", hip="node", cuda="node",
         torch=("torch.cuda.Stream.wait_stream",),
     ),
     _rule(
         "wait-uncaptured-event", "hipStreamWaitEvent", "for an event of a stream outside the capture", hip="left",
-        cuda="905", torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
-        fix="wait for it before the call; HIP forgets the wait without a word, and the replay runs too early",
+        cuda="905", torch=("torch.cuda.Stream.wait_event",), cause=_R.UNCAPTURED_EVENT,
+        fix="wait for it before the call; HIP silently drops the wait, and the replay runs too early",
     ),
     _rule(
         "wait-other-capture", "hipStreamWaitEvent", "for an event of another capture", hip="left", cuda="902",
-        torch=("torch.cuda.Stream.wait_event",), cause=_R.FOREIGN_EVENT,
-        fix="capture one function at a time, and let none wait for the other",
+        torch=("torch.cuda.Stream.wait_event",), cause=_R.UNCAPTURED_EVENT,
+        fix="capture one function at a time, and do not let one wait for the other",
     ),
     # Captures and graphs.
     _rule(
-        "begin-twice", "hipStreamBeginCapture", "on a stream that captures already", hip="kept401", cuda="kept401",
+        "begin-twice", "hipStreamBeginCapture", "on a stream that is already capturing", hip="kept401", cuda="kept401",
         torch=("torch.cuda.graph",), fix="capture the inner function as part of the outer one",
     ),
     _rule(
-        "end-other-stream", "hipStreamEndCapture", "on another stream than it began on", hip="kept401", cuda="kept401",
-        torch=("torch.cuda.graph",), fix="leave the current stream as it was when the capture began",
+        "end-other-stream", "hipStreamEndCapture", "on a different stream than it began on", hip="kept401", cuda="kept401",
+        torch=("torch.cuda.graph",), fix="restore the current stream before the capture ends",
     ),
     _rule("graph-instantiate", "hipGraphInstantiate", hip="done", cuda="900 900 done"),
     _rule(
         "graph-launch", "hipGraphLaunch", "on the capturing stream", hip="left", cuda="900", torch=("torch.cuda.CUDAGraph.replay",),
         fix="replay graphs outside the captured function",
     ),
-    # Making and loading.
+    # Create and load.
     _rule("module-load", "hipModuleLoadData", hip="done", cuda="done", cuda_call="cuModuleLoadData"),
     _rule("set-device", "hipSetDevice", "to the same device", hip="done", cuda="done", torch=("torch.cuda.set_device",)),
     _rule("device-attribute", "hipDeviceGetAttribute", hip="done", cuda="done"),
@@ -249,13 +249,13 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule("stream-destroy", "hipStreamDestroy", "of a stream that is not capturing", hip="done", cuda="done"),
     _rule("event-create", "hipEventCreateWithFlags", hip="done", cuda="done", torch=("torch.cuda.Event",)),
     _rule("stream-create", "hipStreamCreateWithFlags", hip="done", cuda="done", torch=("torch.cuda.Stream",)),
-    # Calls back to the host.
+    # Host callbacks.
     _rule("launch-host-func", "hipLaunchHostFunc", hip="node", cuda="node"),
     _rule(
         "stream-add-callback", "hipStreamAddCallback", hip="left", hip72="900", cuda="900",
-        fix="call back after the replay, outside the captured function; hipLaunchHostFunc can be captured",
+        fix="call it after the replay, outside the captured function; hipLaunchHostFunc can be captured",
     ),
-    # The same from a thread that captures nothing.
+    # The same from a thread that is not capturing.
     _rule("thread-malloc", "hipMalloc", hip="900 done done", cuda="900 done done"),
     _rule("thread-free", "hipFree", "of device memory", hip="900 done done", cuda="900 done done"),
     _rule("thread-host-malloc", "hipHostMalloc", hip="900 done done", cuda="900 done done", cuda_call="cudaHostAlloc", torch=("torch.Tensor.pin_memory",)),
@@ -316,17 +316,17 @@ def capture_rule(case: str) -> CaptureRule:
 
 
 def find_rule(case: str) -> CaptureRule | None:
-    """The row of a case; None where nobody has tried it."""
+    """The row of a case; None when it was not tested."""
     return _by_case().get(case)
 
 
 def rules_of(name: str) -> tuple[CaptureRule, ...]:
-    """The rows of a call, by HIP's or CUDA's name, or by that of the Python function that makes it."""
+    """The rows of a call, by its HIP or CUDA name, or by the Python function that makes it."""
     return tuple(rule for rule in CAPTURE_RULES if name in (rule.call, rule.cuda_call, rule.case, *rule.torch))
 
 
 def runtimes_on(platform: Platform, release: str) -> tuple[Runtime, ...]:
-    """Whose answers count on a machine: those of its own release, or of both that were asked where it is neither."""
+    """The runtimes whose rows apply to a machine: its own release, or both tested HIP releases when it is neither."""
     if platform is Platform.CUDA:
         return (Runtime.CUDA,)
     if platform is Platform.CPU:
@@ -336,23 +336,25 @@ def runtimes_on(platform: Platform, release: str) -> tuple[Runtime, ...]:
     return own or of_hip
 
 
-def nearest(platform: Platform, release: str) -> Runtime:
-    """The runtime to play for a machine."""
+def nearest_runtime(platform: Platform, release: str) -> Runtime:
+    """The runtime to simulate for a machine."""
     older = compare(release, "7") < 0
     return Runtime.CUDA if platform is Platform.CUDA else Runtime.HIP_6_4 if older else Runtime.HIP_7_2
 
 
-def cited(case: str, runtimes: Iterable[Runtime] = tuple(Runtime), mode: CaptureMode = CaptureMode.GLOBAL) -> str:
-    """What the runtimes do with a call during a capture, without a full stop; in the mode of `torch.cuda.graph` unless told."""
+def describe_behavior(
+    case: str, runtimes: Iterable[Runtime] = tuple(Runtime), mode: CaptureMode = CaptureMode.GLOBAL
+) -> str:
+    """One sentence, without a full stop: what the runtimes do with a call during a capture in this mode."""
     rule = capture_rule(case)
-    alike: dict[Answer, list[Runtime]] = {}
+    same: dict[Behavior, list[Runtime]] = {}
     for runtime in runtimes:
-        alike.setdefault(rule.answer(runtime, mode), []).append(runtime)
-    said = "; ".join(_who_does(answer, those) for answer, those in alike.items())
-    return f"{rule.call} {rule.situation}".rstrip() + f": {said}"
+        same.setdefault(rule.behavior(runtime, mode), []).append(runtime)
+    text = "; ".join(_sentence(behavior, those) for behavior, those in same.items())
+    return f"{rule.call} {rule.situation}".rstrip() + f": {text}"
 
 
-def _who_does(answer: Answer, runtimes: Sequence[Runtime]) -> str:
+def _sentence(behavior: Behavior, runtimes: Sequence[Runtime]) -> str:
     *most, last = [runtime.label for runtime in runtimes]
-    does = _DOES[answer.outcome].format(s="" if most else "s", was="were" if most else "was", error=answer.error)
-    return f"{', '.join(most)} and {last} {does}" if most else f"{last} {does}"
+    verb = _VERBS[behavior.outcome].format(s="" if most else "s", was="were" if most else "was", error=behavior.error)
+    return f"{', '.join(most)} and {last} {verb}" if most else f"{last} {verb}"

@@ -1,6 +1,6 @@
-"""The error codes of HIP and CUDA that a capture can end with, read from the libraries.
+"""The HIP and CUDA error codes that a capture can fail with, read from the libraries.
 
-HIP's names and texts are those of libamdhip64 6.4.3 and 7.2.4, CUDA's those of libcudart 13.0; both tell them without a device.
+HIP's names and texts are from libamdhip64 6.4.3 and 7.2.4, CUDA's from libcudart 13.0. Both can be read without a GPU.
 """
 
 from functools import cache
@@ -24,7 +24,7 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         401,
         "IllegalState",
         "the operation cannot be performed in the present state",
-        "HIP answers it where CUDA has errors of its own: to a capture on a stream that captures already, be it one whose last capture had unjoined work, and to an end on the wrong stream (CUDA: 903).",
+        "HIP reports it where CUDA has separate errors: for a capture on a stream that is already capturing (also after a capture with unjoined work), and for an end on the wrong stream (CUDA: 903).",
     ),
     _same(700, "IllegalAddress", "an illegal memory access was encountered"),
     _same(719, "LaunchFailure", "unspecified launch failure"),
@@ -33,13 +33,13 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         900,
         "StreamCaptureUnsupported",
         "operation not permitted when stream is capturing",
-        "HIP 6.4.3 lets hipEventQuery of an old event and hipStreamAddCallback pass, 7.2.4 refuses both as CUDA does.",
+        "HIP 6.4.3 allows hipEventQuery of an old event and hipStreamAddCallback; 7.2.4 refuses both, like CUDA.",
     ),
     _same(
         901,
         "StreamCaptureInvalidated",
         "operation failed due to a previous error during capture",
-        "After the failed end HIP 6.4.3 and 7.2.4 go on calling the stream invalidated, where CUDA resets it; the next capture on it works on both.",
+        "After the failed end HIP 6.4.3 and 7.2.4 still report the stream as invalidated, CUDA resets it; the next capture on it works on both.",
     ),
     _same(902, "StreamCaptureMerge", "operation would result in a merge of separate capture sequences"),
     _same(903, "StreamCaptureUnmatched", "capture was not ended in the same stream as it began"),
@@ -47,19 +47,19 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         904,
         "StreamCaptureUnjoined",
         "capturing stream has unjoined work",
-        "HIP 6.4.3 and 7.2.4 leave the stream capturing: the next capture on it fails with 401, a stream that waits for it is drawn into the dead capture, and reading the graph that was handed out crashes the process, as does a second end in relaxed mode. CUDA ends the capture.",
+        "HIP 6.4.3 and 7.2.4 leave the stream capturing: the next capture on it fails with 401, a stream that waits for it joins the dead capture, and reading the returned graph crashes the process, as does a second end in relaxed mode. CUDA ends the capture.",
     ),
     _same(
         905,
         "StreamCaptureIsolation",
         "dependency created on uncaptured work in another stream",
-        "CUDA answers it to a wait for an event from outside the capture; HIP 6.4.3 and 7.2.4 let that wait pass, and the graph does not hold it.",
+        "CUDA reports it for a wait for an event from outside the capture; HIP 6.4.3 and 7.2.4 accept that wait, but the graph does not contain it.",
     ),
     _same(
         906,
         "StreamCaptureImplicit",
         "operation would make the legacy stream depend on a capturing blocking stream",
-        "CUDA documents it for blocking streams; HIP 6.4.3 and 7.2.4 answer it to every synchronous copy or fill, from any thread, in every mode, beside non-blocking streams too.",
+        "CUDA documents it for blocking streams; HIP 6.4.3 and 7.2.4 report it for every synchronous copy or fill, from any thread, in every mode, also with non-blocking streams.",
     ),
     _same(907, "CapturedEvent", "operation not permitted on an event last recorded in a capturing stream"),
     _same(908, "StreamCaptureWrongThread", "attempt to terminate a thread-local capture sequence from another thread"),
@@ -77,7 +77,7 @@ RUNTIME_ERRORS: tuple[RuntimeErrorCode, ...] = (
         cuda="cudaErrorExternalDevice",
         text="an async error has occured in external entity outside of CUDA",
         hip_text="invalid resource description of texture passed to the api",
-        differs="One number, two errors: HIP 7.2.4 means a texture's description; 6.4.3 has no such error.",
+        differs="One number, two errors: HIP 7.2.4 means a texture description; 6.4.3 has no such error.",
     ),
     RuntimeErrorCode(
         number=912,
@@ -96,10 +96,10 @@ def _by_number() -> dict[int, RuntimeErrorCode]:
 
 
 def runtime_error(number: int) -> RuntimeErrorCode | None:
-    """The error of a number; None for one that no capture is known to end with."""
+    """The error with this number; None when no capture is known to fail with it."""
     return _by_number().get(number)
 
 
 def error_named(name: str) -> RuntimeErrorCode | None:
-    """An error by its number, or by either name."""
+    """An error by its number, or by its HIP or CUDA name."""
     return next((error for error in RUNTIME_ERRORS if name in (str(error.number), *error.names)), None)

@@ -1,20 +1,20 @@
-"""The sizes that a dimension of changing length is padded to, so that a few graphs serve all lengths."""
+"""`rs.Bucket`: sizes that a changing dimension is padded to, so that few graphs serve many lengths."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from rocsolid.errors import UsageError
+from rocsolid.errors import UnknownNameError, UsageError
 
 _OVER = ("eager", "grow")
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One dimension of one argument: the sizes it is padded to, and with what.
+    """One dimension of one argument: the sizes it is padded to, and the padding value.
 
-    `over` says what becomes of a length beyond the largest size: it runs eagerly, or gets a size of its own, a multiple of
-    the largest.
+    `over` decides about lengths beyond the largest size: "eager" runs them in eager, "grow" pads them to a multiple of the
+    largest size.
 
     Example:
         >>> Bucket(dim=1, sizes=[64, 128, 256], pad=0).fit(100)
@@ -31,15 +31,14 @@ class Bucket:
     def __post_init__(self) -> None:
         sizes = tuple(sorted(set(self.sizes)))
         if not sizes or sizes[0] < 1 or not all(isinstance(size, int) for size in sizes):
-            msg = f"a bucket's sizes are whole numbers of at least 1; got {list(self.sizes)}"
+            msg = f"rs.Bucket(sizes={list(self.sizes)}): sizes must be integers of at least 1"
             raise UsageError(msg)
         if self.over not in _OVER:
-            msg = f"over={self.over!r}: what exceeds the largest bucket runs 'eager', or lets it 'grow'"
-            raise UsageError(msg)
+            raise UnknownNameError(kind="over", name=self.over, known=_OVER)
         object.__setattr__(self, "sizes", sizes)
 
     def fit(self, length: int) -> int | None:
-        """The size that a length is padded to; None where there is none."""
+        """The size that a length is padded to; None for an empty dimension or beyond the largest size."""
         if length < 1:
             return None
         if length <= self.sizes[-1]:
@@ -59,7 +58,7 @@ class Bucket:
     def every(cls, step: int, upto: int, *, dim: int = 0, pad: float = 0, over: str = "eager") -> "Bucket":
         """Every multiple of `step`, and `upto` itself: `Bucket.every(64, 200)` is 64, 128, 192, 200."""
         if step < 1:
-            msg = f"the step between buckets is at least 1; got {step}"
+            msg = f"rs.Bucket.every({step}, ...): the step must be at least 1"
             raise UsageError(msg)
         return cls(dim, (*range(step, upto, step), upto), pad, over=over)
 
@@ -67,22 +66,22 @@ class Bucket:
     def from_lengths(
         cls, sample: Iterable[int], count: int, *, dim: int = 0, pad: float = 0, over: str = "eager"
     ) -> "Bucket":
-        """The `count` sizes that waste least padding on a sample of lengths; the largest length is always one of them."""
+        """The `count` sizes with the least padding for a sample of lengths; the largest length is always one of them."""
         lengths = sorted(length for length in sample if length > 0)
         if not lengths or count < 1:
-            msg = "buckets are chosen from at least one positive length, and there is at least one of them"
+            msg = "rs.Bucket.from_lengths needs at least one positive length and count >= 1"
             raise UsageError(msg)
         return cls(dim, _least_waste(lengths, count), pad, over=over)
 
 
 def _least_waste(lengths: list[int], count: int) -> tuple[int, ...]:
-    """Exact, by dynamic programming over the distinct lengths.
+    """The exact optimum, by dynamic programming over the distinct lengths.
 
-    `best[j]` is the least padding when the distinct length `j` is the largest bucket so far; each round allows one bucket more.
+    `best[j]` is the least padding when distinct length `j` is the largest bucket so far; each round allows one more bucket.
     """
     distinct = sorted(set(lengths))
-    upto = [0]  # how many of the sample are at most the i-th distinct length, and their sum
-    total = [0]
+    upto = [0]  # how many lengths of the sample are at most the i-th distinct length
+    total = [0]  # and their sum
     position = 0
     for size in distinct:
         while position < len(lengths) and lengths[position] <= size:

@@ -1,4 +1,4 @@
-"""What became of a captured function: its graphs, its counters, what was refused and why."""
+"""The report of a captured function: its graphs, its counters, and which calls run in eager and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ CAPTURE_SCHEMA = "rocsolid/capture/1"
 
 
 class Reason(Enum):
-    """Why a call is not answered by a graph, in the words of the counters."""
+    """Why a call runs in eager. The values are the keys of `CaptureReport.eager_calls` and of the metrics."""
 
     ARGUMENT = "argument"
     BUCKET = "bucket"
@@ -21,59 +21,59 @@ class Reason(Enum):
     RESULT = "result"
     PADDING = "padding"
     WRONG_RESULT = "wrong result"
-    PIECE = "piece"
-    HOST_READ = "host read"
+    EAGER_MODULE = "eager module"
+    HOST_SYNC = "host sync"
     HOST_COPY = "host copy"
     DATA_SHAPE = "data-dependent shape"
-    RANDOM_STATE = "random state"
+    RNG_STATE = "rng state"
     LIMIT = "limit"
     CLOSED = "closed"
     FROZEN = "frozen"
     NO_DEVICE = "no device"
     FIRST_CALL = "first call"
     UNJOINED = "unjoined stream"
-    FOREIGN_EVENT = "foreign event"
-    LEGACY_STREAM = "legacy stream"
+    UNCAPTURED_EVENT = "uncaptured event"
+    DEFAULT_STREAM = "default stream"
     ANOTHER_THREAD = "another thread"
     RUNTIME_CALL = "runtime call"
     EVENT = "event"
-    TRIAL = "trial"
+    CHILD_PROCESS = "child process"
     ERROR = "error"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphRecord:
-    """One graph: which calls it answers, and what it cost."""
+    """One graph: which calls it serves, and what it cost."""
 
-    key: Mapping[str, str]  # every argument by its path, and the state of torch
-    hits: int
-    nodes: int | None  # operations in the graph, where that can be known
-    bytes: int  # device memory that the graph holds
+    key: Mapping[str, str]  # every argument by its path, and the torch state
+    replays: int
+    nodes: int | None  # operations in the graph; None where the runtime does not report it
+    bytes: int  # memory that the graph and its static buffers hold
     capture_ms: float
-    error: float | None  # largest difference from eager, relative to eager's size; None when it was not compared
+    relative_error: float | None  # largest difference from eager, relative to eager; None when it was not compared
     checks: int  # how often a replay was compared with eager
     mutates: tuple[str, ...] = ()  # arguments and tensors that the function writes to
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A call that runs eagerly, and why."""
+    """A call that cannot be captured and runs in eager."""
 
     key: Mapping[str, str]
     reason: Reason
-    detail: str  # what happened and what to do
-    place: str = ""  # the user's line, where one is to blame
+    message: str  # what happened, the source line where it is known, and the fix
+    location: str = ""  # `file:line` of the user's code that cannot be captured; empty where it is not known
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureReport:
-    """Everything a captured function knows of itself."""
+    """What `Captured.report()` returns."""
 
     name: str
     backend: str
     graphs: tuple[GraphRecord, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    invalidated: tuple[str, ...] = ()  # why graphs were thrown away, newest last
+    invalidated: tuple[str, ...] = ()  # why graphs were invalidated, newest last
     replays: int = 0
     eager_calls: Mapping[str, int] = field(default_factory=dict)  # by reason
     captures: int = 0
@@ -82,7 +82,7 @@ class CaptureReport:
     check_failures: int = 0
     bytes: int = 0
     frozen: bool = False
-    alarm: str = ""  # set when graphs are there, or were asked for, and calls go past them
+    warning: str = ""  # set when most calls run in eager
 
     def counters(self) -> dict[str, int]:
         """Flat numbers for a server's metrics, such as `rocsolid_replays_total`."""
@@ -96,11 +96,11 @@ class CaptureReport:
             "rocsolid_graph_bytes": self.bytes,
             "rocsolid_eager_calls_total": sum(self.eager_calls.values()),
         }
-        flat.update({f'rocsolid_eager_calls_total{{reason="{why}"}}': n for why, n in self.eager_calls.items()})
+        flat.update({f'rocsolid_eager_calls_total{{reason="{reason}"}}': n for reason, n in self.eager_calls.items()})
         return flat
 
     def json(self) -> str:
-        """As a document that `rocsolid report` reads."""
+        """The report as a JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
         return dumps(CAPTURE_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
@@ -110,46 +110,52 @@ class CaptureReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """What a call would do, and why."""
+class CallPrediction:
+    """What a call would do, and why: the result of `Captured.explain()`."""
 
     action: str  # replay, capture or eager
-    why: str
-    differences: tuple[str, ...] = ()  # from the nearest graph there is
+    reason: str
+    differences: tuple[str, ...] = ()  # from the most similar graph
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.action}: {self.why}", *(f"  {line}" for line in self.differences)])
+        return "\n".join([f"{self.action}: {self.reason}", *(f"  {line}" for line in self.differences)])
 
 
 def _lines(report: CaptureReport) -> list[str]:
     eager = sum(report.eager_calls.values())
     lines = [
-        f"{report.name} ({report.backend}): {_many(len(report.graphs), 'graph')}, {_many(report.replays, 'replay')}, "
-        f"{_many(eager, 'eager call')}, "
+        f"{report.name} ({report.backend}): {_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}, "
+        f"{_count(eager, 'eager call')}, "
         f"{report.bytes / 2**20:.1f} MiB" + (", frozen" if report.frozen else "")
     ]
     for graph in report.graphs:
         checked = (
-            f"{_many(graph.checks, 'check')}, error {graph.error:.1e}" if graph.error is not None else "not compared"
+            f"{_count(graph.checks, 'check')}, relative error {graph.relative_error:.1e}"
+            if graph.relative_error is not None
+            else "not verified"
         )
-        nodes = _many(graph.nodes, "node") if graph.nodes is not None else "nodes unknown"
+        nodes = _count(graph.nodes, "node") if graph.nodes is not None else "nodes unknown"
         lines.append(
-            f"  {_brief(graph.key)}: {_many(graph.hits, 'hit')}, {nodes}, {graph.bytes / 2**20:.1f} MiB, "
-            f"captured in {graph.capture_ms:.0f} ms, {checked}"
+            f"  graph {_short_key(graph.key)}: {_count(graph.replays, 'replay')}, {nodes}, "
+            f"{graph.bytes / 2**20:.1f} MiB, captured in {graph.capture_ms:.0f} ms, {checked}"
         )
-    lines += [f"  eager {_many(count, 'time')}: {why}" for why, count in report.eager_calls.items()]
-    lines += [f"  refused {_brief(r.key)}: {r.detail}" + (f" ({r.place})" if r.place else "") for r in report.refusals]
-    lines += [f"  thrown away: {why}" for why in report.invalidated]
-    if report.alarm:
-        lines.append(f"  ALARM: {report.alarm}")
+    lines += [f"  {_count(count, 'eager call')}: {reason}" for reason, count in report.eager_calls.items()]
+    for refusal in report.refusals:
+        lines += [f"  not captured {_short_key(refusal.key)}", *(f"    {line}" for line in refusal.message.splitlines())]
+    lines += [f"  invalidated: {reason}" for reason in report.invalidated]
+    if report.warning:
+        lines.append(f"  WARNING: {report.warning}")
     return lines
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def _brief(key: Mapping[str, str]) -> str:
-    shown = [f"{path.removeprefix('argument ')}: {what}" for path, what in key.items() if path.startswith("argument")]
-    few = 4
-    return ", ".join(shown[:few]) + (f" and {len(shown) - few} more" if len(shown) > few else "")
+def _short_key(key: Mapping[str, str]) -> str:
+    arguments = [
+        f"{path.removeprefix('argument ')}: {what}" for path, what in key.items() if path.startswith("argument")
+    ]
+    limit = 4
+    more = f", and {len(arguments) - limit} more" if len(arguments) > limit else ""
+    return f"({', '.join(arguments[:limit])}{more})"

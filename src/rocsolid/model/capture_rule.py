@@ -1,4 +1,4 @@
-"""What a runtime does with a call that is made while a stream is being captured."""
+"""Capture rules: what a HIP or CUDA runtime does with one API call that is made during a capture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rocsolid.model.capture_report import Reason
 
 
 class Runtime(Enum):
-    """Whose rules: the names that `plays=` takes."""
+    """A runtime whose rules are known; the values that `simulate=` takes."""
 
     HIP_6_4 = "hip-6.4"
     HIP_7_2 = "hip-7.2"
@@ -16,7 +16,7 @@ class Runtime(Enum):
 
     @property
     def label(self) -> str:
-        """With the release that was asked."""
+        """The name with the release that was tested."""
         return {"hip-6.4": "HIP 6.4.3", "hip-7.2": "HIP 7.2.4", "cuda": "CUDA 13.0"}[self.value]
 
     @property
@@ -26,59 +26,56 @@ class Runtime(Enum):
 
 
 class CaptureMode(Enum):
-    """How strictly a capture keeps other calls out, as it was begun."""
+    """The mode a capture was begun with: how strictly other calls are refused."""
 
-    GLOBAL = "global"  # torch.cuda.graph, unless told otherwise
+    GLOBAL = "global"  # the default of torch.cuda.graph
     THREAD_LOCAL = "thread_local"  # rs.capture
     RELAXED = "relaxed"
 
 
 class Outcome(Enum):
-    """What becomes of the call, and of the capture."""
+    """What happens to the call and to the capture."""
 
     RECORDED = "becomes part of the graph"
-    DONE = "is done at once and takes no part in the graph"
-    LEFT_OUT = "succeeds, and is silently left out of the graph"
-    REFUSED = "is refused, and the capture is lost"
-    REJECTED = "is refused, and the capture goes on"
-    UNENDED = "makes the end of the capture fail"
-    UNKNOWN = "has not been tried"
+    RUNS_NOW = "runs at once and is not part of the graph"
+    LEFT_OUT = "succeeds, but is silently missing from the graph"
+    CAPTURE_FAILS = "fails, and the capture fails"
+    CALL_FAILS = "fails, and the capture continues"
+    FAILS_AT_END = "makes the end of the capture fail"
+    UNKNOWN = "was not tested"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One cell of the table."""
+class Behavior:
+    """What one runtime does with a call in one mode: one cell of the table."""
 
     outcome: Outcome
-    error: int = 0  # the runtime's number, where it reports one
+    error: int = 0  # the runtime's error number, where it reports one
 
     @property
     def fails(self) -> bool:
-        """Whether there will be no graph."""
-        return self.outcome in (Outcome.REFUSED, Outcome.UNENDED)
-
-
-Answers = Mapping[Runtime, Mapping[CaptureMode, Answer]]
+        """Whether there is no graph in the end."""
+        return self.outcome in (Outcome.CAPTURE_FAILS, Outcome.FAILS_AT_END)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureRule:
-    """One row: a call in a situation, made while a non-blocking stream is being captured."""
+    """One row of the table: a call in one situation, made while a non-blocking stream is being captured."""
 
-    case: str  # kebab-case; experiments and records know the row by it
-    call: str  # as HIP names it
+    case: str  # kebab-case id, used by tests and records
+    call: str  # HIP's name
     cuda_call: str
-    situation: str  # completes the sentence "the call, ..."; empty when there is only one
-    answers: Answers
-    cause: Reason  # as the counters name it where the call breaks a capture
+    situation: str  # completes "the call, ..."; empty when there is only one situation
+    behaviors: Mapping[Runtime, Mapping[CaptureMode, Behavior]]
+    cause: Reason  # the reason in the report when the call breaks a capture
     fix: str
-    torch: tuple[str, ...] = ()  # what makes the call, seen from Python
-    other_thread: bool = False  # the call comes from a thread that captures nothing
+    torch: tuple[str, ...] = ()  # Python functions that make this call
+    other_thread: bool = False  # the call comes from a thread that is not capturing
 
-    def answer(self, runtime: Runtime, mode: CaptureMode) -> Answer:
+    def behavior(self, runtime: Runtime, mode: CaptureMode) -> Behavior:
         """What this runtime does in this mode."""
-        return self.answers[runtime][mode]
+        return self.behaviors[runtime][mode]
 
     def name(self, runtime: Runtime) -> str:
-        """The call, as this runtime names it."""
+        """The call's name in this runtime."""
         return self.call if runtime.is_hip else self.cuda_call

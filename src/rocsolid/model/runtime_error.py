@@ -8,17 +8,17 @@ from rocsolid.model.capture_rule import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeErrorCode:
-    """One number; the two runtimes share most numbers and texts, and differ in some names and habits."""
+    """One error number. HIP and CUDA share most numbers and texts, but not all names and not when they report them."""
 
     number: int
     hip: str  # empty where HIP has no such error
     cuda: str
-    text: str  # as both word it; CUDA's where they differ
+    text: str  # the text of both; CUDA's where they differ
     hip_text: str = ""  # only where it differs
-    differs: str = ""  # what one runtime does and the other does not
+    differs: str = ""  # where the two runtimes behave differently
 
     def name(self, runtime: Runtime) -> str:
-        """As this runtime names it."""
+        """The error's name in this runtime."""
         return self.hip if runtime.is_hip else self.cuda
 
     @property
@@ -28,11 +28,11 @@ class RuntimeErrorCode:
 
     @property
     def driver(self) -> str:
-        """As the CUDA driver names it, which libraries below the runtime pass on."""
+        """The CUDA driver's name, which libraries below the runtime report."""
         words = re.findall("[A-Z][a-z]+", self.cuda.removeprefix("cudaError"))
         return f"CUDA_ERROR_{'_'.join(words).upper()}"
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every wording."""
+        """Both texts."""
         return tuple(text for text in (self.text, self.hip_text) if text)

@@ -147,9 +147,15 @@ def problem_page(problem: "KnownProblem") -> str:
     ):
         lines += ["", f"## {title}", text]
     if problem.calls:
-        from rocsolid.catalog.capture_rules import cited  # `explain` of anything else need not wait for the table
+        from rocsolid.catalog.capture_rules import (
+            describe_behavior,
+        )  # `explain` of anything else need not wait for the table
 
-        lines += ["", "## What runtimes do with the calls behind it", *(f"- {cited(call)}" for call in problem.calls)]
+        lines += [
+            "",
+            "## What runtimes do with the calls behind it",
+            *(f"- {describe_behavior(call)}" for call in problem.calls),
+        ]
         lines += ["", "In the mode of `torch.cuda.graph`; `rocsolid explain CALL` tells the others."]
     lines += ["", "## Evidence", *evidence_list(problem.evidence)]
     return "\n".join(lines) + "\n"

@@ -74,9 +74,8 @@ def main(file: str) -> None:
     with torch.set_grad_enabled(work["grad"]):
         if "capture" in work:
             from rocsolid.runtime.capture.captured import Captured
-            from rocsolid.runtime.capture.choosing import backend_for
 
-            captured = Captured(work["model"], work["capture"], backend_for)
+            captured = Captured(work["model"], work["capture"], work["precautions"])
             for _ in range(2):
                 captured(*work["args"], **work["kwargs"])
         else:

@@ -1,4 +1,4 @@
-"""Hearing every operation that torch dispatches, and what its schema says of it."""
+"""Torch's dispatch mode, and what an operator's schema says about it."""
 
 from functools import cache
 from typing import Any
@@ -7,7 +7,7 @@ from rocsolid.torchapi.private_api import private
 
 _MODE = private("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
 
-DispatchMode: Any = _MODE.get()  # this module is imported where torch is in use
+DispatchMode: Any = _MODE.reach()  # this module is only imported where torch is in use
 
 
 @cache
@@ -17,7 +17,7 @@ def _schema(operation: Any) -> Any:
 
 @cache
 def is_view(operation: Any) -> bool:
-    """Whether an operation only looks at memory anew: its results alias an argument, and nothing is written."""
+    """Whether an operator only returns views: its results alias an argument, and nothing is written."""
     import torch
 
     if torch.Tag.inplace_view in operation.tags:
@@ -29,13 +29,13 @@ def is_view(operation: Any) -> bool:
 
 @cache
 def writes_in_place(operation: Any) -> bool:
-    """Whether an operation writes to an argument."""
+    """Whether an operator writes to an argument."""
     return any(a.alias_info is not None and a.alias_info.is_write for a in _schema(operation).arguments)
 
 
 @cache
-def untouched_when_replayed(operation: Any) -> bool:
-    """Whether an operation only sets memory aside, so that doing it again would change nothing."""
+def only_allocates(operation: Any) -> bool:
+    """Whether an operator only allocates memory, so that a replay can skip it."""
     name = operation.name().partition(".")[0]
     return name in (
         "aten::empty",

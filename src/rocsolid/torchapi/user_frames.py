@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from rocsolid.model.code_line import CodeLine, underline
 
@@ -74,3 +74,35 @@ def read_code_line(location: str, *names: str) -> CodeLine:
     text = linecache.getline(file, int(number)).rstrip("\n")
     start, end = underline(text, *names) if names else (0, 0)
     return CodeLine(file=file, line=int(number), text=text, start=start, end=end)
+
+
+def user_code_line(frame: FrameType | None = None) -> CodeLine | None:
+    """The innermost line of the user's code that is running, with its expression underlined; None when there is none."""
+    current: FrameType | None = frame or sys._getframe(1)
+    while current is not None:
+        if is_users_file(current.f_code.co_filename):
+            return _code_line(current.f_code, current.f_lineno, current.f_lasti)
+        current = current.f_back
+    return None
+
+
+def traceback_code_line(trace: TracebackType | None) -> CodeLine | None:
+    """The innermost line of the user's code in a traceback, with its expression underlined; None when there is none."""
+    found = None
+    while trace is not None:
+        if is_users_file(trace.tb_frame.f_code.co_filename):
+            found = trace
+        trace = trace.tb_next
+    return _code_line(found.tb_frame.f_code, found.tb_lineno, found.tb_lasti) if found else None
+
+
+def _code_line(code: CodeType, line: int, instruction: int) -> CodeLine:
+    """A source line with the columns of one instruction, which Python 3.11 and later know."""
+    text = linecache.getline(code.co_filename, line).rstrip("\n")
+    start = end = 0
+    if hasattr(code, "co_positions"):
+        first, last, left, right = list(code.co_positions())[instruction // 2]
+        if first == last == line and left is not None and right is not None:
+            raw = text.encode()
+            start, end = (len(raw[:column].decode(errors="replace")) for column in (left, right))
+    return CodeLine(file=code.co_filename, line=line, text=text, start=start, end=end)

@@ -1,4 +1,4 @@
-"""Every test of a capture runs on the tape and, where there is one, on a device."""
+"""Every capture test runs on the record backend and, where there is one, on a GPU."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ pytest.importorskip("torch")
 import torch
 
 
-class Place(NamedTuple):
-    """Where a test captures."""
+class Target(NamedTuple):
+    """The backend and device that a test captures on."""
 
     backend: str
     device: str
@@ -28,8 +28,8 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(params=["record", pytest.param("device", marks=pytest.mark.gpu)])
-def place(request: pytest.FixtureRequest) -> Place:
-    return Place(request.param, "cpu" if request.param == "record" else "cuda")
+def target(request: pytest.FixtureRequest) -> Target:
+    return Target(request.param, "cpu" if request.param == "record" else "cuda")
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ When you have checked that the problem does not affect what you run.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.capture_rules import cited, runtimes_on
+from rocsolid.catalog.capture_rules import describe_behavior, runtimes_on
 from rocsolid.catalog.problems import all_problems
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity

@@ -1,1 +1,1 @@
-"""Captures whole calls as device graphs, checks their answers, and replays them at next to no cost on the host."""
+"""`rs.capture`: captures whole calls as CUDA or HIP graphs, verifies them against eager, and replays them."""

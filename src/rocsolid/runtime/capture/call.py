@@ -1,29 +1,42 @@
-"""One call of a captured function: its arguments by name, and the key under which a graph answers it."""
+"""One call of a captured function: its arguments by name, the torch state, and the cache key made from both."""
 
 import inspect
+import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import Reason
+from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
 from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
 
 
-class CannotCapture(Exception):  # noqa: N818 - a way out, not an error: the call runs eagerly
-    """Why a call cannot be answered by a graph."""
+class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the call runs in eager
+    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix."""
 
-    def __init__(self, reason: Reason, detail: str, place: str = "") -> None:
-        super().__init__(detail)
+    def __init__(
+        self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None, notes: Sequence[str] = ()
+    ) -> None:
+        shown = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
+        self.message = "\n".join([problem, *shown, *notes, *([f"fix: {fix}"] if fix else [])])
+        super().__init__(self.message)
         self.reason = reason
-        self.detail = detail
-        self.place = place
+        self.location = code.place if code else ""
 
 
-class Spec(NamedTuple):
-    """What must be the same about a tensor."""
+def _short_location(code: CodeLine) -> str:
+    """`file:line`, relative to the working directory where the file is inside it."""
+    return code.place.removeprefix(f"{Path.cwd()}/")
+
+
+class TensorSpec(NamedTuple):
+    """What must be equal for two tensors to use the same graph."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -32,17 +45,17 @@ class Spec(NamedTuple):
     requires_grad: bool
 
     def __str__(self) -> str:
-        kind = str(self.dtype).removeprefix("torch.")
+        dtype = str(self.dtype).removeprefix("torch.")
         dense = _dense_stride(self.shape)
-        layout = "" if self.stride in ((), dense) else f" strided {list(self.stride)}"
-        grad = " with gradient" if self.requires_grad else ""
+        stride = "" if self.stride in ((), dense) else f" stride {list(self.stride)}"
+        grad = " requires_grad" if self.requires_grad else ""
         device = "" if self.device.type == "cpu" else f" on {self.device}"
-        return f"{kind}{list(self.shape)}{layout}{grad}{device}"
+        return f"{dtype}{list(self.shape)}{stride}{grad}{device}"
 
 
-def spec_of(tensor: Any) -> Spec:
-    """A tensor's spec as it is."""
-    return Spec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device, tensor.requires_grad)
+def spec_of(tensor: Any) -> TensorSpec:
+    """The spec of a tensor."""
+    return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device, tensor.requires_grad)
 
 
 def _dense_stride(shape: Sequence[int]) -> tuple[int, ...]:
@@ -53,21 +66,21 @@ def _dense_stride(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-class Length(NamedTuple):
-    """A dimension that was bucketed in one call."""
+class BucketedDim(NamedTuple):
+    """One dimension of one tensor that is padded to a bucket size in this call."""
 
-    tensor: int  # which of the call's tensors
+    tensor: int  # index into the call's tensors
     dim: int
     length: int
     size: int
     pad: float
-    group: int  # lengths that were equal in this call share a number
+    group: int  # dimensions of equal length in this call have the same group
 
 
-def calling_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """How a function or module is called; of a compiled module, how the module itself is, for its wrapper takes anything.
+def call_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function or module. For a compiled module: of the module inside, since the wrapper takes anything.
 
-    Raises TypeError or ValueError where a function does not tell.
+    Raises TypeError or ValueError where Python cannot tell the signature.
     """
     plain = getattr(function, "_orig_mod", function)
     return inspect.signature(getattr(plain, "forward", plain))
@@ -75,102 +88,101 @@ def calling_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """How a function's arguments are called."""
+    """The parameter names of a function."""
 
     positional: tuple[str, ...] = ()
-    rest: str = ""  # the name behind the star
+    var_positional: str = ""  # the name of `*args`
     order: tuple[str, ...] = ()
-    defaults: Mapping[str, Hashable] = field(default_factory=dict)  # tokens of those that are constants
+    defaults: Mapping[str, Hashable] = field(default_factory=dict)  # keys of the defaults that are constants
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Parameters":
-        """As far as the function tells them."""
+        """The parameters, empty where Python cannot tell the signature."""
         try:
-            parameters = calling_signature(function).parameters.values()
+            parameters = call_signature(function).parameters.values()
         except (TypeError, ValueError):
             return cls()
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-        tokens = {p.name: constant_key(p.default) for p in parameters if p.default is not p.empty}
+        keys = {p.name: constant_key(p.default) for p in parameters if p.default is not p.empty}
         return cls(
             positional=positional,
-            rest=next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), ""),
+            var_positional=next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), ""),
             order=tuple(p.name for p in parameters),
-            defaults={name: known for name, known in tokens.items() if known is not None},
+            defaults={name: key for name, key in keys.items() if key is not None},
         )
 
-    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-        """Every argument with its name and the expression that reaches it, in the same order however it was passed."""
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+        """Yield (name, expression, value) of every argument, in the same order however the arguments are passed.
+
+        The expression reads the argument from `args` and `kwargs`.
+        """
         given = {self._name(number): (f"args[{number}]", value) for number, value in enumerate(args)}
         given.update({name: (f"kwargs[{name!r}]", value) for name, value in kwargs.items()})
         rank = {name: number for number, name in enumerate(self.order)}
-        late = len(rank)
-        for name in sorted(given, key=lambda n: (rank.get(n, late), n if n in kwargs else "")):
+        last = len(rank)
+        for name in sorted(given, key=lambda n: (rank.get(n, last), n if n in kwargs else "")):
             yield name, *given[name]
 
     def _name(self, number: int) -> str:
         if number < len(self.positional):
             return self.positional[number]
-        over = number - len(self.positional)
-        return f"{self.rest}[{over}]" if self.rest else f"argument {number}"
+        extra = number - len(self.positional)
+        return f"{self.var_positional}[{extra}]" if self.var_positional else f"argument {number}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """One argument, taken apart."""
+    """One argument, flattened."""
 
     name: str
     expression: str
     tree: Flattened
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call with everything that decides which graph answers it."""
+    """A call: its arguments, its tensors (each once), and its cache key."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     arguments: tuple[Argument, ...]
-    tensors: tuple[Leaf, ...]  # each tensor once
-    places: tuple[int, ...]  # for each tensor leaf, in order, which of the tensors it is
-    specs: tuple[Spec, ...]  # of the tensors as the graph sees them
-    lengths: tuple[Length, ...]
-    parts: tuple[tuple[str, Hashable], ...]  # the arguments' share of the key
-    state: tuple[tuple[str, Hashable], ...]
-    kept: tuple[Any, ...]  # objects that the key knows by identity, which must not die before it
+    tensors: tuple[Leaf, ...]
+    tensor_indices: tuple[int, ...]  # for each tensor leaf of the arguments, its index in `tensors`
+    specs: tuple[TensorSpec, ...]
+    bucketed: tuple[BucketedDim, ...]
+    argument_key: tuple[tuple[str, Hashable], ...]
+    torch_state: tuple[tuple[str, Hashable], ...]
+    identity_objects: tuple[Any, ...]  # compared by id() in the key, so they must live as long as the key
 
     @cached_property
     def key(self) -> Hashable:
-        """What a graph for this call is found by."""
-        return self.parts, self.state
+        """The cache key."""
+        return self.argument_key, self.torch_state
 
     @property
     def device(self) -> Any:
-        """Where the call's tensors are: the device, when any is on one."""
-        import torch
-
+        """The GPU of the call's tensors; the CPU when none is on a GPU."""
         return next((x.value.device for x in self.tensors if x.value.device.type != "cpu"), torch.device("cpu"))
 
     @property
     def lengths_by_group(self) -> dict[int, int]:
-        """How long the bucketed dimensions are in this call."""
-        return {length.group: length.length for length in self.lengths}
+        """The length of each group of bucketed dimensions."""
+        return {dim.group: dim.length for dim in self.bucketed}
 
     @property
     def signature(self) -> CallSignature:
-        """The same for a reader."""
+        """The input signature as text, by argument path."""
         text = {f"argument {path!r}": str(what) for path, what in _described(self)}
-        return CallSignature(parts={**text, **{name: _said(value) for name, value in self.state}})
+        return CallSignature(parts={**text, **{name: _state_text(value) for name, value in self.torch_state}})
 
-    def rebuilt(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with other tensors in the places of these."""
-        import torch
-
-        places = iter(self.places)
+    def rebuild(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments with these tensors in place of the call's."""
+        indices = iter(self.tensor_indices)
         args: list[Any] = [None] * len(self.args)
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
         for argument in self.arguments:
             leaves = [
-                tensors[next(places)] if isinstance(leaf.value, torch.Tensor) else leaf.value
+                tensors[next(indices)] if isinstance(leaf.value, torch.Tensor) else leaf.value
                 for leaf in argument.tree.leaves
             ]
             value = argument.tree.unflatten(leaves)
@@ -182,73 +194,88 @@ class Call:
 
 
 def _described(call: Call) -> Iterator[tuple[str, object]]:
-    import torch
-
-    places = iter(call.places)
+    indices = iter(call.tensor_indices)
     for argument in call.arguments:
         for leaf in argument.tree.leaves:
             if isinstance(leaf.value, torch.Tensor):
-                yield leaf.path, call.specs[next(places)]
+                yield leaf.path, call.specs[next(indices)]
             else:
                 text = repr(leaf.value)
-                most = 60
-                yield leaf.path, text if len(text) <= most else type(leaf.value).__name__
+                limit = 60
+                yield leaf.path, text if len(text) <= limit else type(leaf.value).__name__
 
 
-def _said(value: Hashable) -> str:
+def _state_text(value: Hashable) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-def take_call(
+def read_torch_state(modules: Sequence["weakref.ref[Any]"]) -> tuple[tuple[str, Hashable], ...]:
+    """The state of torch and of the modules that a result depends on, besides the arguments."""
+    training = tuple(module.training for reference in modules if (module := reference()) is not None)
+    state: list[tuple[str, Hashable]] = [
+        ("grad mode", torch.is_grad_enabled()),
+        ("inference mode", torch.is_inference_mode_enabled()),
+        ("training", training[0] if len(set(training)) == 1 else training),
+        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
+        ("float32 matmul precision", torch.get_float32_matmul_precision()),
+        ("default dtype", torch.get_default_dtype()),
+    ]
+    for device_type in ("cpu", "cuda"):
+        enabled = torch.is_autocast_enabled(device_type)
+        state.append((f"autocast on {device_type}", torch.get_autocast_dtype(device_type) if enabled else "off"))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state.append(("current device", torch.cuda.current_device()))
+    return tuple(state)
+
+
+def parse_call(
     parameters: Parameters,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
     static: Collection[str] = (),
     buckets: Mapping[str, Sequence[Bucket]] | None = None,
-    state: tuple[tuple[str, Hashable], ...] = (),
+    torch_state: tuple[tuple[str, Hashable], ...] = (),
 ) -> Call:
-    """A call, taken apart; raises CannotCapture with the path of an argument that no key can hold."""
-    import torch
-
+    """Flatten a call and make its cache key. Raises CannotCapture for an argument that cannot be part of a key."""
     arguments = tuple(
         Argument(name=name, expression=expression, tree=_tree(value, name, static))
-        for name, expression, value in parameters.named(args, kwargs)
+        for name, expression, value in parameters.bind(args, kwargs)
     )
     seen: dict[int, int] = {}
     tensors: list[Leaf] = []
-    places: list[int] = []
-    parts: list[tuple[str, Hashable]] = []
-    kept: list[Any] = []
+    indices: list[int] = []
+    key: list[tuple[str, Hashable]] = []
+    identity_objects: list[Any] = []
     for argument in arguments:
-        tokens: list[Hashable] = []
+        leaf_keys: list[Hashable] = []
         for leaf in argument.tree.leaves:
             if isinstance(leaf.value, torch.Tensor):
-                fit_for_capture(leaf)
-                place = seen.setdefault(id(leaf.value), len(tensors))
-                if place == len(tensors):
+                _refuse_unsupported_tensor(leaf)
+                index = seen.setdefault(id(leaf.value), len(tensors))
+                if index == len(tensors):
                     tensors.append(leaf)
-                places.append(place)
-                tokens.append(("tensor", place))
+                indices.append(index)
+                leaf_keys.append(("tensor", index))
             else:
-                tokens.append(_token(leaf, argument, static, kept))
-        parts.append((argument.name, (argument.tree.structure, tuple(tokens))))
+                leaf_keys.append(_leaf_key(leaf, argument, static, identity_objects))
+        key.append((argument.name, (argument.tree.structure, tuple(leaf_keys))))
     given = {argument.name for argument in arguments}
-    parts += [(name, ("*", (known,))) for name, known in parameters.defaults.items() if name not in given]
-    _refuse_names_of_nothing(buckets or {}, [leaf.path for leaf in tensors])
-    lengths, specs = _bucketed(tensors, buckets or {})
-    shared = tuple((length.tensor, length.dim, length.group) for length in lengths)
+    key += [(name, ("*", (default,))) for name, default in parameters.defaults.items() if name not in given]
+    _refuse_unknown_bucket_names(buckets or {}, [leaf.path for leaf in tensors])
+    bucketed, specs = _apply_buckets(tensors, buckets or {})
+    dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
     return Call(
         args=tuple(args),
         kwargs=dict(kwargs),
         arguments=arguments,
         tensors=tuple(tensors),
-        places=tuple(places),
+        tensor_indices=tuple(indices),
         specs=specs,
-        lengths=lengths,
-        parts=(*sorted(parts, key=lambda part: part[0]), ("tensors", specs), ("lengths", shared)),
-        state=state,
-        kept=tuple(kept),
+        bucketed=bucketed,
+        argument_key=(*sorted(key, key=lambda part: part[0]), ("tensors", specs), ("bucketed", dims)),
+        torch_state=torch_state,
+        identity_objects=tuple(identity_objects),
     )
 
 
@@ -258,58 +285,57 @@ def _tree(value: Any, name: str, static: Collection[str]) -> Flattened:
     return flatten(value, name)
 
 
-def _token(leaf: Leaf, argument: Argument, static: Collection[str], kept: list[Any]) -> Hashable:
+def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_objects: list[Any]) -> Hashable:
     if argument.name in static or compared_by_identity(leaf.value):
-        kept.append(leaf.value)
+        identity_objects.append(leaf.value)
         fields = vars(leaf.value) if argument.name in static and hasattr(leaf.value, "__dict__") else {}
-        constants = tuple((name, known) for name, value in fields.items() if (known := constant_key(value)) is not None)
+        constants = tuple((name, key) for name, value in fields.items() if (key := constant_key(value)) is not None)
         return "object", id(leaf.value), constants
-    known = constant_key(leaf.value)
-    if known is None:
+    key = constant_key(leaf.value)
+    if key is None:
         kind = type(leaf.value)
         raise CannotCapture(
             Reason.ARGUMENT,
-            f"argument {leaf.path!r} is a {kind.__module__}.{kind.__qualname__}, whose value no key can hold: pass its tensors "
-            f"and numbers, make it a dataclass, register it as a pytree node, or, when it never changes, "
-            f"say static=({argument.name!r},)",
+            f"argument `{leaf.path}` is a {kind.__module__}.{kind.__qualname__}, which cannot be part of the cache key",
+            fix=f"pass its tensors and numbers, make it a dataclass, register it as a pytree node, "
+            f"or use static=({argument.name!r},) if it never changes",
         )
-    return known
+    return key
 
 
-def fit_for_capture(leaf: Leaf) -> None:
-    """Raises CannotCapture for a tensor that has no fixed place in memory, or not one alone."""
-    import torch
-
-    tensor = leaf.value
+def _refuse_unsupported_tensor(leaf: Leaf) -> None:
+    """Raises CannotCapture for a tensor that cannot be copied into a static buffer."""
+    tensor, fix = leaf.value, ""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        why = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
+        what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
     elif tensor.layout is not torch.strided:
-        why = f"laid out as {str(tensor.layout).removeprefix('torch.')}"
+        what = f"of layout {tensor.layout}"
     elif tensor.is_quantized:
-        why = "quantized"
+        what = "quantized"
     elif tensor.is_conj() or tensor.is_neg():
-        why = "a lazy conjugate or negative view: call .resolve_conj() or .resolve_neg() on it"
+        what = "a lazy conjugate or negative view"
+        fix = f"pass {leaf.path}.resolve_conj().resolve_neg()"
     elif tensor.device.type == "meta":
-        why = "on the meta device"
+        what = "on the meta device"
     else:
         return
     raise CannotCapture(
-        Reason.ARGUMENT, f"argument {leaf.path!r} is {why}, which a graph's fixed buffers cannot stand in for"
+        Reason.ARGUMENT, f"argument `{leaf.path}` is {what}, which cannot be copied into a static buffer", fix=fix
     )
 
 
-def _refuse_names_of_nothing(buckets: Mapping[str, Sequence[Bucket]], paths: Sequence[str]) -> None:
-    """A name that is written wrongly would leave every length without its bucket; one that is left out this time does not."""
+def _refuse_unknown_bucket_names(buckets: Mapping[str, Sequence[Bucket]], paths: Sequence[str]) -> None:
+    """A misspelled name would leave every length without its bucket. An optional argument that is left out is fine."""
     if buckets and not any(path in buckets for path in paths):
-        named = ", ".join(map(repr, buckets))
-        detail = f"buckets are given for {named}, and the call has no such tensor; it has {', '.join(map(repr, paths))}"
-        raise CannotCapture(Reason.BUCKET, detail)
+        named, present = (", ".join(f"`{name}`" for name in names) for names in (buckets, paths))
+        problem = f"buckets= names {named}, but the call has no such tensor; it has {present}"
+        raise CannotCapture(Reason.BUCKET, problem, fix="use the parameter names of the function as keys of buckets=")
 
 
-def _bucketed(
+def _apply_buckets(
     tensors: Sequence[Leaf], buckets: Mapping[str, Sequence[Bucket]]
-) -> tuple[tuple[Length, ...], tuple[Spec, ...]]:
-    lengths: list[Length] = []
+) -> tuple[tuple[BucketedDim, ...], tuple[TensorSpec, ...]]:
+    bucketed: list[BucketedDim] = []
     groups: dict[int, int] = {}
     specs = []
     for number, leaf in enumerate(tensors):
@@ -318,19 +344,23 @@ def _bucketed(
         for bucket in buckets.get(leaf.path, ()):
             dim = bucket.dim if bucket.dim >= 0 else bucket.dim + len(shape)
             if not 0 <= dim < len(shape):
-                msg = (
-                    f"argument {leaf.path!r} has {len(shape)} dimensions, and its bucket is for dimension {bucket.dim}"
-                )
-                raise CannotCapture(Reason.BUCKET, msg)
+                problem = f"argument `{leaf.path}` has shape {shape}, and its bucket is for dim={bucket.dim}"
+                raise CannotCapture(Reason.BUCKET, problem)
             length = shape[dim]
             size = bucket.fit(length)
+            if size is None and length == 0:
+                raise CannotCapture(Reason.BUCKET, f"argument `{leaf.path}` is empty in dimension {dim}")
             if size is None:
-                why = "is empty" if length == 0 else f"is longer than the largest bucket, {bucket.sizes[-1]}"
-                raise CannotCapture(Reason.BUCKET, f"argument {leaf.path!r} of length {length} {why}")
+                largest = bucket.sizes[-1]
+                raise CannotCapture(
+                    Reason.BUCKET,
+                    f"argument `{leaf.path}` has length {length}, which exceeds the largest bucket, {largest}",
+                    fix='add a larger size, or use rs.Bucket(..., over="grow")',
+                )
             group = groups.setdefault(length, len(groups))
-            lengths.append(Length(number, dim, length, size, bucket.pad, group))
+            bucketed.append(BucketedDim(number, dim, length, size, bucket.pad, group))
             shape[dim] = size
         if leaf.path in buckets:
             spec = spec._replace(shape=tuple(shape), stride=_dense_stride(shape))
         specs.append(spec)
-    return tuple(lengths), tuple(specs)
+    return tuple(bucketed), tuple(specs)

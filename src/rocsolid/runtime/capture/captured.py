@@ -1,118 +1,464 @@
-"""What a user may ask of a captured function besides calling it."""
+"""A captured function: replays a graph where there is one, captures where there can be one, runs in eager otherwise."""
 
 import copy
+import inspect
+import logging
 import sys
+import threading
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import is_
+from typing import Any, Final
 
 import torch
 
+from rocsolid.catalog.capture_precautions import Precautions
 from rocsolid.errors import CaptureError
-from rocsolid.model.capture_report import CaptureReport, Forecast
-from rocsolid.runtime.capture.answering import Answering
-from rocsolid.runtime.capture.backend import capture_lock
-from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.model.capture_report import CallPrediction, CaptureReport, Reason
+from rocsolid.runtime.capture.backends.base import Backend, capture_lock
+from rocsolid.runtime.capture.backends.record import RecordBackend
+from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, call_signature, parse_call, read_torch_state
+from rocsolid.runtime.capture.capture_once import FirstRun, capture_once
+from rocsolid.runtime.capture.entry import CHECK_DUE, IN_CAPTURE, INVALID, SEGMENT_FAILED, Entry
+from rocsolid.runtime.capture.fast_path import NO_LENGTHS, FastPath
+from rocsolid.runtime.capture.graph_cache import CaptureStats, GraphCache
 from rocsolid.runtime.capture.inputs import PaddedBuffer
-from rocsolid.runtime.capture.state import RandomState, Stage, TensorState, kept, worth_keeping
-from rocsolid.runtime.capture.surroundings import look_around
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.capture.outputs import copy_into_out
+from rocsolid.runtime.capture.reachable_state import (
+    InitialState,
+    RngSnapshot,
+    TensorSnapshot,
+    collect_reachable,
+    restoring,
+    tensors_to_save,
+)
+from rocsolid.runtime.capture.verification import check_replay, wrong_result
 from rocsolid.runtime.signature import differences, nearest
+
+_log = logging.getLogger("rocsolid")
+_inference_mode: Final = torch.is_inference_mode_enabled
+_SHOWN_CHANGES: Final = 4
+_FAST_PATHS_PER_GRAPH: Final = 4
+
+Function = Callable[..., Any]
+TryInChild = Callable[[Function, Call, Options, Precautions], str]  # returns what went wrong, or an empty string
+
+
+class _Busy(threading.local):
+    """Whether this thread is inside a capture. Captured functions called there run as plain functions."""
+
+    inside = False
+
+
+_busy: Final = _Busy()
 
 
 class Inputs(tuple[Any, ...]):  # noqa: SLOT001 - it has an attribute
-    """A call's positional arguments with the graph's own buffers in place of the tensors; `kwargs` holds the named ones."""
+    """The positional arguments of a call with static buffers in place of the tensors; `kwargs` holds the keyword arguments."""
 
     kwargs: dict[str, Any]
 
 
-class Captured(Answering):
+class Captured:
     """What `rs.capture` returns. Called like the function it was made from."""
 
-    def warm(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> None:
-        """Capture these calls ahead, the largest first. Tensors, random numbers and Python values stay as they are."""
+    __name__: str
+    __qualname__: str
+    __signature__: inspect.Signature
+
+    def __init__(
+        self,
+        function: Function,
+        options: Options,
+        precautions: Precautions = Precautions(),  # noqa: B008 - frozen
+        try_in_child: TryInChild | None = None,
+    ) -> None:
+        if options.eager_modules:
+            from rocsolid.runtime.capture.eager_segments import find_eager_modules
+
+            find_eager_modules(function, options.eager_modules)  # report a wrong name now
+        self.__rocsolid_function__: Function | None = function
+        self._weak_method: weakref.WeakMethod[Any] | None = None
+        self._options = options
+        self._precautions = precautions
+        self._try_in_child = try_in_child
+        self._device_backends: dict[object, Backend] = {}
+        self._parameters = Parameters.of(function)
+        self._fast_paths: tuple[FastPath, ...] = ()
+        self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
+        self._modules: list[weakref.ref[Any]] | None = None
+        self._frozen = self._closed = False
+        self._backend_name = options.backend
+        self._takes_out = options.outputs == "out"
+        self._child_tried = not precautions.try_in_child or try_in_child is None
+        _copy_metadata(self, function)
+        self._stats = CaptureStats(self.__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: replay, capture, or run in eager."""
+        return self._call_with_out(args, kwargs) if self._takes_out else self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The fast path, for a call that looks like an earlier one."""
+        for path in self._fast_paths:
+            tensors = path.read(args, kwargs)
+            if tensors is None:
+                continue
+            filled = all(map(is_, tensors, path.static_inputs))
+            if (
+                not (filled or path.matches(*tensors))
+                or not path.same_torch_state()
+                or _inference_mode() is not path.inference_mode
+            ):
+                continue
+            if _busy.inside:
+                break
+            entry, lengths = path.entry, NO_LENGTHS
+            if entry is None:
+                entry, lengths = path.find_by_length(tensors)
+                if entry is None:
+                    break
+            result = entry.run(tensors, lengths, filled=filled)
+            if result is INVALID or result is CHECK_DUE or result is IN_CAPTURE or result is SEGMENT_FAILED:
+                return self._call_without_replay(args, kwargs, entry, result)
+            if entry is not self._cache.last_used:
+                self._switch_graph(path, entry)
+            return result
+        return self._call_slow(args, kwargs)
+
+    def _switch_graph(self, path: FastPath, entry: Entry) -> None:
+        """Calls alternate between graphs: try this fast path first next time, and mark the graph as used."""
+        if not entry.stats.closed:
+            self._cache.mark_used(entry)
+        others = tuple(other for other in self._fast_paths if other is not path)
+        if len(others) < len(self._fast_paths):  # another thread may have removed it meanwhile
+            self._fast_paths = (path, *others)
+
+    def _call_with_out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = kwargs.pop("out", None)
+        if out is None:
+            msg = f'{self.__name__} was captured with outputs="out": pass out=, tensors in the structure of the result'
+            raise CaptureError(msg)
+        with torch.no_grad():
+            return copy_into_out(out, self._call(args, kwargs))
+
+    def _call_slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The general path: find the graph by its cache key, or capture one, or run in eager."""
         function = self._function()
-        taken = [self._take(function, args, kwargs) for args, kwargs in calls]
-        sight = look_around(function)
-        stage = Stage(
-            tensors=TensorState(worth_keeping(sight, [])),
-            random=RandomState(
-                next((call.device for call in taken if call.device.type != "cpu"), torch.device("cpu")),
-                (*self._options.generators, *sight.generators),
-            ),
-            inputs=TensorState([leaf.value for call in taken for leaf in call.tensors]),
+        if _busy.inside or _stream_is_capturing():
+            return function(*args, **kwargs)
+        if self._closed:
+            return self._run_eager(function, args, kwargs, Reason.CLOSED)
+        try:
+            call = self._parse(function, args, kwargs)
+        except CannotCapture as why:
+            self._refuse(None, why)
+            return self._run_eager(function, args, kwargs, why.reason)
+        entry = self._cache.find(call.key)
+        if entry is None:
+            return self._call_without_graph(function, call)
+        tensors = [leaf.value for leaf in call.tensors]
+        if entry.shares_memory(tensors):
+            return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
+        self._add_fast_path(call, entry)
+        result = entry.run(tensors, call.lengths_by_group)
+        if result is INVALID or result is CHECK_DUE or result is IN_CAPTURE or result is SEGMENT_FAILED:
+            return self._call_without_replay(args, kwargs, entry, result)
+        return result
+
+    def _call_without_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], entry: Entry, why: object) -> Any:
+        """There is a graph, but a replay alone is not enough."""
+        function = self._function()
+        if why is IN_CAPTURE:
+            return function(*args, **kwargs)
+        failure = entry.stats.failure
+        if why is SEGMENT_FAILED and failure is not None:
+            self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
+            self._refuse(self._parse(function, args, kwargs), failure)
+        if why is CHECK_DUE:
+            return self._call_with_check(function, self._parse(function, args, kwargs), entry)
+        changes = entry.captured_state.changes()
+        if changes:
+            self._invalidate(entry, "; ".join(changes[:_SHOWN_CHANGES]))
+        return self._call_slow(args, kwargs)
+
+    def _call_with_check(self, function: Function, call: Call, entry: Entry) -> Any:
+        """Run in eager, compare a replay with it, and invalidate the graph when they differ."""
+        check = check_replay
+        if entry.training is not None:
+            from rocsolid.runtime.capture.training import check_training_step
+
+            check = check_training_step
+        generators = (*self._options.generators, *collect_reachable(function).generators)
+        with _inside_capture():
+            result, comparison = check(function, entry, call, self._options.tolerance, generators)
+        self._stats.count_check()
+        entry.stats.schedule_check(self._options.verify.calls)
+        if not comparison.equal:
+            self._invalidate(entry, "; ".join(comparison.mismatches), recapture=False)
+            self._refuse(call, wrong_result(comparison))
+        return result
+
+    def _call_without_graph(self, function: Function, call: Call) -> Any:
+        refused = self._stats.refusal(call)
+        if refused is not None:
+            if self._options.on_error == "raise":
+                raise CaptureError(refused.message)
+            return self._run_eager(function, call.args, call.kwargs, refused.reason)
+        if self._frozen:
+            return self._run_eager(function, call.args, call.kwargs, Reason.FROZEN)
+        return self._capture(function, call)
+
+    def _run_eager(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], reason: Reason) -> Any:
+        self._stats.count_eager_call(reason, self._cache)
+        return function(*args, **kwargs)
+
+    def _capture(self, function: Function, call: Call) -> Any:
+        """Run the call in eager, capture it, and return the result of the eager run."""
+        with capture_lock:
+            if self._cache.find(call.key) is not None:  # another thread was faster
+                return self._call_slow(call.args, call.kwargs)
+            try:
+                backend = self._select_backend(call)
+            except CannotCapture as why:
+                self._refuse(call, why)
+                return self._run_eager(function, call.args, call.kwargs, why.reason)
+            if backend is None:
+                return self._run_eager(function, call.args, call.kwargs, Reason.NO_DEVICE)
+            self._backend_name = backend.name
+            if not self._survives_in_child(function, call):
+                return self._call_without_graph(function, call)
+            self._stats.count_eager_call(Reason.FIRST_CALL, self._cache)
+            with _inside_capture():
+                first = FirstRun(function, call)
+                try:
+                    self._add_graph(function, call, first, backend)
+                except CannotCapture as why:
+                    self._refuse(call, why)
+        return first.result
+
+    def _select_backend(self, call: Call) -> Backend | None:
+        """The backend that `backend=` names or that fits the call's tensors; None when there is nothing to capture on."""
+        options = self._options
+        if options.backend == "eager":
+            return None
+        if options.backend == "record":
+            if not options.simulate:
+                return RecordBackend()
+            from rocsolid.runtime.capture.backends.simulated_runtime import active_runtime
+
+            return RecordBackend(active_runtime())
+        if call.device.type != "cuda":
+            if options.backend == "device":
+                msg = 'backend="device" requires tensors on a GPU, and no tensor of this call is on one'
+                raise CaptureError(msg)
+            return None
+        _refuse_mixed_devices(call)
+        if call.device not in self._device_backends:
+            # One for all graphs of this function: they may share memory with each other, not with another function's.
+            self._device_backends[call.device] = self._device_backend(call.device)
+        return self._device_backends[call.device]
+
+    def _device_backend(self, device: Any) -> Backend:
+        from rocsolid.runtime.capture.backends.device import DeviceBackend
+
+        pool = self._options.pool
+        return DeviceBackend(
+            device,
+            shared_pool=pool == "shared" or (pool == "auto" and not self._precautions.pool_per_graph),
+            warm_up_on_capture_stream=self._precautions.warm_up_on_capture_stream,
+            keep_graph=self._options.keep_graph,
         )
-        with kept(sight, stage):
-            for call in sorted(taken, key=_size, reverse=True):
-                if self._store.find(call.key) is None and self._books.refusal(call) is None:
+
+    def _survives_in_child(self, function: Function, call: Call) -> bool:
+        """Where a library may end the process during a capture, capture in a child process first."""
+        _warn_about_collectives(self._precautions.collectives_warning)
+        if self._child_tried or self._try_in_child is None:
+            return True
+        self._child_tried = True
+        failure = self._try_in_child(function, call, self._options, self._precautions)
+        if failure:
+            self._refuse(call, CannotCapture(Reason.CHILD_PROCESS, failure))
+        return not failure
+
+    def _add_graph(self, function: Function, call: Call, first: FirstRun, backend: Backend) -> None:
+        self._release(self._cache.make_room(sum(buffer.memory.nbytes for buffer in first.buffers)))
+        entry = capture_once(function, call, first, self._options, backend, self._owner(function))
+        try:
+            self._release(self._cache.add(entry))
+        except CannotCapture:
+            entry.close()
+            raise
+        self._stats.count_capture(entry)
+        self._modules = None
+        self._add_fast_path(call, entry)
+        # Integers are not varied by the verification before, so the first real ones are checked too.
+        verify = self._options.verify
+        integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
+        entry.stats.schedule_check(1 if verify.rounds and integers else verify.calls)
+
+    def _refuse(self, call: Call | None, why: CannotCapture) -> None:
+        """Remember a refusal, and raise with on_error="raise". A length beyond the largest bucket (no call) never raises."""
+        raises = self._options.on_error == "raise" and not (call is None and why.reason is Reason.BUCKET)
+        self._stats.refuse(call, why, runs_in_eager=not raises)
+        if raises:
+            raise CaptureError(why.message) from why
+
+    def _owner(self, function: Function) -> dict[str, Any] | None:
+        """The attributes of the module that holds this object in place of its own method; the method is then held weakly."""
+        module = getattr(function, "__self__", None)
+        if module is None or not hasattr(module, "__dict__") or all(held is not self for held in vars(module).values()):
+            return None
+        if self._weak_method is None and isinstance(function, types.MethodType):
+            self._weak_method = weakref.WeakMethod(function)
+            self.__rocsolid_function__ = None
+        owner: dict[str, Any] = vars(module)
+        return owner
+
+    def _function(self) -> Function:
+        function = self.__rocsolid_function__ if self._weak_method is None else self._weak_method()
+        if function is None:
+            msg = f"the module whose method `{self.__name__}` was captured has been deleted"
+            raise CaptureError(msg)
+        return function
+
+    def _parse(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        if self._modules is None:
+            self._modules = [weakref.ref(module) for _, module in collect_reachable(function).named_modules]
+        return parse_call(
+            self._parameters,
+            args,
+            kwargs,
+            static=self._options.static,
+            buckets=self._options.buckets,
+            torch_state=read_torch_state(self._modules),
+        )
+
+    def _add_fast_path(self, call: Call, entry: Entry) -> None:
+        """Let calls like this one use the fast path."""
+        with capture_lock:
+            tensors = [leaf.value for leaf in call.tensors]
+            for path in self._fast_paths:
+                if path.entry is None and path.read(call.args, call.kwargs) is not None and path.matches(*tensors):
+                    path.add(call, entry)
+                    return
+            new = FastPath(call, entry, self._options.static, self._options.buckets)
+            limit = _FAST_PATHS_PER_GRAPH * max(1, self._options.max_graphs)
+            self._fast_paths = (new, *self._fast_paths)[:limit]
+
+    def _invalidate(self, entry: Entry, reason: str, *, recapture: bool = True) -> None:
+        with capture_lock:
+            if self._cache.remove(entry):
+                self._stats.invalidate(reason)
+                then = (
+                    "recapturing with this call" if recapture and not self._frozen else "running in eager from now on"
+                )
+                _log.warning("%s: graph invalidated, %s (%s)", self.__name__, reason, then)
+                self._release([entry])
+                self._modules = None
+
+    def _release(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._fast_paths = tuple(path for path in self._fast_paths if not path.uses(entry) or path.remove(entry))
+            self._stats.count_removed(entry)
+            entry.ordering.synchronize()
+            entry.close()
+
+    def warm(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> None:
+        """Capture these calls ahead of time, the largest first. Tensors, random numbers and Python values are restored.
+
+        Args:
+            calls: one `(args, kwargs)` for each call.
+
+        """
+        function = self._function()
+        parsed = [self._parse(function, args, kwargs) for args, kwargs in calls]
+        state = collect_reachable(function)
+        initial = InitialState(
+            tensors=TensorSnapshot(tensors_to_save(state, [])),
+            rng=RngSnapshot(
+                next((call.device for call in parsed if call.device.type != "cpu"), torch.device("cpu")),
+                (*self._options.generators, *state.generators),
+            ),
+            inputs=TensorSnapshot([leaf.value for call in parsed for leaf in call.tensors]),
+        )
+        with restoring(state, initial):
+            for call in sorted(parsed, key=_input_bytes, reverse=True):
+                if self._cache.find(call.key) is None and self._stats.refusal(call) is None:
                     self._capture(function, call)
 
     def freeze(self) -> None:
-        """From now on replay or run eagerly, and never capture."""
+        """From now on replay or run in eager, and capture nothing new."""
         self._frozen = True
 
     def inputs(self, *args: Any, **kwargs: Any) -> Inputs:
-        """The graph's own buffers for a call like this, to be written into; passed back to the function they are not copied."""
+        """The static input buffers of the graph for such a call. Write into them and pass them back: they are not copied."""
         function = self._function()
-        call = self._take(function, args, kwargs)
-        if self._store.find(call.key) is None:
-            self._without_graph(function, call)
-        entry = self._store.find(call.key)
+        call = self._parse(function, args, kwargs)
+        if self._cache.find(call.key) is None:
+            self._call_without_graph(function, call)
+        entry = self._cache.find(call.key)
         if entry is None:
-            refused = self._books.refusal(call)
-            msg = f"there is no graph for this call: {refused.detail if refused else 'it runs eagerly'}"
+            refused = self._stats.refusal(call)
+            msg = f"{self.__name__} has no graph for this call: {refused.message if refused else 'it runs in eager'}"
             raise CaptureError(msg)
-        self._lead(call, entry)
+        self._add_fast_path(call, entry)
         tensors = [
-            buffer.head(tuple(x.length for x in call.lengths if x.tensor == number))
+            buffer.unpadded(tuple(x.length for x in call.bucketed if x.tensor == number))
             if isinstance(buffer, PaddedBuffer)
             else buffer.tensor
             for number, buffer in enumerate(entry.buffers)
         ]
-        given, named = call.rebuilt(tensors)
-        handed = Inputs(given)
-        handed.kwargs = named
-        return handed
+        positional, keywords = call.rebuild(tensors)
+        inputs = Inputs(positional)
+        inputs.kwargs = keywords
+        return inputs
 
-    def invalidate(self, why: str = "asked for") -> None:
-        """Throw all graphs away; the next call captures anew."""
+    def invalidate(self, reason: str = "invalidate() was called") -> None:
+        """Discard all graphs; the next call captures again."""
         with capture_lock:
-            entries = self._store.clear()
-            self._books.forget_refusals()
+            entries = self._cache.clear()
+            self._stats.forget_refusals()
             self._modules = None
             if entries:
-                self._books.threw_away(why)
-            self._let_go(entries)
+                self._stats.invalidate(reason)
+            self._release(entries)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Forecast:
-        """What a call like this would do, and why; nothing is run."""
+    def explain(self, *args: Any, **kwargs: Any) -> CallPrediction:
+        """What such a call would do, and why. Nothing is run."""
         try:
-            call = self._take(self._function(), args, kwargs)
+            call = self._parse(self._function(), args, kwargs)
         except CannotCapture as refusal:
-            return Forecast(action="eager", why=refusal.detail)
-        if self._store.find(call.key) is not None:
-            return Forecast(action="replay", why="a graph was captured for this call")
-        refused = self._books.refusal(call)
+            return CallPrediction(action="eager", reason=refusal.message)
+        if self._cache.find(call.key) is not None:
+            return CallPrediction(action="replay", reason="there is a graph for this call")
+        refused = self._stats.refusal(call)
         if refused is not None:
-            return Forecast(action="eager", why=refused.detail)
-        known = [entry.signature for entry in self._store]
-        unlike = tuple(differences(nearest(known, call.signature), call.signature)) if known else ()
+            return CallPrediction(action="eager", reason=refused.message)
+        known = [entry.signature for entry in self._cache]
+        different = tuple(differences(nearest(known, call.signature), call.signature)) if known else ()
         if self._frozen or self._closed:
-            why = "no graph was captured for it, and the function is " + ("closed" if self._closed else "frozen")
-            return Forecast(action="eager", why=why, differences=unlike)
-        return Forecast(action="capture", why="no graph answers it yet", differences=unlike)
+            state = "closed" if self._closed else "frozen"
+            return CallPrediction(
+                action="eager", reason=f"no graph for this call, and {self.__name__} is {state}", differences=different
+            )
+        return CallPrediction(action="capture", reason="no graph for this call yet", differences=different)
 
     def report(self) -> CaptureReport:
-        """Graphs, counters, refusals; prints well, and goes to JSON."""
-        return self._books.report(self._store, self._backend_name, frozen=self._frozen)
+        """Graphs, counters and refusals. Can be printed, and saved with `.json()`."""
+        return self._stats.report(self._cache, self._backend_name, frozen=self._frozen)
 
     def debug_dump(self, path: str) -> None:
-        """Write each graph to a file: `path.0` and so on. On a device it must have been captured with `keep_graph=True`."""
-        for number, entry in enumerate(self._store):
-            entry.dump(f"{path}.{number}")
+        """Write each graph to a file: `path.0` and so on. On a GPU this requires `keep_graph=True`."""
+        for number, entry in enumerate(self._cache):
+            entry.graph.dump(f"{path}.{number}")
 
     def close(self) -> None:
-        """Give every graph back. Later calls run eagerly. Tensors handed out stay readable."""
-        self.invalidate("closed")
+        """Free every graph. Later calls run in eager. Results that were returned stay valid."""
+        self.invalidate("close() was called")
         self._closed = True
 
     def __getattr__(self, name: str) -> Any:
@@ -122,23 +468,82 @@ class Captured(Answering):
         return getattr(self._function(), name)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a decorator of a method: each instance has graphs of its own."""
+        """As a decorator of a method: each instance has its own graphs."""
         if instance is None:
             return self
-        made = type(self)(types.MethodType(self._function(), instance), self._options, self._backends, self._care)
-        vars(instance)[self.__name__] = made  # found there first from now on
-        return made
+        bound = self._new(types.MethodType(self._function(), instance))
+        vars(instance)[self.__name__] = bound  # found there first from now on
+        return bound
+
+    def _new(self, function: Function) -> "Captured":
+        return type(self)(function, self._options, self._precautions, self._try_in_child)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Captured":
-        return type(self)(copy.deepcopy(self._function(), memo), self._options, self._backends, self._care)
+        return self._new(copy.deepcopy(self._function(), memo))
 
     def __reduce__(self) -> Any:
-        return type(self), (self._function(), self._options, self._backends, self._care)
+        return type(self), (self._function(), self._options, self._precautions, self._try_in_child)
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and vars(self).get("_store"):
+    # `sys` may already be None when the interpreter exits, so the function is bound here.
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _is_finalizing() and vars(self).get("_cache"):
             self.close()
 
 
-def _size(call: Call) -> int:
+@contextmanager
+def _inside_capture() -> Iterator[None]:
+    """Captured functions that are called in the block run as plain functions, without a graph of their own."""
+    before = _busy.inside
+    _busy.inside = True
+    try:
+        yield
+    finally:
+        _busy.inside = before
+
+
+def _stream_is_capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _refuse_mixed_devices(call: Call) -> None:
+    devices = {leaf.value.device for leaf in call.tensors if leaf.value.device.type == "cuda"}
+    if len(devices) > 1:
+        where = ", ".join(f"`{leaf.path}` on {leaf.value.device}" for leaf in call.tensors)
+        problem = f"the tensors of the call are on several GPUs, and a graph belongs to one: {where}"
+        raise CannotCapture(Reason.ARGUMENT, problem, fix="move all arguments to one GPU")
+    for leaf in call.tensors:
+        if leaf.value.device.type == "cpu" and leaf.value.dim() == 0:
+            raise CannotCapture(
+                Reason.ARGUMENT,
+                f"argument `{leaf.path}` is a 0-dim CPU tensor, whose value would become a constant of the graph",
+                fix=f"pass {leaf.path}.cuda(), or a Python number",
+            )
+
+
+_warned: Final[set[str]] = set()
+
+
+def _warn_about_collectives(warning: str) -> None:
+    """Log once that collectives of this process may break a capture on this platform."""
+    if warning and warning not in _warned and _has_collectives():
+        _warned.add(warning)
+        _log.warning("%s", warning)
+
+
+def _has_collectives() -> Any:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and "nccl" in distributed.get_backend()
+
+
+def _copy_metadata(captured: Captured, function: Function) -> None:
+    captured.__name__ = getattr(function, "__name__", type(function).__name__)
+    captured.__qualname__ = getattr(function, "__qualname__", captured.__name__)
+    captured.__doc__ = function.__doc__
+    try:
+        captured.__signature__ = call_signature(function)
+    except (TypeError, ValueError):
+        return
+
+
+def _input_bytes(call: Call) -> int:
     return sum(torch.Size(spec.shape).numel() * int(spec.dtype.itemsize) for spec in call.specs)

@@ -1,48 +1,65 @@
-"""Says why a capture failed: which operation, at which line, and what to write instead."""
+"""Explains why a capture failed: which operation, on which line of the user's code, and what to write instead."""
 
-import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from rocsolid.catalog.capture_errors import error_in, meaning_of
 from rocsolid.errors import first_line
 from rocsolid.model.capture_report import Reason
-from rocsolid.runtime.capture.backend import Backend
+from rocsolid.model.code_line import CodeLine
+from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.graphs.capture_state import is_refused_compile, refused_compile
-from rocsolid.torchapi.user_frames import innermost_user_location, user_expression
+from rocsolid.torchapi.dispatch import DispatchMode
+from rocsolid.torchapi.graphs.capture_state import COMPILE_FIX, COMPILE_PROBLEM, is_refused_compile, uncompiled
+from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
+
+_LONGEST_EXPRESSION = 60
 
 
-def explained(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
-    """The refusal that stands for an error in a capture.
+def refuse_operation(
+    reason: Reason, operation: str, why: str, fix: str, code: CodeLine | None, notes: Sequence[str] = ()
+) -> CannotCapture:
+    """A refusal that begins with the user's expression, or with the operation where the expression is not known."""
+    expression = code.text[code.start : code.end] if code else ""
+    if not expression or len(expression) > _LONGEST_EXPRESSION:
+        return CannotCapture(reason, f"`{operation}` {why}", fix=fix, code=code, notes=notes)
+    name = operation.rpartition(".")[2].rpartition("::")[2]
+    notes = [*notes] if name in expression else [f"operator: {operation}", *notes]
+    return CannotCapture(reason, f"`{expression}` {why}", fix=fix, code=code, notes=notes)
 
-    What the runtime reports last is often only that something went wrong before, so the first error of the chain counts. The
-    operation is found by running the body again without capturing, with every wait for the device made an error.
+
+def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
+    """The refusal for an exception during a capture.
+
+    The last error often only says that something failed before, so the first error of the chain counts. On a GPU the operation
+    is found by running the function again without a capture, with every host sync made an error.
     """
     if is_refused_compile(error):
-        return CannotCapture(
-            Reason.COMPILE, refused_compile(), innermost_user_location(traceback.walk_tb(error.__traceback__))
-        )
-    first = _first(error)
+        code = traceback_code_line(innermost_error(error).__traceback__)
+        return CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code)
+    first = innermost_error(error)
+    found = find_sync(body) if backend.uses_gpu else None
+    if found is not None:
+        return refuse_operation(found.reason, found.operation, found.why, found.fix, found.code)
+    code = traceback_code_line(first.__traceback__)
     meaning = meaning_of(str(first)) or meaning_of(str(error))
-    suspect = backend.watched(body)
-    place = suspect.place if suspect else innermost_user_location(traceback.walk_tb(first.__traceback__))
-    where = f" at {place}" if place else ""
-    if suspect is not None:
-        return CannotCapture(suspect.cause, f"{suspect.operation}{where} {suspect.fix}", place)
-    written = user_expression(first.__traceback__)
-    what = f"{written}{where}: " if written else ""
-    if meaning is not None:
-        where = "" if what else where
-        code = error_in(str(first)) or error_in(str(error))
-        more = f"; `rocsolid explain {code.number}` tells more" if code and code.number in meaning.codes else ""
-        detail = f"{what}{meaning.says}{where}; {meaning.fix} ({first_line(first)}){more}"
-        return CannotCapture(meaning.cause, detail, place)
-    return CannotCapture(Reason.ERROR, f"{what}the capture failed: {type(first).__name__}: {first_line(first)}", place)
+    if meaning is None:
+        return CannotCapture(
+            Reason.ERROR, f"the capture failed with {type(first).__name__}: {first_line(first)}", code=code
+        )
+    known = error_in(str(first)) or error_in(str(error))
+    more = f"\nmore: rocsolid explain {known.number}" if known and known.number in meaning.codes else ""
+    problem, notes = f"the capture failed: {meaning.message}", [f"error: {first_line(first)}"]
+    return CannotCapture(meaning.cause, problem, fix=f"{meaning.fix}{more}", code=code, notes=notes)
 
 
-def _first(error: BaseException) -> BaseException:
-    """The innermost error of a chain."""
+def innermost_error(error: BaseException) -> BaseException:
+    """The first error of a chain."""
     seen = {id(error)}
     while True:
         inner = error.__cause__ or error.__context__
@@ -50,3 +67,74 @@ def _first(error: BaseException) -> BaseException:
             return error
         seen.add(id(inner))
         error = inner
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSync:
+    """An operation that waits for the GPU or copies from pageable memory."""
+
+    operation: str
+    reason: Reason
+    why: str
+    fix: str
+    code: CodeLine | None
+
+
+class _SyncDetector(DispatchMode):  # type: ignore[misc]
+    """Remembers the first operator that waits for the GPU or copies from pageable memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: HostSync | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().partition(".")[0]
+        try:
+            out = func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            if "synchroniz" in str(error):
+                why = "waits for the GPU, and a graph cannot wait for it"
+                fix = "keep the value on the GPU, e.g. torch.where(condition, a, b)"
+                self._remember(name, Reason.HOST_SYNC, why, fix)
+            raise
+        if name in ("aten::_to_copy", "aten::copy_") and _copies_from_pageable(args, out):
+            why = "copies from CPU memory that is not pinned"
+            fix = "create the tensor on the GPU before the capture"
+            self._remember(name, Reason.HOST_COPY, why, fix)
+        return out
+
+    def _remember(self, operation: str, reason: Reason, why: str, fix: str) -> None:
+        if self.found is None:
+            self.found = HostSync(operation=operation, reason=reason, why=why, fix=fix, code=user_code_line())
+
+
+def _copies_from_pageable(args: Any, out: Any) -> bool:
+    given = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.device.type == "cpu" and arg.numel()]
+    on_gpu = isinstance(out, torch.Tensor) and out.device.type == "cuda"
+    return on_gpu and any(not arg.is_pinned() for arg in given)
+
+
+def find_sync(body: Callable[[], Any]) -> HostSync | None:
+    """Run a function without capturing, and return its first host sync; None when there is none or it fails otherwise."""
+    detector = _SyncDetector()
+    try:
+        with _syncs_are_errors(), uncompiled(), detector:
+            body()
+    except Exception:  # noqa: BLE001 - either the error made by the sync, or the function's own, which was raised before
+        return detector.found
+    finally:
+        torch.cuda.synchronize()
+    return detector.found
+
+
+@contextmanager
+def _syncs_are_errors() -> Iterator[None]:
+    before = torch.cuda.get_sync_debug_mode()
+    try:
+        # The first switch warns that the mode is a prototype; where warnings are errors, that would be raised after the switch.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

@@ -1,158 +1,264 @@
-"""One graph with its buffers: copies a call's tensors in, replays, hands the results out. Nothing else is on that road."""
+"""One captured graph with its static buffers: copy the inputs in, replay, return the results.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+`Entry.run` is the end of the replay fast path. Everything in it is prepared when the entry is built.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from rocsolid.model.capture_report import GraphRecord
-from rocsolid.runtime.capture.backend import Graph, Ordering
+from rocsolid.runtime.capture.backends.base import Graph, Ordering
 from rocsolid.runtime.capture.call import Call, CannotCapture
-from rocsolid.runtime.capture.inputs import Buffer, filler
-from rocsolid.runtime.capture.outputs import Outputs, giver
-from rocsolid.runtime.capture.stamp import Stamp
+from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
+from rocsolid.runtime.capture.invalidation import CapturedState
+from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
 from rocsolid.runtime.signature import CallSignature
-from rocsolid.torchapi.graphs.memory import byte_count, storage_number
+from rocsolid.torchapi.graphs.tensor_checks import byte_count, storage_id
 
-STALE: Final = object()  # something the graph was captured with has changed: the result is not to be used
-FAILED: Final = object()  # a piece between two graphs did not do what it did before
-INSIDE: Final = object()  # the call is made inside somebody else's capture, and takes part as itself
-DUE: Final = object()  # it is time to compare with eager
+if TYPE_CHECKING:
+    from rocsolid.runtime.capture.training import TrainingStep
+
+# Returned by `Entry.run` in place of a result.
+INVALID: Final = object()  # the captured state has changed: the result must not be used
+SEGMENT_FAILED: Final = object()  # an eager segment returned something else than during the capture
+IN_CAPTURE: Final = object()  # the current stream is being captured by somebody else: run the function itself
+CHECK_DUE: Final = object()  # this call is to be compared with eager
 _NEVER: Final = -1
 
+# Copies the tensors in, replays and returns the result: (tensors, lengths by group) -> result.
+ReplayStep = Callable[[Sequence[Any], Mapping[int, int]], Any]
 
+
+@dataclass(slots=True)
+class EntryStats:
+    """What changes about an entry after it is built: counters, the next check, closed or not."""
+
+    replays: int = 0
+    check_at: int = _NEVER  # the number of replays after which the next call is compared with eager
+    checks: int = 0
+    relative_error: float | None = None
+    capture_ms: float = 0.0
+    last_used: int = 0  # by the cache's own clock
+    branches_on_capture: bool = False  # the function asks torch whether it is being captured, and acts on it
+    closed: bool = False
+    failure: CannotCapture | None = None
+
+    def record_capture(self, capture_ms: float) -> None:
+        """Store how long capture and verification took."""
+        self.capture_ms = capture_ms
+
+    def record_branch(self) -> None:
+        """The function takes another branch during a capture; later checks compare with that branch."""
+        self.branches_on_capture = True
+
+    def record_use(self, clock: int) -> None:
+        """Store when the entry was last used."""
+        self.last_used = clock
+
+    def record_check(self, relative_error: float) -> None:
+        """Count a comparison with eager."""
+        self.checks += 1
+        self.relative_error = max(self.relative_error or 0.0, relative_error)
+
+    def schedule_check(self, calls: int | None) -> None:
+        """Compare the `calls`-th call from now with eager; None: no more checks."""
+        self.check_at = _NEVER if calls is None else self.replays + calls - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """A captured call."""
+    """A captured call. Complete when it is built; what changes later is in `stats`."""
 
-    def __init__(
-        self, *, call: Call, graph: Graph, buffers: Sequence[Buffer], outputs: Outputs, stamp: Stamp, ordering: Ordering
-    ) -> None:
-        self.key = call.key
-        self.signature: CallSignature = call.signature
-        self.kept = call.kept
-        self.graph = graph
-        self.buffers = list(buffers)
-        self.outputs = outputs
-        self.stamp = stamp
-        self.ordering = ordering
-        self.lock = ordering.lock
-        self.closed = False
-        self.statics = [buffer.tensor for buffer in buffers]
-        self.mutates: tuple[str, ...] = ()
-        self.state: tuple[tuple[str, Any], ...] = ()  # tensors outside the arguments that the function writes to
-        self.goes_another_way = False  # the function asks whether it is being captured, and acts on it
-        self.early = False  # look at the stamp before the replay, because a replay too many would do harm
-        self.written: tuple[int, ...] = ()  # arguments that the function writes to
-        self.hits = 0
-        self.checks = 0
-        self.error: float | None = None
-        self.capture_ms = 0.0
-        self.used = 0  # when it was used last, by the function's own count of slow calls
-        self.failure: CannotCapture | None = None
-        self._left = _NEVER
-        self._on_host = call.device.type != "cpu" and any(x.value.device.type == "cpu" for x in call.tensors)
-        self._replay = graph.replay
-        self._fill = filler(buffers)
-        self._give = giver(outputs, "clone")
-        self._plainly = False
+    key: Any
+    signature: CallSignature
+    identity_objects: list[Any]  # kept alive because the key contains their id()
+    graph: Graph
+    buffers: list[Buffer]
+    static_inputs: list[Any]  # the tensors of the buffers
+    outputs: Outputs
+    captured_state: CapturedState
+    ordering: Ordering
+    lock: Any  # of the ordering
+    written_arguments: tuple[int, ...]  # indices of tensors that the function writes to
+    written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
+    mutates: tuple[str, ...]  # paths of both
+    check_before_replay: bool  # check the captured state before the replay, because one replay too many does harm
+    copy_in: CopyIn
+    replay: Callable[[], None]
+    make_result: MakeResult
+    step: ReplayStep | None  # used instead of `copy_in`, `replay` and `make_result` where those are not enough
+    training: "TrainingStep | None"  # set when the backward pass is captured too
+    stats: EntryStats
 
     @property
     def bytes(self) -> int:
-        """Memory that goes with the entry."""
+        """Memory of the graph and its static inputs."""
         return self.graph.bytes + sum(byte_count(buffer.memory) for buffer in self.buffers)
 
-    def hand_out(self, mode: str, *, without_grad: bool) -> None:
-        """Decide how results are handed out, and whether gradients must be kept off the copies."""
-        self._give = giver(self.outputs, mode)
-        self._plainly = not (without_grad or self._on_host or self.written)
-
-    def check_after(self, calls: int | None) -> None:
-        """Ask for a comparison with eager after so many replays."""
-        self._left = calls if calls is not None else _NEVER
-
     def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:
-        """Answer a call; one of the objects above when it is not to be answered by a replay alone.
+        """Replay for a call and return its result, or one of the constants above.
 
-        `filled` says that the tensors are the buffers themselves.
+        `filled` means that the tensors are the static inputs themselves.
         """
+        stats = self.stats
         with self.lock:
-            if self.closed:  # by another thread, a moment ago
-                return STALE
-            self._left -= 1
-            if self._left == 0:
-                return DUE
+            if stats.closed:  # by another thread, just now
+                return INVALID
             if not self.ordering.before():
-                return INSIDE
-            if self.early and not self.stamp.holds():
-                return STALE
+                return IN_CAPTURE
+            if stats.replays == stats.check_at:
+                return CHECK_DUE
+            if self.check_before_replay and not self.captured_state.is_unchanged():
+                return INVALID
             try:
-                if self._plainly:
+                if self.step is None:
                     if not filled:
-                        self._fill(tensors)
-                    self._replay()
+                        self.copy_in(tensors)
+                    self.replay()
+                    result = self.make_result(tensors, lengths)
                 else:
-                    self._fill_and_replay(tensors)
+                    result = self.step(tensors, lengths)
             except CannotCapture as failure:
-                self.failure = failure
-                return FAILED
-            result = self._give(tensors, lengths)
-            # The device is at work meanwhile.
-            if not self.early and not self.stamp.holds():
-                return STALE
-            self.hits += 1
+                stats.failure = failure
+                return SEGMENT_FAILED
+            # Checked while the GPU works.
+            if not self.check_before_replay and not self.captured_state.is_unchanged():
+                return INVALID
+            stats.replays += 1
             return result
 
-    def _fill_and_replay(self, tensors: Sequence[Any]) -> None:
-        """With what few calls need: gradients kept off the copies, buffers on the host, arguments that are written to."""
-        with torch.no_grad():
-            if self._on_host:
-                self.ordering.host_may_write()
-            self._fill(tensors)
-            self._replay()
-            if self._on_host:
-                self.ordering.replayed()
-            for number in self.written:
-                if tensors[number] is not self.statics[number]:
-                    self.buffers[number].give_back(tensors[number])
-
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
-        """For comparisons: fill, replay, and copy the results, whatever the calls get."""
+        """For verification: replay on these tensors and return copies of the results."""
         with self.lock, torch.no_grad():
             self.ordering.before()
-            self.ordering.host_may_write()
-            self._fill(tensors)
-            self._replay()
-            self.ordering.replayed()
+            self.ordering.wait_for_host_reads()
+            self.copy_in(tensors)
+            self.replay()
+            self.ordering.mark_replay()
             owned = [tensor.clone() for tensor in self.outputs.current(lengths)]
-            return self.outputs.put_together(owned, [static.clone() for static in self.statics])
+            return self.outputs.assemble(owned, [static.clone() for static in self.static_inputs])
 
     def shares_memory(self, tensors: Sequence[Any]) -> bool:
-        """Whether an argument that is written to shares memory with another, which no separate buffers can repeat."""
-        if not self.written:
+        """Whether an argument that is written to shares memory with another, which separate buffers cannot reproduce."""
+        if not self.written_arguments:
             return False
-        numbers = [storage_number(tensor) for tensor in tensors]
-        return any(numbers.count(numbers[written]) > 1 for written in self.written)
+        storages = [storage_id(tensor) for tensor in tensors]
+        return any(storages.count(storages[written]) > 1 for written in self.written_arguments)
 
     def record(self) -> GraphRecord:
-        """For the report."""
+        """The part of the report about this graph."""
         return GraphRecord(
             key=self.signature.parts,
-            hits=self.hits,
+            replays=self.stats.replays,
             nodes=self.graph.nodes,
             bytes=self.bytes,
-            capture_ms=self.capture_ms,
-            error=self.error,
-            checks=self.checks,
+            capture_ms=self.stats.capture_ms,
+            relative_error=self.stats.relative_error,
+            checks=self.stats.checks,
             mutates=self.mutates,
         )
 
-    def dump(self, path: str) -> None:
-        """Write down what is in the graph."""
-        self.graph.dump(path)
-
     def close(self) -> None:
-        """Give the graph and its buffers back."""
+        """Free the graph and its buffers."""
         with self.lock:
-            self.closed = True
+            self.stats.closed = True
             self.graph.close()
-            self.buffers, self.statics, self.kept = [], [], ()
+            for held in (self.buffers, self.static_inputs, self.identity_objects):
+                held.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteEffects:
+    """What the function writes to, and whether it draws random numbers."""
+
+    arguments: tuple[int, ...]
+    state: tuple[tuple[str, Any], ...]
+    draws_random: bool
+
+    def paths(self, call: Call) -> tuple[str, ...]:
+        """Paths of the written arguments and tensors."""
+        return (*(call.tensors[n].path for n in self.arguments), *(path for path, _ in self.state))
+
+
+def build_entry(  # noqa: PLR0913 - the parts of an entry
+    *,
+    call: Call,
+    graph: Graph,
+    buffers: list[Buffer],
+    outputs: Outputs,
+    captured_state: CapturedState,
+    ordering: Ordering,
+    effects: WriteEffects,
+    output_mode: str = "clone",
+    training: "TrainingStep | None" = None,
+) -> Entry:
+    """An entry with everything prepared that a replay needs."""
+    static_inputs = [buffer.tensor for buffer in buffers]
+    copy_in = make_copy_in(buffers)
+    make_result = make_result_function(outputs, output_mode)
+    step: ReplayStep | None = training
+    if training is None:
+        grad = torch.is_grad_enabled() and any(leaf.value.requires_grad for leaf in call.tensors)
+        on_host = call.device.type != "cpu" and any(x.value.device.type == "cpu" for x in call.tensors)
+        if grad or on_host or effects.arguments:
+            copy_and_replay = _careful_replay(
+                graph, buffers, static_inputs, copy_in, ordering, effects.arguments, on_host=on_host
+            )
+
+            def step(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
+                copy_and_replay(tensors)
+                return make_result(tensors, lengths)
+
+    return Entry(
+        key=call.key,
+        signature=call.signature,
+        identity_objects=list(call.identity_objects),
+        graph=graph,
+        buffers=buffers,
+        static_inputs=static_inputs,
+        outputs=outputs,
+        captured_state=captured_state,
+        ordering=ordering,
+        lock=ordering.lock,
+        written_arguments=effects.arguments,
+        written_state=effects.state,
+        mutates=effects.paths(call),
+        check_before_replay=bool(training or effects.arguments or effects.state or effects.draws_random),
+        copy_in=copy_in,
+        replay=graph.replay,
+        make_result=make_result,
+        step=step,
+        training=training,
+        stats=EntryStats(),
+    )
+
+
+def _careful_replay(
+    graph: Graph,
+    buffers: Sequence[Buffer],
+    static_inputs: Sequence[Any],
+    copy_in: CopyIn,
+    ordering: Ordering,
+    written: Sequence[int],
+    *,
+    on_host: bool,
+) -> CopyIn:
+    """Copy and replay for the few calls that need more: gradients off, buffers in CPU memory, arguments that are written to."""
+    replay = graph.replay
+
+    def copy_and_replay(tensors: Sequence[Any]) -> None:
+        with torch.no_grad():
+            if on_host:
+                ordering.wait_for_host_reads()
+            copy_in(tensors)
+            replay()
+            if on_host:
+                ordering.mark_replay()
+            for number in written:
+                if tensors[number] is not static_inputs[number]:
+                    buffers[number].copy_back(tensors[number])
+
+    return copy_and_replay

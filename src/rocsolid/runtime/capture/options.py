@@ -1,4 +1,4 @@
-"""What a user may say about a capture, checked as soon as it is said."""
+"""The options of `rs.capture`, checked when they are given."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ _BACKENDS = ("auto", "device", "record", "eager")
 class Verify:
     """When a replay is compared with eager."""
 
-    rounds: int = 2  # before the first result is handed out
-    calls: int | None = None  # and then every so many calls
-    ignore: tuple[str, ...] = ()  # results that are not compared, such as 'result[1]'
+    rounds: int = 2  # comparisons before the first result of a replay is returned
+    calls: int | None = None  # then compare again every so many calls; None: never
+    ignore: tuple[str, ...] = ()  # paths of results that are not compared, such as 'result[1]'
 
 
 def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
-    """Compare a replay with eager before the first result is handed out, and again every so many calls.
+    """Compare a replay with eager before the first result is returned, and again every `calls` calls.
 
     Args:
-        calls: how many replays lie between two comparisons.
-        rounds: comparisons before the first result, each with inputs of its own.
+        calls: every how many calls a replay is compared with eager.
+        rounds: comparisons before the first result, each with different inputs.
         ignore: results that are not compared, by their path: `result[1]`.
 
     Example:
@@ -40,14 +40,14 @@ def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
 
     """
     if calls < 1:
-        msg = f"every({calls}): a replay is compared every 1, 2 or more calls"
+        msg = f"rs.every({calls}): the number of calls must be at least 1"
         raise UsageError(msg)
     return Verify(rounds=rounds, calls=calls, ignore=tuple(ignore))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Everything but the function."""
+    """All options of `rs.capture` except the function."""
 
     outputs: str = "clone"
     on_error: str = "eager"
@@ -63,45 +63,54 @@ class Options:
     generators: tuple[Any, ...] = ()
     warmups: int = 3
     backend: str = "auto"
-    pieces: tuple[Any, ...] = ()
+    eager_modules: tuple[Any, ...] = ()
     backward: bool = False
     keep_graph: bool = False
-    plays: str = ""
+    simulate: str = ""
+    tolerance: Tolerance = field(init=False)  # how much a replay may differ from eager
 
     def __post_init__(self) -> None:
+        tolerance = Tolerance(rtol=self.rtol, atol=self.atol, ignore=self.verify.ignore)
+        object.__setattr__(self, "tolerance", tolerance)
         _one_of("outputs", self.outputs, _OUTPUTS)
         _one_of("on_error", self.on_error, _ON_ERROR)
         _one_of("pool", self.pool, _POOLS)
         _one_of("unpad", self.unpad, _UNPAD)
         _one_of("backend", self.backend, _BACKENDS)
-        if self.plays:
-            _one_of("plays", self.plays, tuple(runtime.value for runtime in Runtime))
-        if self.plays and self.backend != "record":
-            msg = f"plays={self.plays!r} goes with backend='record' alone: a device has rules of its own"
+        if self.simulate:
+            _one_of("simulate", self.simulate, tuple(runtime.value for runtime in Runtime))
+        if self.simulate and self.backend != "record":
+            msg = f'simulate={self.simulate!r} requires backend="record" (got backend={self.backend!r})'
             raise UsageError(msg)
-        if self.max_graphs < 0 or self.warmups < 1:
-            msg = f"max_graphs={self.max_graphs} must be at least 0, and warmups={self.warmups} at least 1"
+        if self.max_graphs < 0:
+            msg = f"max_graphs={self.max_graphs} must be at least 0"
             raise UsageError(msg)
-        if self.backward and (self.pieces or self.buckets or self.outputs == "out"):
-            msg = "backward=True goes with neither buckets, pieces nor outputs='out'"
+        if self.warmups < 1:
+            msg = f"warmups={self.warmups} must be at least 1"
             raise UsageError(msg)
+        if self.backward:
+            self._check_backward()
 
-    @property
-    def tolerance(self) -> Tolerance:
-        """How much a replay may differ from eager."""
-        return Tolerance(rtol=self.rtol, atol=self.atol, ignore=self.verify.ignore)
+    def _check_backward(self) -> None:
+        if self.outputs != "clone":
+            msg = f'backward=True requires outputs="clone" (got outputs={self.outputs!r}): autograd keeps the results'
+            raise UsageError(msg)
+        for name in ("buckets", "eager_modules"):
+            if getattr(self, name):
+                msg = f"backward=True does not support {name}="
+                raise UsageError(msg)
 
 
-def verify_of(given: object) -> Verify:
-    """What `verify=` means: 'first', 'off', or `rs.every(n)`."""
+def parse_verify(given: object) -> Verify:
+    """The meaning of `verify=`: 'first', 'off', or `rs.every(n)`."""
     if isinstance(given, Verify):
         return given
     _one_of("verify", str(given), ("first", "off"))
     return Verify() if given == "first" else Verify(rounds=0)
 
 
-def buckets_of(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict[str, tuple[Bucket, ...]]:
-    """Buckets by argument, one or several for each."""
+def parse_buckets(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict[str, tuple[Bucket, ...]]:
+    """A tuple of buckets for each argument; one bucket may be given without a list."""
     return {
         name: (buckets,) if isinstance(buckets, Bucket) else tuple(buckets) for name, buckets in (given or {}).items()
     }

@@ -1,291 +1,331 @@
-"""Forward and backward as two graphs, joined to the caller's autograd, so that training steps replay.
+"""Captures forward and backward as two graphs and connects them to the caller's autograd, so that training steps replay.
 
-The forward graph leaves what the backward graph needs in fixed memory. So a call's backward must come before the next call
-of the same kind; one that comes too late is told so.
+The forward graph leaves what the backward graph needs in fixed memory. So the backward of a call must run before the next call
+with the same key; a later backward raises CaptureError.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 
-from rocsolid.errors import CaptureError, CompileInCaptureError
-from rocsolid.model.capture_report import Reason
-from rocsolid.numerics import compare, noise_between, result_leaves
-from rocsolid.runtime.capture.backend import Backend, Graph
-from rocsolid.runtime.capture.call import Call, CannotCapture
-from rocsolid.runtime.capture.checking import fresh_like, wrong_result
-from rocsolid.runtime.capture.diagnosis import explained
-from rocsolid.runtime.capture.entry import INSIDE, STALE, Entry
-from rocsolid.runtime.capture.inputs import Buffer
+from rocsolid.errors import CaptureError
+from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
+from rocsolid.runtime.capture.backends.base import Backend, Graph, Ordering
+from rocsolid.runtime.capture.call import Call
+from rocsolid.runtime.capture.capture_once import FirstRun, run_capture, warm_up
+from rocsolid.runtime.capture.entry import Entry, build_entry
+from rocsolid.runtime.capture.inputs import Buffer, make_copy_in
+from rocsolid.runtime.capture.invalidation import CapturedState
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
-from rocsolid.runtime.capture.stamp import Stamp
-from rocsolid.runtime.capture.state import Stage, own_casts
-from rocsolid.runtime.capture.surroundings import Sight
-from rocsolid.torchapi.graphs.capture_state import compiles_refused, seen_as_capturing
+from rocsolid.runtime.capture.reachable_state import InitialState, ReachableState, RngSnapshot, TensorSnapshot
+from rocsolid.runtime.capture.verification import padded_copies, refuse_wrong_result, vary_input
+from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 from rocsolid.torchapi.pytree import Leaf, flatten
 
 Function = Callable[..., Any]
+_SEED = 0x5EED
 _LATE = (
-    "backward of a captured call came after a later call of the same kind, whose forward has overwritten what it needs: call "
-    "backward first, or capture with backward=False"
+    "backward() of a captured call ran after a later call, which has overwritten the saved activations\n"
+    "fix: call backward() before the next call of the captured function, or capture with backward=False"
+)
+_CLOSED = (
+    "backward() of a captured call ran after its graph was invalidated, evicted or closed\n"
+    "fix: call backward() before changing the model or closing the captured function"
 )
 
 
-class Pass:
-    """Forward and backward over fixed tensors."""
+class FixedPass:
+    """Forward and backward of the function on fixed tensors."""
 
-    def __init__(self, function: Function, call: Call, buffers: Sequence[Buffer], sight: Sight) -> None:
+    def __init__(self, function: Function, call: Call, buffers: Sequence[Buffer], state: ReachableState) -> None:
         self.inputs = [
             buffer.tensor.detach().requires_grad_(leaf.value.requires_grad)
             for buffer, leaf in zip(buffers, call.tensors, strict=True)
         ]
-        self.parameters = trained(sight)
-        self.twins = self.new_twins()
-        rank = {id(p): number for number, p in enumerate(self.parameters)}
-        self._places = [(slot, rank[id(slot.value)]) for slot in sight.tensors if id(slot.value) in rank]
-        args, kwargs = call.rebuilt(self.inputs)
+        self.parameters = _trained_parameters(state)
+        self._aliases = self.alias_parameters()
+        index = {id(p): number for number, p in enumerate(self.parameters)}
+        self._references = [(ref, index[id(ref.value)]) for ref in state.tensors if id(ref.value) in index]
+        args, kwargs = call.rebuild(self.inputs)
         self._forward: Callable[[], Any] = lambda: function(*args, **kwargs)
-        self.given: list[Any] = []  # gradients of the results
-        self.made: list[Any] = []  # gradients of inputs and parameters, or None
+        self.output_grads: list[Any] = []  # static gradients of the results
+        self.input_grads: list[Any] = []  # static gradients of inputs and parameters, or None
         self.result: Any = None
 
     def forward(self) -> list[Any]:
-        """Run the function; the results that carry a gradient."""
-        with self.on_twins(self.twins):
+        """Run the function; returns the results that require grad."""
+        with self.using(self._aliases):
             self.result = self._forward()
-        return carrying(self.result)
+        return requiring_grad(self.result)
 
-    def new_twins(self) -> list[Any]:
-        """Parameters of the same memory that nobody else knows."""
-        return [_twin(parameter) for parameter in self.parameters]
+    def alias_parameters(self) -> list[Any]:
+        """New parameters that share memory with the function's own."""
+        return [_alias(parameter) for parameter in self.parameters]
 
     @contextmanager
-    def on_twins(self, twins: Sequence[Any]) -> Iterator[None]:
-        """Let the function find a twin of each parameter.
+    def using(self, aliases: Sequence[Any]) -> Iterator[None]:
+        """Let the function find these parameters in place of its own.
 
-        A parameter that anybody still holds a gradient's graph of is tied to the stream that graph was made on, and a backward
-        that is captured would drag that stream into the capture. It may have hooks, too, which are for the caller's backward.
+        A parameter whose autograd graph is still alive is tied to the stream that graph was made on, and a captured backward
+        would pull that stream into the capture. It may also have hooks, which belong to the caller's backward only.
         """
         try:
-            for slot, number in self._places:
-                slot._replace(value=twins[number]).put_back()
+            for reference, number in self._references:
+                reference._replace(value=aliases[number]).restore()
             yield
         finally:
-            for slot, _ in self._places:
-                slot.put_back()
+            for reference, _ in self._references:
+                reference.restore()
 
     def backward(self, results: Sequence[Any]) -> None:
-        """Gradients of every input and parameter that wants one."""
-        wanted = [tensor for tensor in (*self.inputs, *self.twins) if tensor.requires_grad]
-        self.made = list(torch.autograd.grad(results, wanted, self.given, allow_unused=True))
+        """Compute the gradients of every input and parameter that requires grad."""
+        wanted = [tensor for tensor in (*self.inputs, *self._aliases) if tensor.requires_grad]
+        self.input_grads = list(torch.autograd.grad(results, wanted, self.output_grads, allow_unused=True))
 
     def both(self) -> None:
         """Forward, then backward with gradients of one."""
         results = self.forward()
-        if len(self.given) != len(results):
-            self.given = [torch.ones_like(result) for result in results]
+        if len(self.output_grads) != len(results):
+            self.output_grads = [torch.ones_like(result) for result in results]
         self.backward(results)
 
 
-def _twin(parameter: Any) -> Any:
-    twin = torch.nn.Parameter(parameter.detach())
-    vars(twin).update(vars(parameter))
-    return twin
+def _alias(parameter: Any) -> Any:
+    alias = torch.nn.Parameter(parameter.detach())
+    vars(alias).update(vars(parameter))
+    return alias
 
 
-def trained(sight: Sight) -> list[Any]:
-    """The parameters that a function reaches and that want gradients, each once."""
-    found = [slot.value for slot in sight.tensors if isinstance(slot.value, torch.nn.Parameter)]
+def _trained_parameters(state: ReachableState) -> list[Any]:
+    """The parameters that a function reaches and that require grad, each once."""
+    found = [ref.value for ref in state.tensors if isinstance(ref.value, torch.nn.Parameter)]
     return [p for p in {id(p): p for p in found}.values() if p.requires_grad]
 
 
-def carrying(result: Any) -> list[Any]:
-    """The tensors of a result that carry a gradient."""
+def requiring_grad(result: Any) -> list[Any]:
+    """The tensors of a result that require grad."""
     leaves = flatten(result, "result").leaves
     return [x.value for x in leaves if isinstance(x.value, torch.Tensor) and x.value.requires_grad]
 
 
-class TrainingEntry(Entry):
-    """A captured call with its backward."""
+class ForwardBackwardGraph:
+    """The two graphs of a training step as one `Graph`; `replay` runs the forward pass."""
 
-    def attach(self, steps: Pass, backward: Graph, numbers: Sequence[int]) -> None:
-        """`numbers` are the owned results that carry a gradient."""
-        self.backward_graph = backward
-        self.steps = steps
-        self.numbers = list(numbers)
-        self.generation = 0
-        self.trained = steps.parameters
-        self._wanting = [n for n, tensor in enumerate((*steps.inputs, *steps.parameters)) if tensor.requires_grad]
-
-    def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:  # noqa: ARG002
-        """Answer a call with a result that carries a gradient."""
-        if self.closed or not self.stamp.holds():
-            return STALE
-        if not self.ordering.before():
-            return INSIDE
-        owned = _Step.apply(self, len(tensors), *tensors, *self.trained)
-        self.hits += 1
-        return self.outputs.put_together(owned, tensors)
-
-    def forward_replay(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Fill, replay, copy the results out."""
-        with self.lock:
-            self._fill([tensor.detach() for tensor in tensors])
-            self.graph.replay()
-            self.generation += 1
-            for number in self.written:
-                self.buffers[number].give_back(tensors[number])
-            return tuple(tensor.clone() for tensor in self.outputs.owned)
-
-    def backward_replay(self, generation: int, gradients: Sequence[Any]) -> list[Any]:
-        """Gradients for inputs and parameters, None where there are none."""
-        with self.lock:
-            if generation != self.generation:
-                raise CaptureError(_LATE)
-            for static, number in zip(self.steps.given, self.numbers, strict=True):
-                given = gradients[number]
-                static.zero_() if given is None else static.copy_(given)
-            self.backward_graph.replay()
-            made = iter([None if gradient is None else gradient.clone() for gradient in self.steps.made])
-            every = len(self.steps.inputs) + len(self.steps.parameters)
-            return [next(made) if number in self._wanting else None for number in range(every)]
-
-    @property
-    def bytes(self) -> int:
-        """Memory of both graphs."""
-        return super().bytes + self.backward_graph.bytes
-
-    def dump(self, path: str) -> None:
-        """Write both graphs down, each in a file of its own."""
-        super().dump(path)
-        self.backward_graph.dump(f"{path}.backward")
+    def __init__(self, forward: Graph, backward: Graph) -> None:
+        self._forward = forward
+        self._backward = backward
+        self.nodes = forward.nodes
+        self.bytes = forward.bytes + backward.bytes
+        self.replay = forward.replay
+        self.replay_backward = backward.replay
+        self.closed = False
 
     def close(self) -> None:
-        """Give both graphs back."""
-        self.backward_graph.close()
-        super().close()
+        """Free both graphs."""
+        self.closed = True
+        self._backward.close()
+        self._forward.close()
+
+    def dump(self, path: str) -> None:
+        """Write each graph to a file of its own."""
+        self._forward.dump(path)
+        self._backward.dump(f"{path}.backward")
 
 
-class _Step(torch.autograd.Function):  # type: ignore[misc]
+class TrainingStep:
+    """Replays forward and backward as one autograd function: the replay step of an entry captured with `backward=True`."""
+
+    def __init__(
+        self,
+        fixed: FixedPass,
+        graph: ForwardBackwardGraph,
+        buffers: Sequence[Buffer],
+        outputs: Outputs,
+        ordering: Ordering,
+        written_arguments: Sequence[int],
+    ) -> None:
+        self.fixed = fixed
+        self._graph = graph
+        self._buffers = buffers
+        self._copy_in = make_copy_in(buffers)
+        self._outputs = outputs
+        self._ordering = ordering
+        self._written_arguments = written_arguments
+        self.differentiable = [
+            number
+            for leaf, (kind, number) in zip(outputs.tree.leaves, outputs.plan, strict=True)
+            if kind == "owned" and leaf.value.requires_grad
+        ]
+        tensors = (*fixed.inputs, *fixed.parameters)
+        self._requires_grad = [number for number, tensor in enumerate(tensors) if tensor.requires_grad]
+        self.generation = 0  # counts forward replays, to detect a backward that comes too late
+
+    def __call__(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:  # noqa: ARG002 - buckets are not supported
+        """Replay the forward pass; the lock of the ordering must be held. The result requires grad."""
+        return self.apply(tensors, self.fixed.parameters)
+
+    def apply(self, tensors: Sequence[Any], parameters: Sequence[Any]) -> Any:
+        """The same, with the gradients of the parameters going to `parameters`."""
+        owned = _AutogradStep.apply(self, len(tensors), *tensors, *parameters)
+        return self._outputs.assemble(owned, tensors)
+
+    def replay_forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Copy in, replay, copy the results out. The lock must be held."""
+        self._copy_in([tensor.detach() for tensor in tensors])
+        self._graph.replay()
+        self.generation += 1
+        for number in self._written_arguments:
+            self._buffers[number].copy_back(tensors[number])
+        return tuple(tensor.clone() for tensor in self._outputs.owned)
+
+    def replay_backward(self, generation: int, gradients: Sequence[Any]) -> list[Any]:
+        """Gradients of inputs and parameters; None where there is none."""
+        with self._ordering.lock:
+            if self._graph.closed:
+                raise CaptureError(_CLOSED)
+            if generation != self.generation:
+                raise CaptureError(_LATE)
+            for static, number in zip(self.fixed.output_grads, self.differentiable, strict=True):
+                given = gradients[number]
+                static.zero_() if given is None else static.copy_(given)
+            self._graph.replay_backward()
+            made = iter([None if gradient is None else gradient.clone() for gradient in self.fixed.input_grads])
+            count = len(self.fixed.inputs) + len(self.fixed.parameters)
+            return [next(made) if number in self._requires_grad else None for number in range(count)]
+
+
+class _AutogradStep(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, entry: TrainingEntry, count: int, *tensors: Any) -> tuple[Any, ...]:
-        owned = entry.forward_replay(tensors[:count])
-        ctx.entry, ctx.generation = entry, entry.generation
-        ctx.mark_non_differentiable(*(t for n, t in enumerate(owned) if n not in entry.numbers))
+    def forward(ctx: Any, step: TrainingStep, count: int, *tensors: Any) -> tuple[Any, ...]:
+        owned = step.replay_forward(tensors[:count])
+        ctx.step, ctx.generation = step, step.generation
+        ctx.mark_non_differentiable(*(t for n, t in enumerate(owned) if n not in step.differentiable))
         ctx.set_materialize_grads(False)
         return owned
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        return None, None, *ctx.entry.backward_replay(ctx.generation, gradients)
+        return None, None, *ctx.step.replay_backward(ctx.generation, gradients)
 
 
-def make_training(
+def capture_training_step(
     function: Function,
     call: Call,
-    buffers: Sequence[Buffer],
-    sight: Sight,
-    stage: Stage,
+    first: FirstRun,
+    initial: InitialState,
     options: Options,
     backend: Backend,
     owner: dict[str, Any] | None,
-) -> TrainingEntry:
-    """A checked entry with forward and backward; raises CannotCapture when there can be none."""
-    started = time.perf_counter()
-    steps = Pass(function, call, buffers, sight)
-    with backend.section(), seen_as_capturing():
-        forward, backward = _capture(steps, stage, options, backend)
-    outputs = Outputs.of(steps.result, steps.inputs, [slot.value for slot in sight.tensors])
-    entry = TrainingEntry(
-        call=call,
-        graph=forward,
-        buffers=buffers,
-        outputs=outputs,
-        stamp=Stamp(sight.without_gradients(), owner),
-        ordering=backend.ordering(),
-    )
-    leaves = outputs.tree.leaves
-    numbers = [
-        number
-        for leaf, (kind, number) in zip(leaves, outputs.plan, strict=True)
-        if kind == "owned" and leaf.value.requires_grad
-    ]
-    entry.attach(steps, backward, numbers)
-    entry.early = True
+) -> Entry:
+    """A verified entry with forward and backward; raises CannotCapture when there can be none."""
+    fixed = FixedPass(function, call, first.buffers, first.state)
+    with backend.capture_scope(), reported_as_capturing():
+        graph = _warm_up_and_capture(fixed, first, initial, options, backend)
     try:
-        for _ in range(options.verify.rounds):
-            _check(function, call, entry, stage, options)
+        outputs = Outputs.of(fixed.result, fixed.inputs, [ref.value for ref in first.state.tensors])
+        ordering = backend.ordering()
+        step = TrainingStep(fixed, graph, first.buffers, outputs, ordering, first.effects.arguments)
+        entry = build_entry(
+            call=call,
+            graph=graph,
+            buffers=first.buffers,
+            outputs=outputs,
+            captured_state=CapturedState(first.state.without_gradients(), owner),
+            ordering=ordering,
+            effects=first.effects,
+            training=step,
+        )
+        for number in range(options.verify.rounds):
+            random = torch.Generator(device=call.device).manual_seed(_SEED + number)
+            inputs = [vary_input(leaf.value, random) for leaf in call.tensors]
+            comparison = _compare(function, call, entry, inputs, initial, options.tolerance)
+            refuse_wrong_result(comparison)
     except BaseException:
-        entry.close()
+        graph.close()
         raise
-    entry.capture_ms = (time.perf_counter() - started) * 1e3
     return entry
 
 
-def _capture(steps: Pass, stage: Stage, options: Options, backend: Backend) -> tuple[Graph, Graph]:
-    for number in range(options.warmups):
-        stage.reset()
-        try:
-            with compiles_refused(if_any=True) if 0 < number == options.warmups - 1 else nullcontext():
-                steps.both()
-        except CompileInCaptureError as error:
-            raise CannotCapture(Reason.COMPILE, str(error)) from error
-    stage.reset()
-    session = backend.session(options.generators)
-    try:
-        with own_casts():
-            session.begin()
-            results = steps.forward()
-            forward = session.end()
-        steps.given = [torch.ones_like(result) for result in results]
+def _warm_up_and_capture(
+    fixed: FixedPass, first: FirstRun, initial: InitialState, options: Options, backend: Backend
+) -> ForwardBackwardGraph:
+    warm_up(fixed.both, first, initial, options.warmups)
+    initial.restore()
+    session = backend.new_session((*options.generators, *first.state.generators))
+
+    def record() -> ForwardBackwardGraph:
         session.begin()
-        steps.backward(results)
-        return forward, session.end()
-    except CannotCapture:
-        session.abort()
-        raise
-    except Exception as error:
-        session.abort()
-        stage.reset()
-        raise explained(error, backend, steps.both) from error
+        results = fixed.forward()
+        forward = session.end()
+        fixed.output_grads = [torch.ones_like(result) for result in results]
+        session.begin()
+        fixed.backward(results)
+        return ForwardBackwardGraph(forward, session.end())
+
+    graph: ForwardBackwardGraph = run_capture(record, session, backend, initial, fixed.both)
+    return graph
 
 
-def _check(function: Function, call: Call, entry: TrainingEntry, stage: Stage, options: Options) -> None:
-    random = torch.Generator(device=call.device).manual_seed(entry.checks + 0x5EED)
-    inputs = [fresh_like(leaf.value, random) for leaf in call.tensors]
-    args, kwargs = call.rebuilt(inputs)
-    twins = entry.steps.new_twins()
+def check_training_step(
+    function: Function, entry: Entry, call: Call, tolerance: Tolerance, generators: Sequence[Any]
+) -> tuple[Any, Comparison]:
+    """Run a call in eager and compare a replay of forward and backward with it. Returns eager's result and the comparison."""
+    initial = InitialState(
+        tensors=TensorSnapshot([tensor for _, tensor in entry.written_state]),
+        rng=RngSnapshot(call.device, generators),
+        inputs=TensorSnapshot([]),
+    )
+    tensors = [leaf.value for leaf in call.tensors]
+    comparison = _compare(function, call, entry, tensors, initial, tolerance)
+    initial.restore()
+    return function(*call.args, **call.kwargs), comparison
 
-    def gradients(result: Any) -> list[Leaf]:
-        wanted = [tensor for tensor in (*inputs, *twins) if tensor.requires_grad]
-        results = carrying(result)
-        made = torch.autograd.grad(results, wanted, [torch.ones_like(r) for r in results], allow_unused=True)
-        answers = [
-            Leaf(x.path, x.value.detach() if isinstance(x.value, torch.Tensor) else x.value)
-            for x in result_leaves(result)
+
+def _compare(
+    function: Function,
+    call: Call,
+    entry: Entry,
+    inputs: Sequence[Any],
+    initial: InitialState,
+    tolerance: Tolerance,
+) -> Comparison:
+    """Compare results, gradients, written state and written arguments of a replay with eager's."""
+    step: TrainingStep = cast("TrainingStep", entry.training)
+
+    def run(forward: Callable[[Sequence[Any], Sequence[Any]], Any]) -> list[Leaf]:
+        tensors = padded_copies(call, inputs)
+        aliases = step.fixed.alias_parameters()
+        initial.restore()
+        with entry.lock:
+            result = forward(tensors, aliases)
+        wanted = [tensor for tensor in (*tensors, *aliases) if tensor.requires_grad]
+        results = requiring_grad(result)
+        gradients = torch.autograd.grad(results, wanted, [torch.ones_like(r) for r in results], allow_unused=True)
+        return [
+            *(
+                Leaf(x.path, x.value.detach() if isinstance(x.value, torch.Tensor) else x.value)
+                for x in result_leaves(result)
+            ),
+            *(Leaf(f"gradient {number}", gradient) for number, gradient in enumerate(gradients)),
+            *(Leaf(f"state `{path}`", tensor.detach().clone()) for path, tensor in entry.written_state),
+            *(Leaf(f"argument {number}", tensors[number].detach()) for number in entry.written_arguments),
         ]
-        return [*answers, *(Leaf(f"gradient {number}", gradient) for number, gradient in enumerate(made))]
 
-    def eager() -> list[Leaf]:
-        stage.reset()
-        with entry.steps.on_twins(twins), seen_as_capturing():
-            result = function(*args, **kwargs)
-        return gradients(result)
+    def eager(tensors: Sequence[Any], aliases: Sequence[Any]) -> Any:
+        args, kwargs = call.rebuild(tensors)
+        with step.fixed.using(aliases), reported_as_capturing():
+            return function(*args, **kwargs)
 
-    truth = eager()
-    stage.reset()
-    entry.trained = twins
-    got = gradients(entry.run(inputs, {}))
-    entry.trained = entry.steps.parameters
-    verdict = compare(truth, got, options.tolerance)
-    if not verdict.equal:
-        verdict = compare(truth, got, options.tolerance, noise_between(truth, eager()))
-    entry.hits = 0
-    entry.checks += 1
-    entry.error = max(entry.error or 0.0, verdict.error)
-    if not verdict.equal:
-        raise wrong_result(verdict)
+    def replay(tensors: Sequence[Any], aliases: Sequence[Any]) -> Any:
+        entry.ordering.before()
+        return step.apply(tensors, aliases)
+
+    want, got = run(eager), run(replay)
+    comparison = compare(want, got, tolerance)
+    if not comparison.equal:
+        comparison = compare(want, got, tolerance, noise_between(want, run(eager)))
+    entry.stats.record_check(comparison.error)
+    return comparison

@@ -1,7 +1,7 @@
-"""Keeps compiles out of graph captures, and random-number state readable in them where torch cannot.
+"""What code sees during a graph capture: compiles are refused, the random number state stays readable.
 
-A compile inside a capture fails with a message about copies, or does not fail and bakes in what it found (torch 2.10 to 2.13).
-The stance `fail_on_recompile` refuses it on every torch, first compiles included. Torch 2.14 and later refuse by themselves.
+A compile during a capture fails with a message about copies, or does not fail and captures wrong values (torch 2.10 to 2.13).
+The stance `fail_on_recompile` refuses it on every torch, first compiles included. Torch 2.14 and later refuse it themselves.
 """
 
 import sys
@@ -9,58 +9,55 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.torchapi.import_hooks import when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private
 
-_GRAPH = private("torch.cuda.graphs", "graph.__enter__", "2.4..")
-_MESSAGE = (
-    "something would have been compiled while a graph was being captured. Call the function once before the capture, with the "
-    "same shapes, types and grad mode, in the same thread: a compile inside a capture fails or, on torch 2.10 to 2.13, silently "
-    "records what it should not"
+_GRAPH = door("torch.cuda.graphs", "graph.__enter__", "2.4..")
+COMPILE_PROBLEM: Final = (
+    "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
+)
+COMPILE_FIX: Final = (
+    "call the compiled function once before the capture, with the same shapes, dtypes and grad mode, in the same thread"
 )
 
 
 @contextmanager
 def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
-    """Inside the block a compile is an error that says what to do instead.
+    """Raise CompileInCaptureError for a compile inside the block.
 
-    With `if_any`, a process in which nothing was ever compiled is spared loading the compiler.
+    With `if_any`, a process that has never compiled anything does not load the compiler for this.
     """
     try:
         with refusing_stance(if_any=if_any):
             yield
     except RuntimeError as error:
         if is_refused_compile(error):
-            raise CompileInCaptureError(_MESSAGE) from error
+            msg = f"{COMPILE_PROBLEM}\nfix: {COMPILE_FIX}"
+            raise CompileInCaptureError(msg) from error
         raise
 
 
 def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
-    """The stance in which torch refuses to compile, in torch's own words."""
+    """The `torch.compiler` stance that refuses to compile, with torch's own error."""
     return nullcontext() if if_any and not _anything_compiled() else _stance("fail_on_recompile")
 
 
 def is_refused_compile(error: BaseException) -> bool:
-    """Whether an error is that refusal, in torch's words or ours."""
+    """Whether an error is such a refusal, torch's or ours."""
     return isinstance(error, CompileInCaptureError) or "fail_on_recompile" in str(error)
 
 
-def refused_compile() -> str:
-    """What to tell the user about it."""
-    return _MESSAGE
-
-
 def uncompiled() -> AbstractContextManager[object]:
-    """Inside the block compiled functions run as they were written. Where nothing was ever compiled there is nothing to do."""
+    """Compiled functions run in eager inside the block."""
     return _stance("force_eager") if _anything_compiled() else nullcontext()
 
 
 def _anything_compiled() -> bool:
-    """Whether this process may have compiled something: the compiler is loaded."""
+    """Whether this process may have compiled something: Dynamo is loaded."""
     return "torch._dynamo" in sys.modules
 
 
@@ -71,8 +68,8 @@ def _stance(name: str) -> AbstractContextManager[object]:
     return stance
 
 
-class _SeenAsCapturing:
-    """The threads that are told so; torch's function is replaced while there are any."""
+class _ReportedAsCapturing:
+    """The threads that are reported as capturing. Torch's function is replaced while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +81,7 @@ class _SeenAsCapturing:
 
         with self._lock:
             self._threads.append(threading.get_ident())
-            self._swap = self._swap or AttributePatch(torch.cuda, "is_current_stream_capturing", self._answer)
+            self._swap = self._swap or Swap(torch.cuda, "is_current_stream_capturing", self._replacement)
 
     def leave(self) -> None:
         with self._lock:
@@ -93,40 +90,40 @@ class _SeenAsCapturing:
                 self._swap.undo()
                 self._swap = None
 
-    def _answer(self, plain: Callable[[], bool]) -> Callable[[], bool]:
+    def _replacement(self, plain: Callable[[], bool]) -> Callable[[], bool]:
         def is_current_stream_capturing() -> bool:
-            asks = sys._getframe(1).f_globals.get("__name__", "")
-            told = threading.get_ident() in self._threads and not asks.startswith("torch.")
-            return told or plain()
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            reported = threading.get_ident() in self._threads and not caller.startswith("torch.")
+            return reported or plain()
 
-        vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # a compiler asks once, and believes it
+        vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # Dynamo evaluates it while tracing
         return is_current_stream_capturing
 
 
-_seen = _SeenAsCapturing()
+_reported = _ReportedAsCapturing()
 
 
 @contextmanager
-def seen_as_capturing() -> Iterator[None]:
-    """Inside, code of this thread that asks torch whether it is being captured hears yes, except for torch's own.
+def reported_as_capturing() -> Iterator[None]:
+    """`torch.cuda.is_current_stream_capturing()` returns True in this thread inside the block, except for torch's own code.
 
-    Libraries ask, and go another way in a capture: they leave out what would read a value on the host, and so build a mask that
-    they skip otherwise. Warm-up and comparison must go that way too, or the one meets in the capture what was never run before, and
-    the other compares two ways that round differently.
+    Libraries call it and take another branch during a capture: they do not read a value on the CPU, and build a mask that they
+    skip otherwise. The warm-up must take that branch, or the capture would run code that never ran before. The verification must
+    take it too, or it would compare two branches that round differently.
     """
-    _seen.enter()
+    _reported.enter()
     try:
         yield
     finally:
-        _seen.leave()
+        _reported.leave()
 
 
 @contextmanager
 def rng_state_frozen() -> Iterator[None]:
-    """Answer reads of the device's random-number state from the one saved before the block, and keep writes out.
+    """Inside the block, reads of the GPU's random number state return the state from before, and writes are ignored.
 
-    Up to torch 2.9 reading it in a capture raises, and Dynamo reads it whenever it traces. From 2.10 on reading is allowed and
-    nothing is changed.
+    Up to torch 2.9, reading it during a capture raises, and Dynamo reads it whenever it traces. From 2.10 on reading is allowed,
+    and this does nothing.
     """
     import torch
 
@@ -161,8 +158,8 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
-    """Make every `torch.cuda.graph` block refuse compiles; returns how to undo that."""
-    swaps: list[AttributePatch] = []
+    """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
+    swaps: list[Swap] = []
 
     def attach(module: ModuleType) -> None:
         graph = vars(module)["graph"]
@@ -204,7 +201,7 @@ def _leaving(plain: Callable[..., Any]) -> Callable[..., Any]:
                 if scope is not None:
                     scope.close()
                 raise
-            # It fails because of what failed inside, and that is what the user must see.
+            # The error inside the block is the cause, and is what the user must see.
         if scope is not None:
             scope.__exit__(kind, error, trace)
 

@@ -1,4 +1,4 @@
-"""What torch's device graphs need beside their public methods: keeping one, counting nodes, leaving a failed capture cleanly."""
+"""What torch's CUDA graphs need besides their public methods: keep a graph, count nodes, clean up a failed capture."""
 
 import contextlib
 import ctypes
@@ -6,24 +6,24 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rocsolid.torchapi.graphs.driver_api import call_named, new_stream
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.graphs.driver_api import driver_function, new_stream
+from rocsolid.torchapi.private_api import door
 
 _REPLAY = private("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
 _END_POOL = private("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
 _RELEASE_POOL = private("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
 
 
-def replay_of(graph: Any) -> Callable[[], None]:
-    """The graph's replay, past the Python method that only calls it."""
-    bound: Callable[[], None] = _REPLAY.get().__get__(graph)
+def replay_function(graph: Any) -> Callable[[], None]:
+    """The graph's C++ replay, without the Python method that only calls it."""
+    bound: Callable[[], None] = _REPLAY.reach().__get__(graph)
     return bound
 
 
 def new_graph(*, keep: bool) -> Any:
-    """An empty graph; one that is kept can be written down for a reader, and takes more memory of the host.
+    """An empty graph. With `keep` it can be dumped later, which costs CPU memory.
 
-    Torch 2.8 and later keep it when asked to; before, they did in their debug mode, which in 2.11 keeps nothing.
+    Torch 2.8 and later have `keep_graph=True`. Before, the debug mode kept the graph; in 2.11 that keeps nothing.
     """
     import torch
 
@@ -37,18 +37,18 @@ def new_graph(*, keep: bool) -> Any:
         return graph
 
 
-def make_runnable(graph: Any) -> None:
-    """Do for a graph that is kept what the end of its capture does for others, now and not with its first replay."""
+def instantiate(graph: Any) -> None:
+    """Instantiate a kept graph now instead of at its first replay; other graphs are instantiated at the end of the capture."""
     if hasattr(graph, "instantiate"):
         graph.instantiate()
 
 
-def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequence[Any]) -> None:
-    """End a capture in which something failed, and undo what torch leaves behind of it (seen on 2.11).
+def clean_up_failed_capture(graph: Any, device: int, pool: Any, generators: Sequence[Any]) -> None:
+    """End a capture that failed, and undo what torch leaves behind (seen on 2.11).
 
-    Ending it raises before the memory pool is let go, so allocations on the stream would go on landing there, and before the
-    generators of random numbers are told, so that the next draw would fail with "Offset increment outside graph capture". Where the
-    runtime goes on capturing all the same, the current stream becomes another one.
+    `capture_end` raises before it releases the memory pool, so allocations on the stream would still go to the pool. It also
+    raises before it resets the random number generators, so the next draw would fail with "Offset increment outside graph
+    capture". Where the runtime keeps capturing, the current stream is replaced by a new one.
     """
     import torch
 
@@ -58,36 +58,38 @@ def leave_failed_capture(graph: Any, device: int, pool: Any, generators: Sequenc
         graph.reset()
         return
     with contextlib.suppress(RuntimeError):
-        _END_POOL.get()(device, pool)
-        _RELEASE_POOL.get()(device, pool)
-    if still_capturing(torch.cuda.current_stream(device)):
-        # Whatever ran there would be recorded and not done, and whoever waited for it would be drawn in.
+        _END_POOL.reach()(device, pool)
+        _RELEASE_POOL.reach()(device, pool)
+    if is_capturing(torch.cuda.current_stream(device)):
+        # Work on this stream would be recorded and not run, and a stream that waits for it would join the capture.
         torch.cuda.set_stream(new_stream(device))
-    # A capture that goes well tells the generators that capturing is over, and HIP that the stream is no longer invalidated.
-    healing = torch.cuda.CUDAGraph()
+    # A small successful capture resets the generators, and clears the "invalidated" state of the stream on HIP.
+    small_graph = torch.cuda.CUDAGraph()
     for generator in generators:
-        healing.register_generator_state(generator)
+        small_graph.register_generator_state(generator)
     with contextlib.suppress(RuntimeError):
-        healing.capture_begin(capture_error_mode="thread_local")
+        small_graph.capture_begin(capture_error_mode="thread_local")
         try:
             torch.empty(1, device=torch.device("cuda", device)).zero_()
         finally:
-            healing.capture_end()
-        healing.reset()
+            small_graph.capture_end()
+        small_graph.reset()
 
 
-def still_capturing(stream: Any) -> bool:
-    """Whether a stream captures, as the runtime sees it: HIP goes on after an end that failed over unjoined work."""
-    ask, state = call_named("StreamIsCapturing"), ctypes.c_int()
+def is_capturing(stream: Any) -> bool:
+    """Whether the runtime is capturing a stream. HIP keeps capturing when the end failed because of unjoined work."""
+    query, state = driver_function("StreamIsCapturing"), ctypes.c_int()
     active = 1
     return (
-        ask is not None and not ask(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(state)) and state.value == active
+        query is not None
+        and not query(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(state))
+        and state.value == active
     )
 
 
-def nodes_being_captured(stream: Any) -> int | None:
-    """How many operations the capture on a stream has recorded so far; None where the runtime does not tell."""
-    info, nodes = call_named("StreamGetCaptureInfo_v2"), call_named("GraphGetNodes")
+def count_captured_nodes(stream: Any) -> int | None:
+    """How many operations the capture on a stream has recorded so far; None where the runtime does not report it."""
+    info, nodes = driver_function("StreamGetCaptureInfo_v2"), driver_function("GraphGetNodes")
     if info is None or nodes is None:
         return None
     status, identity, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()

@@ -1,6 +1,6 @@
-"""The device's own library, called past torch: for what torch does not offer, or offers at a price.
+"""Direct calls of the CUDA driver or HIP, for what torch does not offer or offers too slowly.
 
-Nothing here is needed: where the library or a call is missing, the answer is None, and there is another way.
+Nothing here is required: where the library or a call is missing, the functions return None and the caller uses torch.
 """
 
 import contextlib
@@ -10,10 +10,14 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from rocsolid.torchapi.private_api import door
+
+_RAW_STREAM = door("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
+
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """CUDA's driver, or HIP."""
+    """The CUDA driver, or HIP."""
     import torch
 
     names = ("libamdhip64.so",) if torch.version.hip is not None else ("libcuda.so.1", "libcuda.so")
@@ -23,29 +27,35 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def call_named(name: str) -> Any:
-    """One of its calls by the name without prefix; None where it has no such call."""
+def driver_function(name: str) -> Any:
+    """A function of the library by its name without prefix (`StreamCreate`); None where it does not exist."""
     import torch
 
     prefix = "hip" if torch.version.hip is not None else "cu"
     return getattr(library(), prefix + name, None)
 
 
+def current_stream_handle() -> Callable[[int], int]:
+    """A function that returns the raw handle of a device's current stream, without creating a Stream object."""
+    handle: Callable[[int], int] = _RAW_STREAM.reach()
+    return handle
+
+
 def new_stream(device: int) -> Any:
-    """A stream that no other has to do with: torch's own are thirty-two in number and are handed out again after that."""
+    """A stream that nobody else uses: torch has 32 streams per device and hands them out again after that."""
     import torch
 
-    create, made = call_named("StreamCreate"), ctypes.c_void_p()
+    create, made = driver_function("StreamCreate"), ctypes.c_void_p()
     with torch.cuda.device(device):
-        _make_current()
-        beside_the_default = 1
-        if torch.version.hip is not None or create is None or create(ctypes.byref(made), beside_the_default):
+        _make_context_current()
+        non_blocking = 1
+        if torch.version.hip is not None or create is None or create(ctypes.byref(made), non_blocking):
             return torch.cuda.Stream()
         return torch.cuda.ExternalStream(made.value)
 
 
-def _make_current() -> None:
-    """Let the thread's device be the one that the library works on: torch does so when it first needs it."""
+def _make_context_current() -> None:
+    """Make torch's current device the one that the driver works on; torch does that when it first needs it."""
     import torch
 
     torch.cuda.current_stream().synchronize()
@@ -53,24 +63,24 @@ def _make_current() -> None:
 
 @cache
 def copy_kernel(device: int, most: int) -> ctypes.c_void_p | None:
-    """The kernel that copies up to so many tensors at once, loaded on a CUDA device; None where it cannot be."""
+    """The kernel that copies up to `most` tensors, loaded on a CUDA device; None where it cannot be loaded."""
     import torch
 
-    load, find = call_named("ModuleLoadData"), call_named("ModuleGetFunction")
-    if torch.version.hip is not None or None in (load, find, call_named("LaunchKernelEx")):
+    load, find = driver_function("ModuleLoadData"), driver_function("ModuleGetFunction")
+    if torch.version.hip is not None or None in (load, find, driver_function("LaunchKernelEx")):
         return None
     text = resources.files("rocsolid.torchapi.graphs").joinpath("copy_many.ptx").read_bytes()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
-        _make_current()
+        _make_context_current()
         failed = load(ctypes.byref(module), text + b"\0")
         if failed or find(ctypes.byref(function), module, f"rocsolid_copy_{most}".encode()):
             return None
     return function
 
 
-class _Launch(ctypes.Structure):
-    """Where and how a kernel is launched, as CUDA's driver is told it."""
+class _LaunchConfig(ctypes.Structure):
+    """`CUlaunchConfig` of the CUDA driver."""
 
     _fields_ = [
         *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
@@ -80,24 +90,25 @@ class _Launch(ctypes.Structure):
     ]
 
 
-def launcher(function: ctypes.c_void_p, grid: tuple[int, int], threads: int, packed: Any) -> Callable[[int], int]:
-    """A function that launches a kernel on a stream, its arguments being what the buffer holds then; 0 when it went well.
+def make_launch(function: ctypes.c_void_p, grid: tuple[int, int], threads: int, packed: Any) -> Callable[[int], int]:
+    """A function that launches a kernel on a stream and returns the error code, 0 on success.
 
-    Everything but the stream is made ready here: what is left costs the host little more than the launch itself.
+    The kernel's arguments are what the buffer `packed` contains at that time. Everything but the stream is prepared here, so a
+    call costs little more than the launch itself.
     """
     size = ctypes.c_size_t(ctypes.sizeof(packed))
-    begin, length, end = 1, 2, 0  # how CUDA tells apart what follows
-    extra = (ctypes.c_void_p * 5)(begin, ctypes.addressof(packed), length, ctypes.addressof(size), end)
-    plan = _Launch(grid_x=grid[0], grid_y=grid[1], grid_z=1, block_x=threads, block_y=1, block_z=1)
-    launch, nothing = call_named("LaunchKernelEx"), ctypes.c_void_p(None)
-    where = ctypes.byref(plan)
+    buffer_pointer, buffer_size, end = 1, 2, 0  # CU_LAUNCH_PARAM_*
+    extra = (ctypes.c_void_p * 5)(buffer_pointer, ctypes.addressof(packed), buffer_size, ctypes.addressof(size), end)
+    config = _LaunchConfig(grid_x=grid[0], grid_y=grid[1], grid_z=1, block_x=threads, block_y=1, block_z=1)
+    launch, no_arguments = driver_function("LaunchKernelEx"), ctypes.c_void_p(None)
+    config_pointer = ctypes.byref(config)
     current = 0
 
-    def go(stream: int, _alive: Any = (packed, size)) -> int:
+    def launch_on(stream: int, _alive: Any = (packed, size)) -> int:
         nonlocal current
         if stream != current:
-            plan.stream = current = stream
-        failed: int = launch(where, function, nothing, extra)
+            config.stream = current = stream
+        failed: int = launch(config_pointer, function, no_arguments, extra)
         return failed
 
-    return go
+    return launch_on

@@ -1,0 +1,305 @@
+"""The record backend: records the operators of a call on the CPU and replays them with the rules of a GPU graph.
+
+It has the properties that make GPU graphs difficult: inputs and outputs at fixed addresses, no Python during a replay, weights
+that moved stay stale, no values read on the CPU, random numbers that advance. So capture code can be tested without a GPU.
+It has no memory pools and no driver; streams and events exist only with a simulated runtime (`simulated_runtime.py`).
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from rocsolid.model.capture_report import Reason
+from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.torchapi.dispatch import DispatchMode, is_view, only_allocates, writes_in_place
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.graphs.tensor_checks import storage_id
+from rocsolid.torchapi.patch import Swap
+
+_HOST_READS: Final = {
+    torch.Tensor.cpu: "copies a tensor to the CPU",
+    torch.Tensor.numpy: "reads a tensor on the CPU",
+    torch.Tensor.tolist: "reads a tensor on the CPU",
+    torch.Tensor.__array__: "reads a tensor on the CPU",
+    torch.Tensor.__repr__: "reads a tensor on the CPU to print it",
+}
+_RNG_FUNCTIONS: Final = ("get_rng_state", "set_rng_state", "manual_seed", "seed", "initial_seed")
+_INDEXING: Final = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+
+
+def _refuse(reason: Reason, operation: str, why: str, fix: str) -> CannotCapture:
+    from rocsolid.runtime.capture.diagnosis import refuse_operation
+    from rocsolid.torchapi.user_frames import user_code_line
+
+    return refuse_operation(reason, operation, why, fix, user_code_line())
+
+
+class Recording(DispatchMode):  # type: ignore[misc]
+    """Sees every operator below autograd and autocast, runs it, and stores what is needed to run it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[tuple[str, Callable[[], object]]] = []
+        self.storages: dict[int, int] = {}
+        self.refusal: CannotCapture | None = None
+
+    def refuse(self, refusal: CannotCapture) -> CannotCapture:
+        """Remember the first refusal: the capture fails even when the function catches the exception."""
+        self.refusal = self.refusal or refusal
+        return refusal
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self._check(func, args)
+        out = func(*args, **kwargs)
+        if not is_view(func):
+            self._record(func, args, kwargs, out)
+        return out
+
+    def _check(self, func: Any, args: Any) -> None:
+        name = func.name().partition(".")[0]
+        tags = func.tags
+        if torch.Tag.data_dependent_output in tags:
+            raise self.refuse(
+                _refuse(
+                    Reason.HOST_SYNC,
+                    name,
+                    "copies a value to the CPU, and a graph cannot wait for it",
+                    "keep the value on the GPU, e.g. torch.where(condition, a, b), or read it outside the captured function",
+                )
+            )
+        masked = name in _INDEXING and any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+        if masked and name != "aten::index" and args[2].numel() == 1:
+            masked = False  # one value for the whole mask is a masked fill, whose shape is fixed
+        # Indexing has the tag only because of masks.
+        if masked or (torch.Tag.dynamic_output_shape in tags and name not in _INDEXING):
+            raise self.refuse(
+                _refuse(
+                    Reason.DATA_SHAPE,
+                    name,
+                    "has a shape that depends on values, and a graph has fixed shapes",
+                    "keep the shape fixed, e.g. torch.where(mask, x, 0) instead of x[mask]",
+                )
+            )
+        if name == "aten::lift_fresh" and args[0].numel() > 1:
+            raise self.refuse(
+                _refuse(
+                    Reason.HOST_COPY,
+                    "torch.tensor",
+                    "copies data from the CPU, and a replay does not repeat that",
+                    "create the tensor once outside the function, or compute it on the GPU (torch.arange, torch.full)",
+                )
+            )
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        fixed_args, fixed_kwargs = _fixed(args), _fixed(kwargs)
+        outs = list(_tensors(out))
+        sources = {storage_id(tensor) for tensor in _tensors((args, kwargs))}
+        fresh = [(number, tensor.detach()) for number, tensor in enumerate(outs) if storage_id(tensor) not in sources]
+        for _, tensor in fresh:
+            self.storages[storage_id(tensor)] = tensor.untyped_storage().nbytes()
+        if only_allocates(func) or not (fresh or writes_in_place(func)):
+            return
+
+        def again() -> None:
+            result = func(*fixed_args, **fixed_kwargs)
+            if fresh:
+                results = list(_tensors(result))
+                for number, target in fresh:
+                    target.copy_(results[number])
+
+        self.steps.append((func.name(), again))
+
+
+class _HostReads(TorchFunctionMode):  # type: ignore[misc]
+    """Refuses calls that copy to the CPU on a GPU tensor, but never become an operator on a CPU tensor."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _HOST_READS:
+            name = getattr(func, "__name__", str(func))
+            why = f"{_HOST_READS[func]}, and a graph cannot wait for it"
+            fix = "call it on the result, outside the captured function"
+            raise self._recording.refuse(_refuse(Reason.HOST_SYNC, f"Tensor.{name}", why, fix))
+        return func(*args, **(kwargs or {}))
+
+
+class RecordGraph:
+    """Recorded operators that can be replayed."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._steps = recording.steps
+        self._replay = [again for _, again in recording.steps]
+        self.nodes: int | None = len(recording.steps)
+        self.bytes = sum(recording.storages.values())
+
+    def replay(self) -> None:
+        """Run every operator again, into the same memory."""
+        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
+            for again in self._replay:
+                again()
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._steps, self._replay = [], []
+
+    def dump(self, path: str) -> None:
+        """Write one operator per line."""
+        Path(path).write_text("".join(f"{number} {name}\n" for number, (name, _) in enumerate(self._steps)))
+
+
+class CaptureRules(Protocol):
+    """The part of a simulated runtime that a recording needs."""
+
+    def capturing(self, recording: Any) -> AbstractContextManager[None]:
+        """Context in which stream and event calls follow the capture rules of the runtime."""
+        ...
+
+    def end_capture(self) -> None:
+        """Raise CannotCapture when the runtime could not end the capture."""
+        ...
+
+
+class RecordSession:
+    """One recording."""
+
+    def __init__(self, rules: CaptureRules | None = None) -> None:
+        self._rules = rules
+        self._recording = Recording()
+        self._scope: ExitStack | None = None
+
+    def begin(self) -> None:
+        """Start recording."""
+        self._recording = Recording()
+        scope = ExitStack()
+        scope.enter_context(_rng_state_refused(self._recording))
+        # Compiled code calls no operators that could be recorded. Uncompiled, it computes the same.
+        scope.enter_context(uncompiled())
+        if self._rules is not None:
+            scope.enter_context(self._rules.capturing(self._recording))
+        scope.enter_context(_HostReads(self._recording))
+        scope.enter_context(self._recording)
+        self._scope = scope
+
+    def end(self) -> RecordGraph:
+        """Return the graph. Raises the first refusal, even when the function caught the exception."""
+        try:
+            if self._recording.refusal is None and self._rules is not None:
+                self._rules.end_capture()
+        finally:
+            self.abort()
+        if self._recording.refusal is not None:
+            raise self._recording.refusal
+        return RecordGraph(self._recording)
+
+    def abort(self) -> None:
+        """Stop recording."""
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.close()
+
+
+class HostOrdering:
+    """Ordering on the CPU, where a call has finished when it returns."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def before(self) -> bool:
+        """Always True."""
+        return True
+
+    def wait_for_host_reads(self) -> None:
+        """Does nothing on the CPU."""
+
+    def mark_replay(self) -> None:
+        """Does nothing on the CPU."""
+
+    def synchronize(self) -> None:
+        """Does nothing on the CPU."""
+
+
+class RecordBackend:
+    """Captures by recording operators on the CPU."""
+
+    name = "record"
+    uses_gpu = False
+
+    def __init__(self, rules: CaptureRules | None = None) -> None:
+        self._rules = rules
+
+    def capture_scope(self) -> AbstractContextManager[None]:
+        """Does nothing on the CPU."""
+        return nullcontext()
+
+    def warm_up_scope(self) -> AbstractContextManager[None]:
+        """Does nothing on the CPU."""
+        return nullcontext()
+
+    def new_session(self, generators: Sequence[Any]) -> RecordSession:  # noqa: ARG002 - replays draw from the generators themselves
+        """A new recording."""
+        return RecordSession(self._rules)
+
+    def ordering(self) -> HostOrdering:
+        """A new ordering: recorded graphs share no memory."""
+        return HostOrdering()
+
+    def missing_memory(self, needed_bytes: int) -> str:  # noqa: ARG002 - CPU memory is not limited here
+        """Nothing is ever missing."""
+        return ""
+
+
+@contextmanager
+def _rng_state_refused(recording: Recording) -> Iterator[None]:
+    """Refuse to read or set the random number state in this thread: that happens on the CPU, and no replay repeats it."""
+    thread = threading.get_ident()
+
+    def guarded(name: str) -> Callable[[Any], Any]:
+        def make(plain: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() != thread:
+                    return plain(*args, **kwargs)
+                why = "uses the random number state on the CPU, and a replay does not repeat that"
+                fix = "call it before the captured function"
+                raise recording.refuse(_refuse(Reason.RNG_STATE, f"torch.{name}", why, fix))
+
+            return call
+
+        return make
+
+    swaps = [Swap(owner, name, guarded(name)) for name in _RNG_FUNCTIONS for owner in (torch, torch.random)]
+    try:
+        yield
+    finally:
+        for swap in reversed(swaps):
+            swap.undo()
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+
+
+def _fixed(value: Any) -> Any:
+    """The value with every tensor bound to the memory it has now, whatever happens to the tensor later."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_fixed(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _fixed(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,239 @@
+"""From a call to a verified graph: one eager run, warm-up, capture, and replays compared with eager.
+
+The eager run is the result of the call. Whatever fails after it costs the caller nothing: tensors, random numbers and Python
+values stay as that one run left them.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rocsolid.errors import CompileInCaptureError
+from rocsolid.model.capture_report import Reason
+from rocsolid.numerics import result_leaves
+from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
+from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry
+from rocsolid.runtime.capture.inputs import make_buffers
+from rocsolid.runtime.capture.invalidation import CapturedState
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.capture.outputs import Outputs
+from rocsolid.runtime.capture.reachable_state import (
+    InitialState,
+    RngSnapshot,
+    TensorSnapshot,
+    WriteDetector,
+    collect_reachable,
+    fresh_autocast_cache,
+    restoring,
+    tensors_to_save,
+)
+from rocsolid.runtime.capture.verification import Verifier
+from rocsolid.torchapi.graphs.capture_state import (
+    COMPILE_FIX,
+    COMPILE_PROBLEM,
+    compiles_refused,
+    reported_as_capturing,
+    uncompiled,
+)
+
+Function = Callable[..., Any]
+_SHOWN = 4
+
+
+class FirstRun:
+    """The call, run in eager for the caller, and what the function was seen to do."""
+
+    def __init__(self, function: Function, call: Call) -> None:
+        before = collect_reachable(function)
+        state_writes = WriteDetector((ref.path, ref.value) for ref in before.tensors)
+        argument_writes = WriteDetector((leaf.path, leaf.value) for leaf in call.tensors)
+        rng = RngSnapshot(call.device, before.generators)
+        self.buffers = make_buffers(call)  # before the function writes to anything
+        # Without padding the function would be compiled for a length that is never used again.
+        with uncompiled() if call.bucketed else nullcontext():
+            self.result = function(*call.args, **call.kwargs)
+        draws_random = rng.advanced()
+        self.state = collect_reachable(function)
+        known = {id(ref.value) for ref in before.tensors}
+        created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
+        written = state_writes.written()
+        self.may_change = [*written, *created]
+        paths = {path for path, _ in argument_writes.written()}
+        self.effects = WriteEffects(
+            arguments=tuple(n for n, leaf in enumerate(call.tensors) if leaf.path in paths),
+            state=tuple(written),
+            draws_random=draws_random,
+        )
+
+
+def capture_once(
+    function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: dict[str, Any] | None
+) -> Entry:
+    """A verified entry for the call; raises CannotCapture when there can be none."""
+    with_backward = options.backward and _first_requiring_grad(first.result) != ""
+    _refuse_unrepeatable(first, call, with_backward=with_backward)
+    started = time.perf_counter()
+    static_inputs = [buffer.tensor for buffer in first.buffers]
+    initial = InitialState(
+        tensors=TensorSnapshot(tensors_to_save(first.state, first.may_change)),
+        rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
+        inputs=TensorSnapshot([static_inputs[number] for number in first.effects.arguments]),
+    )
+    with restoring(first.state, initial):
+        if with_backward:
+            from rocsolid.runtime.capture.training import capture_training_step
+
+            entry = capture_training_step(function, call, first, initial, options, backend, owner)
+        else:
+            entry = _capture_inference(function, call, first, initial, options, backend, owner)
+    entry.stats.record_capture((time.perf_counter() - started) * 1e3)
+    return entry
+
+
+def _capture_inference(
+    function: Function,
+    call: Call,
+    first: FirstRun,
+    initial: InitialState,
+    options: Options,
+    backend: Backend,
+    owner: dict[str, Any] | None,
+) -> Entry:
+    with backend.capture_scope(), reported_as_capturing():
+        graph, result = _warm_up_and_capture(function, call, first, initial, options, backend)
+    try:
+        static_inputs = [buffer.tensor for buffer in first.buffers]
+        held = [ref.value for ref in first.state.tensors]
+        outputs = Outputs.of(result, static_inputs, held, {dim.tensor for dim in call.bucketed})
+        if call.bucketed and options.unpad == "auto":
+            from rocsolid.runtime.capture.padding import find_length_relations
+
+            outputs = replace(outputs, relations=find_length_relations(function, call, outputs, static_inputs, initial))
+        entry = build_entry(
+            call=call,
+            graph=graph,
+            buffers=first.buffers,
+            outputs=outputs,
+            captured_state=CapturedState(first.state, owner),
+            ordering=backend.ordering(),
+            effects=first.effects,
+            output_mode=options.outputs,
+        )
+        Verifier(function, call, options, initial).verify(entry)
+    except BaseException:
+        graph.close()
+        raise
+    return entry
+
+
+def _first_requiring_grad(result: Any) -> str:
+    return next(
+        (x.path for x in result_leaves(result) if isinstance(x.value, torch.Tensor) and x.value.requires_grad), ""
+    )
+
+
+def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) -> None:
+    """Raise CannotCapture for a call whose effect no replay can repeat."""
+    path = _first_requiring_grad(first.result)
+    if path and not with_backward:
+        raise CannotCapture(
+            Reason.GRADIENT,
+            f"`{path}` requires grad, and a replay would return it without a grad_fn",
+            fix="call it under torch.no_grad() or torch.inference_mode(), or capture with backward=True",
+        )
+    storages = [leaf.value.untyped_storage().data_ptr() for leaf in call.tensors]
+    for number in first.effects.arguments:
+        if storages.count(storages[number]) > 1 and call.tensors[number].value.numel():
+            path = call.tensors[number].path
+            problem = f"the function writes to argument `{path}`, which shares memory with another argument"
+            raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
+
+
+def _warm_up_and_capture(
+    function: Function, call: Call, first: FirstRun, initial: InitialState, options: Options, backend: Backend
+) -> tuple[Graph, Any]:
+    args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
+
+    def body() -> Any:
+        return function(*args, **kwargs)
+
+    with backend.warm_up_scope():
+        warm_up(body, first, initial, options.warmups)
+        initial.restore()
+    missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
+    if missing:
+        raise CannotCapture(Reason.MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first")
+    session = backend.new_session((*options.generators, *first.state.generators))
+
+    def record() -> tuple[Graph, Any]:
+        if options.eager_modules:
+            from rocsolid.runtime.capture.eager_segments import capture_segments
+
+            return capture_segments(session, body, function, options.eager_modules)
+        session.begin()
+        result = body()
+        return session.end(), result
+
+    graph, result = run_capture(record, session, backend, initial, body)
+    if graph.nodes == 0:
+        graph.close()
+        raise CannotCapture(Reason.EMPTY, "the call launches no work that a graph could replay")
+    return graph, result
+
+
+def run_capture(
+    record: Callable[[], Any],
+    session: Session,
+    backend: Backend,
+    initial: InitialState,
+    body: Callable[[], Any],
+) -> Any:
+    """Run a capture. A failure is cleaned up, and becomes a CannotCapture that names the operation and the user's line."""
+    try:
+        with fresh_autocast_cache():
+            return record()
+    except CannotCapture:
+        session.abort()
+        raise
+    except Exception as error:
+        from rocsolid.runtime.capture.diagnosis import explain_failure
+
+        session.abort()
+        initial.restore()
+        raise explain_failure(error, backend, body) from error
+
+
+def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, times: int) -> None:
+    """Run the function so that everything that happens only once happens now, and refuse what no replay repeats."""
+    for number in range(times):
+        initial.restore()
+        before = first.state.fingerprint() if number == 0 else {}
+        try:
+            with compiles_refused(if_any=True) if 0 < number == times - 1 else nullcontext():
+                body()
+        except CompileInCaptureError as error:
+            from rocsolid.runtime.capture.diagnosis import innermost_error
+            from rocsolid.torchapi.user_frames import traceback_code_line
+
+            code = traceback_code_line(innermost_error(error).__traceback__)
+            raise CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code) from error
+        if before:
+            _refuse_side_effects(before, first.state.fingerprint())
+
+
+def _refuse_side_effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    changed = [path for path in after if before.get(path) != after[path]]
+    if changed:
+        names = ", ".join(f"`{path}`" for path in changed[:_SHOWN])
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        raise CannotCapture(
+            Reason.SIDE_EFFECT,
+            f"the function changes {names}{more} in Python, and a replay does not repeat that",
+            fix="keep the value in a tensor and update it in place (`self.count.add_(1)`), return it, "
+            "or change it outside the captured function",
+        )

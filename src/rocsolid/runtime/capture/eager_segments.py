@@ -1,0 +1,138 @@
+"""Splits a capture at the modules named in `eager_modules=`: they run in eager between the graphs of the rest.
+
+For a step that no graph can hold, such as work on the CPU or a branch on values. The module must return tensors of the same
+shapes every time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from rocsolid.errors import UsageError
+from rocsolid.model.capture_report import Reason
+from rocsolid.runtime.capture.backends.base import Graph, Session
+from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.runtime.capture.reachable_state import collect_reachable
+from rocsolid.torchapi.graphs.tensor_checks import storage_id
+from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.pytree import Flattened, flatten
+
+
+class EagerSegment:
+    """A module's call between two graphs. A replay calls the module with what the graphs have computed."""
+
+    nodes: int | None = None
+    bytes = 0
+
+    def __init__(self, name: str, forward: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
+        self._name = name
+        self._forward = forward
+        self._args = args
+        self._kwargs = kwargs
+        self._captured: Flattened = flatten(result, f"{name}(...)")
+
+    def replay(self) -> None:
+        """Call the module, and copy its results to where the next graph reads them."""
+        now = flatten(self._forward(*self._args, **self._kwargs), f"{self._name}(...)")
+        if now.structure != self._captured.structure:
+            problem = f"the result of `{self._name}` has a different structure than during the capture"
+            raise self._changed(problem)
+        for new, old in zip(now.leaves, self._captured.leaves, strict=True):
+            if not isinstance(old.value, torch.Tensor):
+                if new.value != old.value:
+                    problem = f"`{new.path}` is {new.value!r}, it was {old.value!r} during the capture"
+                    raise self._changed(problem)
+            elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
+                was, is_ = (f"{t.dtype}{list(t.shape)}".removeprefix("torch.") for t in (old.value, new.value))
+                problem = f"`{new.path}` is {is_}, it was {was} during the capture"
+                raise self._changed(problem)
+            elif storage_id(new.value) != storage_id(old.value):
+                old.value.copy_(new.value)
+
+    def _changed(self, problem: str) -> CannotCapture:
+        fix = f"make `{self._name}` return tensors of the same shapes and dtypes every time"
+        return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
+
+    def close(self) -> None:
+        """Free the tensors in between."""
+        self._args, self._kwargs = (), {}
+
+    def dump(self, path: str) -> None:
+        """Writes nothing: there is no graph in it."""
+
+
+class SegmentedGraph:
+    """Graphs with eager segments between them, replayed in order."""
+
+    def __init__(self, parts: Sequence[Graph]) -> None:
+        self._parts = list(parts)
+        counts = [part.nodes for part in parts if not isinstance(part, EagerSegment)]
+        self.nodes: int | None = sum(n for n in counts if n is not None) if None not in counts else None
+        self.bytes = sum(part.bytes for part in parts)
+
+    def replay(self) -> None:
+        """Replay every part in order."""
+        for part in self._parts:
+            part.replay()
+
+    def close(self) -> None:
+        """Close every part."""
+        for part in self._parts:
+            part.close()
+        self._parts = []
+
+    def dump(self, path: str) -> None:
+        """Write each graph to a file of its own."""
+        for number, part in enumerate(self._parts):
+            part.dump(f"{path}.{number}")
+
+
+def capture_segments(
+    session: Session, body: Callable[[], Any], function: Callable[..., Any], eager_modules: Sequence[Any]
+) -> tuple[Graph, Any]:
+    """Capture the body with a cut at every call of an eager module."""
+    parts: list[Graph] = []
+    with ExitStack() as scope:
+        for name, module in find_eager_modules(function, eager_modules).items():
+            scope.enter_context(_cut_at(name, module, session, parts))
+        session.begin()
+        result = body()
+        last = session.end()
+    return (SegmentedGraph([*parts, last]), result) if parts else (last, result)
+
+
+@contextmanager
+def _cut_at(name: str, module: Any, session: Session, parts: list[Graph]) -> Iterator[None]:
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            parts.append(session.end())
+            result = plain(*args, **kwargs)
+            parts.append(EagerSegment(name, plain, args, kwargs, result))
+            session.begin()
+            return result
+
+        return forward
+
+    swap = AttributePatch(module, "forward", make)
+    try:
+        yield
+    finally:
+        swap.undo()
+
+
+def find_eager_modules(function: Callable[..., Any], eager_modules: Sequence[Any]) -> Mapping[str, Any]:
+    """The modules by name; each is given by its name or as the module itself."""
+    modules = dict(collect_reachable(function).named_modules)
+    found: dict[str, Any] = {}
+    for wanted in eager_modules:
+        if isinstance(wanted, torch.nn.Module):
+            found[next((path for path, module in modules.items() if module is wanted), type(wanted).__name__)] = wanted
+        elif wanted in modules:
+            found[wanted] = modules[wanted]
+        else:
+            known = ", ".join(path for path in modules if path)
+            msg = f"eager_modules= names {wanted!r}, which is not a module of the function; it has: {known}"
+            raise UsageError(msg)
+    return found

@@ -1,0 +1,227 @@
+"""Compares replays with eager, on inputs that the graph was not captured with. A graph that differs is not used."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rocsolid.model.capture_report import Reason
+from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
+from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
+from rocsolid.runtime.capture.entry import Entry
+from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
+from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.capture.reachable_state import InitialState, RngSnapshot, TensorSnapshot
+from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
+from rocsolid.torchapi.pytree import Leaf
+
+_PADDING_SCALE = 4.0  # a different length means different kernels, which sum in a different order
+_OTHER_BRANCH_SCALE = 8.0  # different kernels, which round differently
+_SEED = 0x5EED
+_WRONG_RESULT_CAUSES = (
+    "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
+    "work on another stream was left out, or graph replay is broken on this platform"
+)
+
+
+class Verifier:
+    """The comparisons before a graph's first result is returned."""
+
+    def __init__(self, function: Callable[..., Any], call: Call, options: Options, initial: InitialState) -> None:
+        self._function = function
+        self._call = call
+        self._rounds = options.verify.rounds
+        self._tolerance = options.tolerance
+        self._initial = initial
+        self._random = torch.Generator(device=call.device).manual_seed(_SEED)
+
+    def verify(self, entry: Entry) -> None:
+        """Compare as often as `verify=` asks. Raises CannotCapture that names the result and its error."""
+        for number in range(self._rounds):
+            inputs = [vary_input(leaf.value, self._random) for leaf in self._call.tensors]
+            if number == 0 and self._call.bucketed:
+                self._check_padding(entry, inputs)
+            comparison = self._compare(entry, inputs)
+            entry.stats.record_check(comparison.error)
+            refuse_wrong_result(comparison)
+
+    def _compare(self, entry: Entry, inputs: Sequence[Any]) -> Comparison:
+        eager = self._run_eager(entry, inputs)
+        self._initial.restore()
+        replayed = result_leaves(entry.replay_on(inputs, self._call.lengths_by_group))
+        got = [*replayed, *_written_state(entry), *_written_arguments(entry, entry.static_inputs)]
+        comparison = compare(eager, got, self._tolerance)
+        if comparison.equal:
+            return comparison
+        noise = noise_between(eager, self._run_eager(entry, inputs))
+        comparison = compare(eager, got, self._tolerance, noise)
+        return (
+            comparison if comparison.equal else self._compare_with_capture_branch(entry, inputs, eager, got, comparison)
+        )
+
+    def _compare_with_capture_branch(
+        self, entry: Entry, inputs: Sequence[Any], eager: Sequence[Leaf], got: Sequence[Leaf], comparison: Comparison
+    ) -> Comparison:
+        """Compare with eager on the branch that the function takes during a capture.
+
+        Libraries ask torch whether they are being captured and then use other kernels. That branch must be close to the usual one.
+        """
+        with reported_as_capturing():
+            branch = self._run_eager(entry, inputs)
+        same_branch = compare(branch, got, self._tolerance)
+        usual_branch = compare(eager, got, self._tolerance, scale=_OTHER_BRANCH_SCALE)
+        if not (same_branch.equal and usual_branch.equal):
+            return comparison
+        entry.stats.record_branch()
+        return same_branch
+
+    def _run_eager(self, entry: Entry, inputs: Sequence[Any]) -> list[Leaf]:
+        """Results, written state and written arguments of an eager run on padded copies of the inputs."""
+        padded = padded_copies(self._call, inputs)
+        self._initial.restore()
+        args, kwargs = self._call.rebuild(padded)
+        leaves = _copied(result_leaves(self._function(*args, **kwargs)))
+        unpadded = entry.outputs.unpad(leaves, self._call.lengths_by_group)
+        return [*unpadded, *_written_state(entry), *_written_arguments(entry, padded)]
+
+    def _check_padding(self, entry: Entry, inputs: Sequence[Any]) -> None:
+        """Compare the padded call, unpadded again, with the call itself; both in eager, without a graph."""
+        lengths = self._call.lengths_by_group
+        with uncompiled():
+            self._initial.restore()
+            args, kwargs = self._call.rebuild(inputs)
+            plain = _copied(result_leaves(self._function(*args, **kwargs)))
+            self._initial.restore()
+            args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
+            padded = entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
+        compared = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
+        tolerance = self._tolerance
+        scale = _PADDING_SCALE if tolerance.rtol is None else 1.0
+        comparison = compare([plain[n] for n in compared], [padded[n] for n in compared], tolerance, scale=scale)
+        if not comparison.equal:
+            sizes = ", ".join(f"`{self._call.tensors[d.tensor].path}` to {d.size}" for d in self._call.bucketed)
+            raise CannotCapture(
+                Reason.PADDING,
+                f"padding ({sizes}) changes the result: {'; '.join(comparison.mismatches)}",
+                fix="pass a mask and exclude the padding in the function, or capture without buckets=",
+            )
+
+
+def refuse_wrong_result(comparison: Comparison) -> None:
+    """Raise CannotCapture when the results of a graph differ from eager."""
+    if not comparison.equal:
+        raise wrong_result(comparison)
+
+
+def wrong_result(comparison: Comparison) -> CannotCapture:
+    """The refusal of a graph whose results differ from eager."""
+    mismatches = "; ".join(comparison.mismatches)
+    if comparison.nondeterministic:
+        return CannotCapture(
+            Reason.WRONG_RESULT,
+            f"the function is not deterministic: {mismatches}",
+            fix="pass its random number generators as generators=[...], "
+            "or leave the result out of the comparison: verify=rs.every(1000, ignore=['result[1]'])",
+        )
+    return CannotCapture(
+        Reason.WRONG_RESULT,
+        f"the replay returns wrong results: {mismatches}",
+        notes=(_WRONG_RESULT_CAUSES,),
+        fix="pass values that change as tensors",
+    )
+
+
+def check_replay(
+    function: Callable[..., Any], entry: Entry, call: Call, tolerance: Tolerance, generators: Sequence[Any]
+) -> tuple[Any, Comparison]:
+    """Run a call in eager and compare a replay with it. Returns eager's result and the comparison."""
+    initial = InitialState(
+        tensors=TensorSnapshot([tensor for _, tensor in entry.written_state]),
+        rng=RngSnapshot(call.device, generators),
+        inputs=TensorSnapshot([]),
+    )
+    tensors = [leaf.value for leaf in call.tensors]
+    lengths = call.lengths_by_group
+    got = [*result_leaves(entry.replay_on(tensors, lengths)), *_written_state(entry)]
+    got += _written_arguments(entry, entry.static_inputs)
+    branch = _run_capture_branch(function, entry, call, initial) if entry.stats.branches_on_capture else None
+    initial.restore()
+    # At the padded size, so that a compiled function is not called with a length it was not compiled for.
+    given = padded_copies(call, tensors) if call.bucketed else tensors
+    args, kwargs = call.rebuild(given)
+    result = function(*args, **kwargs)
+    leaves = entry.outputs.unpad(result_leaves(result), lengths)
+    eager = [*leaves, *_written_state(entry), *_written_arguments(entry, given)]
+    comparison = compare(branch or eager, got, tolerance)
+    if call.bucketed:
+        result = _unpadded_result(entry, leaves, tensors, given)
+    entry.stats.record_check(comparison.error)
+    return result, comparison
+
+
+def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, initial: InitialState) -> list[Leaf]:
+    """Eager's result on the branch that the function takes during a capture."""
+    initial.restore()
+    given = padded_copies(call, [leaf.value for leaf in call.tensors])
+    args, kwargs = call.rebuild(given)
+    with reported_as_capturing():
+        leaves = _copied(result_leaves(function(*args, **kwargs)))
+    return [
+        *entry.outputs.unpad(leaves, call.lengths_by_group),
+        *_written_state(entry),
+        *_written_arguments(entry, given),
+    ]
+
+
+def _unpadded_result(entry: Entry, leaves: Sequence[Leaf], tensors: Sequence[Any], padded: Sequence[Any]) -> Any:
+    """The result of a padded call as the caller gets it; written arguments are copied back."""
+    with torch.no_grad():
+        for number in entry.written_arguments:
+            target = tensors[number]
+            target.copy_(padded[number][tuple(slice(0, size) for size in target.shape)])
+    owned = [leaf.value.clone() for leaf, (kind, _) in zip(leaves, entry.outputs.plan, strict=True) if kind == "owned"]
+    return entry.outputs.assemble(owned, tensors)
+
+
+def padded_copies(call: Call, tensors: Sequence[Any]) -> list[Any]:
+    """Copies of a call's tensors, padded like the static inputs."""
+    made = []
+    for number, (tensor, spec) in enumerate(zip(tensors, call.specs, strict=True)):
+        bucketed = [dim for dim in call.bucketed if dim.tensor == number]
+        buffer = PaddedBuffer(spec, bucketed) if bucketed else Buffer(spec)
+        with torch.no_grad():
+            buffer.copy_in(tensor)
+        made.append(buffer.tensor.requires_grad_(tensor.requires_grad))
+    return made
+
+
+def _copied(leaves: Sequence[Leaf]) -> list[Leaf]:
+    return [
+        Leaf(leaf.path, leaf.value.detach().clone()) if isinstance(leaf.value, torch.Tensor) else leaf
+        for leaf in leaves
+    ]
+
+
+def _written_state(entry: Entry) -> list[Leaf]:
+    return [Leaf(f"state `{path}`", tensor.detach().clone()) for path, tensor in entry.written_state]
+
+
+def _written_arguments(entry: Entry, tensors: Sequence[Any]) -> list[Leaf]:
+    return [Leaf(f"argument {number}", tensors[number].detach().clone()) for number in entry.written_arguments]
+
+
+def vary_input(tensor: Any, random: Any) -> Any:
+    """A different input of the same shape and layout: floats are rolled and scaled, integers stay as they are.
+
+    Indices, lengths and offsets must fit each other; an invented one could make a kernel read outside its memory.
+    """
+    varied = Buffer(spec_of(tensor))
+    varied.copy_in(tensor.detach())
+    if tensor.is_floating_point() and tensor.numel():
+        memory = varied.memory
+        shift = int(torch.randint(1, memory.numel() + 1, (1,), generator=random, device=random.device))
+        noise = torch.rand(memory.shape, generator=random, device=random.device).to(memory.device)
+        values = memory.float().flatten().roll(shift).reshape(memory.shape)
+        all_zero = not bool((values != 0).any())
+        memory.copy_(noise - 0.5 if all_zero else values * (0.5 + noise))
+    return varied.tensor.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,76 @@
+"""Facts about tensors that a replay depends on: do they match, do they share memory, were they written to.
+
+For 128 tensors, comparing shapes, strides and dtypes in Python costs more than the replay. Torch's compiled Dynamo guards do it
+in a tenth of the time.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rocsolid.torchapi.private_api import door
+
+_TENSOR_GUARDS = door("torch._C._dynamo.guards", "TensorGuards", "2.4..")
+_STATE_GUARD = door("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
+_ADDRESSES_EQUAL = door("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
+
+
+def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:
+    """A function that tells whether tensors match these in type, shape, stride, dtype, device and requires_grad.
+
+    `free_dims` lists, by tensor, the dimensions that may have any size; such a tensor may have any strides. Grad mode and
+    inference mode must be as they are now. The same tensor passed twice never matches.
+    """
+    if not tensors:
+        return _no_tensors
+    free_dims = free_dims or {}
+    sizes = [
+        [None if dim in free_dims.get(number, ()) else size for dim, size in enumerate(tensor.shape)]
+        for number, tensor in enumerate(tensors)
+    ]
+    strides = [
+        [None] * tensor.dim() if number in free_dims else list(tensor.stride()) for number, tensor in enumerate(tensors)
+    ]
+    guards = _TENSOR_GUARDS.reach()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = guards.check
+    return check
+
+
+def _no_tensors(*tensors: Any) -> bool:
+    return not tensors
+
+
+def state_check() -> Callable[[], bool]:
+    """A function that tells whether torch's global state is as it is now.
+
+    Grad mode, autocast, deterministic algorithms, float32 matmul precision, default dtype, number of threads.
+    """
+    check: Callable[[], bool] = _STATE_GUARD.reach()().check
+    return check
+
+
+def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None:
+    """Torch's C++ function that compares tensors' addresses with a list of numbers; None in CPU builds."""
+    if not _ADDRESSES_EQUAL.is_open():
+        return None
+    equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] = _ADDRESSES_EQUAL.reach()
+    return equal
+
+
+def storage_id(tensor: Any) -> int:
+    """A number that is equal for tensors that share a storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def byte_count(tensor: Any) -> int:
+    """The size of a tensor's elements in bytes."""
+    return int(tensor.numel() * tensor.element_size())
+
+
+def element_span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """The number of elements from the first to the last element of a tensor in memory, both included."""
+    return 1 + int(sum(step * (size - 1) for step, size in zip(stride, shape, strict=True) if size))
+
+
+def write_count(tensor: Any) -> int | None:
+    """How often a tensor was written to in place; None for a tensor made in inference mode, which has no counter."""
+    return None if tensor.is_inference() else int(tensor._version)

@@ -1,0 +1,75 @@
+"""`eager_modules=`: modules that run in eager between the graphs of the rest."""
+
+from typing import Any
+
+import pytest
+
+from rocsolid.errors import UsageError
+
+pytest.importorskip("torch")
+import torch
+
+pytestmark = pytest.mark.torch
+
+
+class Router(torch.nn.Module):  # type: ignore[misc]
+    """Branches on a value, which cannot be captured."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.sum().item() > 0 else x * -3
+
+
+class Pipeline(torch.nn.Module):  # type: ignore[misc]
+    """A router between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.router, self.after = torch.nn.Linear(4, 4), Router(), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.after(self.router(self.before(x).relu() - 0.3)) + x
+
+
+def test_eager_modules_run_in_eager_between_graphs(target: Any) -> None:
+    model = target.module(Pipeline())
+    whole = target.capture(model)
+    g = target.capture(model, eager_modules=["router"])
+    signs = set()
+    for _ in range(20):
+        x = target.randn(2, 4)
+        assert torch.allclose(g(x), model(x), atol=1e-6)
+        whole(x)
+        signs.add(float((model.before(x).relu() - 0.3).sum()) > 0)
+    assert signs == {True, False}, "both branches were taken"
+    assert g.report().replays == 19
+    assert whole.report().replays == 0
+
+    with pytest.raises(
+        UsageError,
+        match="eager_modules= names 'rooter', which is not a module of the function; it has: before, router, after",
+    ):
+        target.capture(model, eager_modules=["rooter"])(target.randn(2, 4))
+
+
+class ChangesShape(torch.nn.Module):  # type: ignore[misc]
+    """Returns as many rows as its tensor says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.tensor([2])  # a tensor, so that a change does not invalidate the graph
+
+    def forward(self, x: Any) -> Any:
+        return x[: int(self.rows)]
+
+
+def test_an_eager_module_that_returns_another_shape_falls_back_to_eager(target: Any) -> None:
+    changes = ChangesShape()
+    model = torch.nn.Sequential(torch.nn.ReLU(), changes, torch.nn.ReLU())
+    g, x = target.capture(model, eager_modules=[changes]), target.randn(4, 4)
+    for _ in range(2):
+        assert g(x).shape == (2, 4)
+    changes.rows.fill_(3)
+    assert g(x).shape == (3, 4)
+    (refusal,) = g.report().refusals
+    assert refusal.reason.value == "eager module"
+    assert refusal.message.startswith("`1(...)` is float32[3, 4], it was float32[2, 4] during the capture")
