@@ -69,7 +69,7 @@ with torch.no_grad():
     right = torch.allclose(fast(x)["x"], model(x)["x"], atol=1e-5)
     y = torch.randn(6, 8)  # must be compiled again, without saving
     right = right and torch.allclose(fast(y)["x"], model(y)["x"], atol=1e-5)
-    refused = [r.detail for r in fast.captured.report().refusals] if fast.captured else []
+    refused = [r.message for r in fast.captured.report().refusals] if fast.captured else []
     other = mine.Model(torch.sigmoid).eval()  # of the same class, compiled by other code in this process
     alone = torch.allclose(torch.compile(other, backend="eager")(x)["x"], other(x)["x"], atol=1e-5)
 from torch._dynamo.utils import counters

@@ -77,7 +77,7 @@ def test_a_program_and_its_child_processes_pretend(tmp_path: Path) -> None:
     assert parent["search"] is False  # the guard's work
     assert parent["env"] == ["rocm", "7.2.1", "gfx942@7.2.1", ["gfx942"]]
     assert parent["captured"]["double"] == [1]
-    assert "a capture on HIP 7.2.4 refuses hipDeviceSynchronize" in parent["captured"]["waits"][1]
+    assert "hipDeviceSynchronize fails with" in parent["captured"]["waits"][1]
     announcement = (
         "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
     )
@@ -178,7 +178,7 @@ def test_a_capture_simulates_the_runtime_of_the_pretended_chip(pretend_chip: Pre
         fast = rs.capture(_queries_an_earlier_event())
         fast(torch.ones(2))
         refused[text] = {refusal.reason for refusal in fast.report().refusals}
-        assert fast.report().backend.startswith("record, plays ")
+        assert fast.report().backend.startswith("record, simulates ")
 
     assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT}, "sm_90": {Reason.EVENT}}
 
@@ -202,8 +202,8 @@ def _queries_an_earlier_event() -> Callable[..., object]:
 def test_the_first_capture_is_tried_in_a_child_process_only_on_amd(pretend_chip: Pretend) -> None:
     for text, tried in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
-        assert (rs.capture(len, backend="device")._care.trial is not None) is tried
-        assert rs.capture(len)._care.trial is None  # the record backend cannot crash the process
+        assert rs.capture(len, backend="device")._precautions.try_in_child is tried
+        assert not rs.capture(len)._precautions.try_in_child  # recording operators cannot end the process
 
 
 def test_the_probe_uses_defaults_and_cache_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
@@ -221,15 +221,15 @@ def test_graphs_share_no_memory_pool_on_a_pretended_amd_chip(
     pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless requested: sharing was seen to corrupt results there."""
-    from rocsolid.runtime.capture import choosing, device
-    from rocsolid.runtime.capture.options import Options
+    from rocsolid.runtime.capture.backends import device
 
     monkeypatch.setattr(device, "DeviceBackend", lambda _, **options: options)
     for text, rocm in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
-        assert str(choosing._device_backend("cuda", Options())) == f"shared: {shared}, kept: False"
-        requested = Options(pool="shared", keep_graph=True)
-        assert str(choosing._device_backend("cuda", requested)) == "shared: True, kept: True"
+        made = rs.capture(len, backend="device")._device_backend("cuda")
+        assert made == {"shared_pool": not rocm, "warm_up_on_capture_stream": rocm, "keep_graph": False}
+        requested = rs.capture(len, backend="device", pool="shared", keep_graph=True)._device_backend("cuda")
+        assert requested == {"shared_pool": True, "warm_up_on_capture_stream": rocm, "keep_graph": True}
 
 
 def test_the_driver_functions_have_the_names_of_the_platform(
@@ -242,7 +242,7 @@ def test_the_driver_functions_have_the_names_of_the_platform(
     monkeypatch.setattr(driver_api, "library", lambda: both)
     for text, function in (("gfx942", "HIP's"), ("sm_90", "CUDA's")):
         pretend_chip(text)
-        assert driver_api.call_named("ModuleLoadData") == function
+        assert driver_api.driver_function("ModuleLoadData") == function
     pretend_chip("gfx942")
     assert driver_api.copy_kernel.__wrapped__(0, 8) is None
 

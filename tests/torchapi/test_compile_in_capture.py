@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-"""Compiling inside a capture is refused; the RNG state can be read in a capture where torch itself cannot."""
-========
 """During a capture compiles are refused, and the random number state can be read."""
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,11 +20,7 @@ def device() -> Iterator[str]:
     torch._dynamo.reset()
 
 
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-def test_a_compile_inside_a_capture_is_refused_with_a_fix(device: str) -> None:
-========
 def test_a_refused_compile_names_the_fix(device: str) -> None:
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     import torch
 
     fn = torch.compile(lambda x: x * 2 + 1, backend="eager")
@@ -39,26 +31,18 @@ def test_a_refused_compile_names_the_fix(device: str) -> None:
     ):
         fn(x)
     assert error.value.__cause__ is not None
-    assert fn(x).tolist() == [3.0, 3.0]  # outside a capture it compiles
+    assert fn(x).tolist() == [3.0, 3.0]  # outside it compiles
     with capture_state.compiles_refused():
-        assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside a capture
+        assert fn(x).tolist() == [3.0, 3.0]  # and then runs inside
 
 
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-def test_other_errors_are_unchanged(device: str) -> None:
-========
 def test_other_errors_are_raised_unchanged(device: str) -> None:
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     del device
     with pytest.raises(RuntimeError, match="mine"), capture_state.compiles_refused():
         raise RuntimeError("mine")  # noqa: EM101 - a test
 
 
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-def test_every_capture_block_refuses_compiles_while_the_hook_is_active() -> None:
-========
 def test_torch_cuda_graph_refuses_compiles_until_undone() -> None:
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     from torch.cuda import graphs
 
     plain = graphs.graph.__enter__, graphs.graph.__exit__
@@ -68,13 +52,8 @@ def test_torch_cuda_graph_refuses_compiles_until_undone() -> None:
     assert (graphs.graph.__enter__, graphs.graph.__exit__) == plain
 
 
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-def test_the_saved_rng_state_is_returned_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in torch up to 2.9: reading the RNG state in a capture raises."""
-========
 def test_rng_reads_return_the_saved_state_where_reading_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in torch up to 2.9, where reading the state during a capture raises."""
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     import torch
 
     state = {"raises": False}
@@ -112,13 +91,8 @@ def test_from_torch_2_10_on_rng_functions_are_not_replaced() -> None:
 
 
 @pytest.mark.gpu
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-@pytest.mark.filterwarnings("default")  # torch's own warnings about other settings
-def test_a_compile_inside_a_real_capture_is_refused_and_the_next_capture_works() -> None:
-========
 @pytest.mark.filterwarnings("default")  # torch's warnings about settings we do not touch
 def test_a_compile_in_a_gpu_capture_is_refused_and_the_next_capture_works() -> None:
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     import torch
     from tests.support import make_env
 
@@ -132,7 +106,9 @@ def test_a_compile_in_a_gpu_capture_is_refused_and_the_next_capture_works() -> N
         graph = torch.cuda.CUDAGraph()
         with pytest.raises(CompileInCaptureError), torch.cuda.graph(graph):
             fn(x)
-        assert torch.cuda.current_stream() == torch.cuda.default_stream()  # the capture stream was left
+        assert (
+            torch.cuda.current_stream() == torch.cuda.default_stream()
+        )  # where torch itself leaves the capture stream
         fn(x)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -143,17 +119,10 @@ def test_a_compile_in_a_gpu_capture_is_refused_and_the_next_capture_works() -> N
 
 
 @pytest.mark.gpu
-<<<<<<<< HEAD:tests/runtime/test_capture_state.py
-@pytest.mark.filterwarnings("default")  # torch's own warnings about other settings
-@pytest.mark.parametrize("how", ["mode", "backend"])
-def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
-    """On a real GPU: count the captures that Inductor starts."""
-========
 @pytest.mark.filterwarnings("default")  # torch's warnings about settings we do not touch
 @pytest.mark.parametrize("how", ["mode", "backend"])
 def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
     """On a GPU: count the captures that Inductor begins."""
->>>>>>>> plain-capture:tests/torchapi/test_compile_in_capture.py
     import torch
     from tests.support import make_env
 
@@ -162,11 +131,11 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
     from rocsolid.runtime.guard import Guard
 
     torch._dynamo.reset()
-    started: list[int] = []
+    begun: list[int] = []
     plain = torch.cuda.CUDAGraph.capture_begin
 
     def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        started.append(1)
+        begun.append(1)
         return plain(self, *args, **kwargs)
 
     torch.cuda.CUDAGraph.capture_begin = counting
@@ -181,12 +150,12 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
                     fn(x)
 
         run()
-        assert started  # without the guard it captures
-        started.clear()
+        assert begun  # without the guard it captures
+        begun.clear()
         torch._dynamo.reset()
         with Guard(resolve("safe", make_env(Platform.ROCM))) as guard:
             run()
-        assert not started
+        assert not begun
         assert guard.interventions
     finally:
         torch.cuda.CUDAGraph.capture_begin = plain

@@ -117,7 +117,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
 
 def _try_in_child(function: Callable[..., Any], call: Call, options: Options, precautions: Precautions) -> str:
     """Capture the call in a child process. Returns what went wrong; nothing when it worked or cannot be tried."""
-    from rocsolid.api.safety import tried_elsewhere
+    from rocsolid.api.safety import try_in_child_process
 
     work = {"capture": options, "precautions": replace(precautions, try_in_child=False)}
-    return tried_elsewhere("capturing", work, (function, call.args, call.kwargs), _CHILD_DEADLINE_S)
+    return try_in_child_process("capturing", work, (function, call.args, call.kwargs), _CHILD_DEADLINE_S)

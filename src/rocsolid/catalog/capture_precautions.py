@@ -57,7 +57,7 @@ def precautions_for(env: Environment) -> Precautions:
     return Precautions(
         pool_per_graph=POOL_PER_GRAPH.when.holds(env),
         warm_up_on_capture_stream=WARM_UP_ON_CAPTURE_STREAM.when.holds(env),
-        min_verify_rounds=2 if problem(_WRONG_REPLAYS).strikes(env) else 0,
-        try_in_child=any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS),
-        collectives_warning=f"{watchdog.title}. {watchdog.fix}" if watchdog.strikes(env) else "",
+        min_verify_rounds=2 if problem(_WRONG_REPLAYS).applies(env) else 0,
+        try_in_child=any(problem(name).applies(env) for name in _ENDS_THE_PROCESS),
+        collectives_warning=f"{watchdog.title}. {watchdog.fix}" if watchdog.applies(env) else "",
     )

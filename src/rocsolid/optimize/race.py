@@ -84,7 +84,10 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
             outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} against eager, {limit:.0%} is allowed"
         elif isinstance(function, Captured) and not function.report().graphs:
             refusals = function.report().refusals
-            outcome, why = FormOutcome.FAILED, refusals[0].detail if refusals else "nothing was captured"
+            outcome, why = (
+                FormOutcome.FAILED,
+                refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
+            )
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)

@@ -7,7 +7,7 @@ from rocsolid.torchapi.private_api import private
 
 _MODE = private("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
 
-DispatchMode: Any = _MODE.reach()  # this module is only imported where torch is in use
+DispatchMode: Any = _MODE.get()  # this module is only imported where torch is in use
 
 
 @cache

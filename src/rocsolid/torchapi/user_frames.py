@@ -80,7 +80,7 @@ def user_code_line(frame: FrameType | None = None) -> CodeLine | None:
     """The innermost line of the user's code that is running, with its expression underlined; None when there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
-        if is_users_file(current.f_code.co_filename):
+        if is_user_file(current.f_code.co_filename):
             return _code_line(current.f_code, current.f_lineno, current.f_lasti)
         current = current.f_back
     return None
@@ -90,7 +90,7 @@ def traceback_code_line(trace: TracebackType | None) -> CodeLine | None:
     """The innermost line of the user's code in a traceback, with its expression underlined; None when there is none."""
     found = None
     while trace is not None:
-        if is_users_file(trace.tb_frame.f_code.co_filename):
+        if is_user_file(trace.tb_frame.f_code.co_filename):
             found = trace
         trace = trace.tb_next
     return _code_line(found.tb_frame.f_code, found.tb_lineno, found.tb_lasti) if found else None

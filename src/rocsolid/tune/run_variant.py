@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.catalog.capture_precautions import precautions_for
 from rocsolid.errors import CannotRunError, CaptureError
 from rocsolid.measure.clock import Clock, calls_per_sample, pinnable_cores, pinned_to_core, select_clock
 from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload
+from rocsolid.probe.quick_facts import surroundings
 from rocsolid.runtime.capture.captured import Captured
-from rocsolid.runtime.capture.care import Care
-from rocsolid.runtime.capture.choosing import backend_for
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
@@ -199,12 +199,12 @@ def _build_form(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
 
 
 def _capture(function: Callable[..., Any], inputs: CallInputs) -> Captured:
-    captured = Captured(function, Options(), backend_for, Care())
+    captured = Captured(function, Options(), precautions_for(surroundings()))
     for _ in range(3):  # the first call of a captured function runs in eager
         inputs.call(captured)
     report = captured.report()
     if not report.graphs:
-        raise CaptureError(report.refusals[0].detail if report.refusals else "no graph was captured")
+        raise CaptureError(report.refusals[0].message if report.refusals else "no graph was captured")
     return captured
 
 

@@ -54,7 +54,11 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 symptom=" ".join(
                     [
                         problem.symptom,
-                        *(f"Call during the capture: {cited(call, runtimes)}." for call in problem.calls if runtimes),
+                        *(
+                            f"Call during the capture: {describe_behavior(call, runtimes)}."
+                            for call in problem.calls
+                            if runtimes
+                        ),
                     ]
                 ),
                 fix=problem.fix,

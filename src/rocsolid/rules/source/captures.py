@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocsolid.catalog.capture_rules import capture_rule, cited
+from rocsolid.catalog.capture_rules import capture_rule, describe_behavior
 from rocsolid.model.source import Block, Scope, Site, Source, WithItem, full_name
 from rocsolid.rules.source.syntax import argument
 
@@ -128,4 +128,4 @@ def capture_case(site: Site) -> str:
 
 def capture_facts(case: str) -> dict[str, str]:
     """The facts that cite the capture-rule table: the runtime call, and what each runtime does with it."""
-    return {"call": capture_rule(case).call, "runtimes": cited(case)}
+    return {"call": capture_rule(case).call, "runtimes": describe_behavior(case)}

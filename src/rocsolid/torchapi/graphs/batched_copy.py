@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from rocsolid.torchapi.graphs.driver_api import copy_kernel, current_stream_handle, make_launch
 from rocsolid.torchapi.graphs.tensor_checks import byte_count, element_span
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_FOREACH_COPY = door("torch", "_foreach_copy_", "2.1..")
+_FOREACH_COPY = private("torch", "_foreach_copy_", "2.1..")
 
 Copy = Callable[[Sequence[Any]], None]
 FEW, MOST = 16, 256  # how many sources one launch of the two kernels takes
@@ -25,7 +25,7 @@ _THREADS, _BYTES_PER_THREAD, _MAX_BLOCKS = 256, 16, 64
 
 def foreach_copy() -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """Torch's function that copies many tensors into as many others with few launches."""
-    copies: Callable[[Sequence[Any], Sequence[Any]], Any] = _FOREACH_COPY.reach()
+    copies: Callable[[Sequence[Any], Sequence[Any]], Any] = _FOREACH_COPY.get()
     return copies
 
 

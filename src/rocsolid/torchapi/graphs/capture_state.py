@@ -16,7 +16,7 @@ from rocsolid.torchapi.import_hooks import when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private
 
-_GRAPH = door("torch.cuda.graphs", "graph.__enter__", "2.4..")
+_GRAPH = private("torch.cuda.graphs", "graph.__enter__", "2.4..")
 COMPILE_PROBLEM: Final = (
     "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
 )
@@ -81,7 +81,7 @@ class _ReportedAsCapturing:
 
         with self._lock:
             self._threads.append(threading.get_ident())
-            self._swap = self._swap or Swap(torch.cuda, "is_current_stream_capturing", self._replacement)
+            self._swap = self._swap or AttributePatch(torch.cuda, "is_current_stream_capturing", self._replacement)
 
     def leave(self) -> None:
         with self._lock:
@@ -159,7 +159,7 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
     """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
-    swaps: list[Swap] = []
+    swaps: list[AttributePatch] = []
 
     def attach(module: ModuleType) -> None:
         graph = vars(module)["graph"]

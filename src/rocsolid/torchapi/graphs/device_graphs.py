@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocsolid.torchapi.graphs.driver_api import driver_function, new_stream
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
 _REPLAY = private("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
 _END_POOL = private("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
@@ -16,7 +16,7 @@ _RELEASE_POOL = private("torch._C", "_cuda_releasePool", "2.1..", device_build=T
 
 def replay_function(graph: Any) -> Callable[[], None]:
     """The graph's C++ replay, without the Python method that only calls it."""
-    bound: Callable[[], None] = _REPLAY.reach().__get__(graph)
+    bound: Callable[[], None] = _REPLAY.get().__get__(graph)
     return bound
 
 
@@ -58,8 +58,8 @@ def clean_up_failed_capture(graph: Any, device: int, pool: Any, generators: Sequ
         graph.reset()
         return
     with contextlib.suppress(RuntimeError):
-        _END_POOL.reach()(device, pool)
-        _RELEASE_POOL.reach()(device, pool)
+        _END_POOL.get()(device, pool)
+        _RELEASE_POOL.get()(device, pool)
     if is_capturing(torch.cuda.current_stream(device)):
         # Work on this stream would be recorded and not run, and a stream that waits for it would join the capture.
         torch.cuda.set_stream(new_stream(device))

@@ -10,9 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_RAW_STREAM = door("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
+_RAW_STREAM = private("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
 
 
 @cache
@@ -37,7 +37,7 @@ def driver_function(name: str) -> Any:
 
 def current_stream_handle() -> Callable[[int], int]:
     """A function that returns the raw handle of a device's current stream, without creating a Stream object."""
-    handle: Callable[[int], int] = _RAW_STREAM.reach()
+    handle: Callable[[int], int] = _RAW_STREAM.get()
     return handle
 
 

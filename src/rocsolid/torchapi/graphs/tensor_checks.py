@@ -7,11 +7,11 @@ in a tenth of the time.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rocsolid.torchapi.private_api import door
+from rocsolid.torchapi.private_api import private
 
-_TENSOR_GUARDS = door("torch._C._dynamo.guards", "TensorGuards", "2.4..")
-_STATE_GUARD = door("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
-_ADDRESSES_EQUAL = door("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
+_TENSOR_GUARDS = private("torch._C._dynamo.guards", "TensorGuards", "2.4..")
+_STATE_GUARD = private("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
+_ADDRESSES_EQUAL = private("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
 
 
 def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:
@@ -30,7 +30,7 @@ def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]
     strides = [
         [None] * tensor.dim() if number in free_dims else list(tensor.stride()) for number, tensor in enumerate(tensors)
     ]
-    guards = _TENSOR_GUARDS.reach()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    guards = _TENSOR_GUARDS.get()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = guards.check
     return check
 
@@ -44,15 +44,15 @@ def state_check() -> Callable[[], bool]:
 
     Grad mode, autocast, deterministic algorithms, float32 matmul precision, default dtype, number of threads.
     """
-    check: Callable[[], bool] = _STATE_GUARD.reach()().check
+    check: Callable[[], bool] = _STATE_GUARD.get()().check
     return check
 
 
 def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None:
     """Torch's C++ function that compares tensors' addresses with a list of numbers; None in CPU builds."""
-    if not _ADDRESSES_EQUAL.is_open():
+    if not _ADDRESSES_EQUAL.exists():
         return None
-    equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] = _ADDRESSES_EQUAL.reach()
+    equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] = _ADDRESSES_EQUAL.get()
     return equal
 
 

@@ -33,7 +33,7 @@ When the captured function uses no library that keeps state per stream.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.capture_rules import cited
+from rocsolid.catalog.capture_rules import describe_behavior
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
@@ -65,7 +65,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 and not _in_loop_or_stream(earlier[0])
                 and not name.startswith(("torch.", "len", "print", "?"))
             ):
-                yield match_at(capture.site, name, warmed=earlier[0].line, runtimes=cited("malloc"))
+                yield match_at(capture.site, name, warmed=earlier[0].line, runtimes=describe_behavior("malloc"))
                 break
 
 

@@ -19,7 +19,7 @@ from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import DispatchMode, is_view, only_allocates, writes_in_place
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.tensor_checks import storage_id
-from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.patch import AttributePatch
 
 _HOST_READS: Final = {
     torch.Tensor.cpu: "copies a tensor to the CPU",
@@ -275,7 +275,7 @@ def _rng_state_refused(recording: Recording) -> Iterator[None]:
 
         return make
 
-    swaps = [Swap(owner, name, guarded(name)) for name in _RNG_FUNCTIONS for owner in (torch, torch.random)]
+    swaps = [AttributePatch(owner, name, guarded(name)) for name in _RNG_FUNCTIONS for owner in (torch, torch.random)]
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from rocsolid.runtime.capture.backends.base import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.captured import Captured, Inputs
 from rocsolid.runtime.capture.diagnosis import refuse_operation
-from rocsolid.torchapi.patch import Swap
+from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.user_frames import user_code_line
 
 _log = logging.getLogger("rocsolid")
@@ -264,7 +264,7 @@ def simulating(runtime: Runtime) -> Iterator[None]:
     """Replace streams and events inside the block; one simulated function at a time in the process."""
     with capture_lock:
         simulated = SimulatedRuntime(runtime)
-        swaps = [Swap(owner, name, partial(_replacement, ours)) for owner, name, ours in _REPLACED]
+        swaps = [AttributePatch(owner, name, partial(_replacement, ours)) for owner, name, ours in _REPLACED]
         _active.append(simulated)
         try:
             yield
