@@ -12,6 +12,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.trace import read_traces
+from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, GraphKind, Recompile
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.compiled_regions import compile_id, graphs_shown, with_compiles
@@ -47,12 +48,20 @@ def a_trace(folder: Path, *names: str) -> TraceFile:
 
 def graph(compile_id: str, function: str, place: str, **more: Any) -> CompiledGraph:
     return CompiledGraph(
-        number=1, compile_id=compile_id, kind=GraphKind.INFERENCE, function=function, place=place, **more
+        number=1, compile_id=compile_id, kind=GraphKind.INFERENCE, function=function, location=place, **more
     )
 
 
 def a_break(place: str, function: str, stack: tuple[str, ...] = ()) -> GraphBreak:
-    return GraphBreak(id="GB0059", kind="k", place=place, function=function, cause="print", fix="do not", stack=stack)
+    return GraphBreak(
+        id="GB0059",
+        kind="k",
+        code=CodeLine(file=place.partition(":")[0], line=int(place.partition(":")[2])),
+        function=function,
+        cause="print",
+        fix="do not",
+        stack=stack,
+    )
 
 
 def a_log(graphs: tuple[CompiledGraph, ...], *breaks: GraphBreak) -> CompileLog:
@@ -66,11 +75,11 @@ def test_names_of_regions() -> None:
 
 def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
     trace = a_trace(tmp_path, "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0", "Torch-Compiled Region: 2/1")
-    again = Recompile(against="2/0", guard="g", cause="the size changed", fix="mark it dynamic")
+    again = Recompile(previous_compile_id="2/0", guard="g", cause="the size changed", fix="mark it dynamic")
     log = a_log(
         (
             graph("0/0", "f", "a.py:1"),
-            graph("1/0", "f (from line 3 on)", "a.py:3"),
+            graph("1/0", "f (resumed at line 3)", "a.py:3"),
             graph("2/0", "g", "b.py:7"),
             graph("2/1", "g", "b.py:7", recompile=again),
         ),
@@ -83,7 +92,7 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
 
     assert told == {
         "0/0": ("f", "a.py:1", ""),
-        "1/0": ("f (from line 3 on)", "a.py:3", "graph break at a.py:3: print"),
+        "1/0": ("f (resumed at line 3)", "a.py:3", "graph break at a.py:3: print"),
         "2/1": ("g", "b.py:7", "compiled again: the size changed"),
     }
     assert joined.compiles
@@ -119,7 +128,7 @@ def test_a_real_run_with_its_log(run: Path) -> None:
     told = [(r["function"], r["place"]) for r in file["regions"] if r["name"].startswith("Torch-Compiled Region")]
     script = run / "script.py"
 
-    assert sorted(told) == [("forward", f"{script}:4"), ("forward (from line 6 on)", f"{script}:6")]
+    assert sorted(told) == [("forward", f"{script}:4"), ("forward (resumed at line 6)", f"{script}:6")]
     assert {found["place"] for found in file["compiles"]["breaks"]} == {f"{script}:6"}
     assert file["compiles"]["other_breaks"] == 1
     codes = [(f["code"], f["place"]) for f in ran.json()["findings"]]

@@ -73,7 +73,7 @@ def _watched(args: argparse.Namespace) -> "CompileLog":
     recorder = record_compiles()
 
     def doing() -> str:
-        return "; ".join(str(compiling) for compiling in recorder.now())
+        return "; ".join(str(compiling) for compiling in recorder.running())
 
     with progress(doing, deadline_s=args.deadline, stacks=all_stacks), recorder:
         call = compiled_workload(workload, mode=args.mode, as_is=args.as_is)

@@ -14,6 +14,7 @@ class KnownCause:
     fix: str
     before: str = ""
     after: str = ""
+    underline: tuple[str, ...] = ()  # names to put the caret under, such as "item"
 
     def fits(self, kind: str, text: str) -> bool:
         """Whether this is the fix for what was said."""

@@ -9,7 +9,7 @@ from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, Gr
 from rocsolid.model.trace import CompileJoin, Region, TraceFile
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (?:!\d+/)?(\d+/\d+)")
-_RESUMED: Final = re.compile(r" \(from line \d+ on\)$")
+_RESUMED: Final = re.compile(r" \(resumed at line \d+\)$")
 
 
 def with_compiles(file: TraceFile, log: CompileLog, source: str) -> TraceFile:
@@ -50,12 +50,12 @@ def _told(region: Region, by_id: dict[str, list[CompiledGraph]], breaks: Iterabl
     graphs = by_id.get(compile_id(region.name), [])
     if not graphs:
         return region
-    places = list(dict.fromkeys(graph.place for graph in graphs))
+    places = list(dict.fromkeys(graph.location for graph in graphs))
     whys = [graph.recompile.cause for graph in graphs if graph.recompile]
     broken = [
-        f"graph break at {found.place}: {found.cause}"
+        f"graph break at {found.location}: {found.cause}"
         for found in breaks
-        if found.place in places and any(_RESUMED.search(graph.function) for graph in graphs)
+        if found.location in places and any(_RESUMED.search(graph.function) for graph in graphs)
     ]
     return replace(
         region,
@@ -67,11 +67,11 @@ def _told(region: Region, by_id: dict[str, list[CompiledGraph]], breaks: Iterabl
 
 def _shown(found: GraphBreak, graphs: Iterable[CompiledGraph]) -> bool:
     """Whether a break is one of a function at work: at its line, or on the way down from it."""
-    file = found.place.rpartition(":")[0]
+    file = found.location.rpartition(":")[0]
     for graph in graphs:
-        if graph.place in (found.place, *found.stack):
+        if graph.location in (found.location, *found.stack):
             return True
         same = _RESUMED.sub("", graph.function) == found.function
-        if same and graph.place.rpartition(":")[0] == file:
+        if same and graph.location.rpartition(":")[0] == file:
             return True
     return False

@@ -18,19 +18,20 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.model.compile_event import (
-    Began,
-    Cached,
-    Coded,
-    Ended,
-    Event,
-    Lowered,
-    Named,
-    Summed,
-    Timed,
-    Traced,
+    CacheLookup,
+    CodeGenerated,
+    CompileEnded,
+    CompileEvent,
+    CompileIdAssigned,
+    CompileStarted,
+    GraphLowered,
+    GraphTraced,
+    MetricsReported,
+    PhaseTimed,
 )
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, listen
 from rocsolid.torchapi.dynamo.graph_events import break_of, operators, place_of
+from rocsolid.torchapi.dynamo.guard_value import found_value, guard_text
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import Swap
 from rocsolid.torchapi.private_api import door
@@ -65,7 +66,7 @@ SUMMARY_FACTS: Final = (
     "is_forward",
     "is_runtime",
 )
-Heard = Callable[[Event], None]
+Heard = Callable[[CompileEvent], None]
 
 
 @dataclass
@@ -84,6 +85,7 @@ class _Thread:
     """What is going on in one thread."""
 
     units: list[int] = field(default_factory=list)
+    compiles: list[Compile] = field(default_factory=list)
     open: list[_Open] = field(default_factory=list)
 
 
@@ -129,7 +131,7 @@ class _Hub:
         if last:
             self._stop()
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: CompileEvent) -> None:
         for listener in self._listeners:
             listener(event)
 
@@ -162,10 +164,11 @@ class _Hub:
         """Dynamo begins with a frame."""
         unit = self._fresh()
         self._here.units.append(unit)
+        self._here.compiles.append(compile_)
         code = compile_.shown
         _harmless(
             self._heard,
-            Began(
+            CompileStarted(
                 unit=unit,
                 at_s=time.time(),
                 thread=threading.current_thread().name,
@@ -180,12 +183,14 @@ class _Hub:
     def ended(self, compile_: Compile, *, compiled: bool) -> None:
         """Dynamo is done with it."""
         unit = self._here.units.pop() if self._here.units else 0
+        if self._here.compiles:
+            self._here.compiles.pop()
         error = compile_.error
         ours = type(error).__module__.startswith("torch._dynamo")  # not what the user's own code raised
         if error is not None and ours and not getattr(error, "logged", False):
             _harmless(self._heard, break_of(unit, error, str(error), compile_, whole_frame=True))
         said = "" if error is None else f"{type(error).__name__}: {error}"
-        _harmless(self._heard, Ended(unit=unit, at_s=time.time(), compiled=compiled, error=said))
+        _harmless(self._heard, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=said))
 
     # Which unit an event belongs to.
 
@@ -232,7 +237,7 @@ class _Hub:
                 unit = self._count
             self._contexts[id(context)] = (context, unit)
             self._named[str(context.compile_id)] = unit
-        self._heard(Named(unit=unit, compile_id=str(context.compile_id)))
+        self._heard(CompileIdAssigned(unit=unit, compile_id=str(context.compile_id)))
         return unit
 
     @property
@@ -292,7 +297,7 @@ class _Hub:
             opened[-1].inner_ns += took
         if unit := self._unit(args[3] if len(args) > 3 else kwargs.get("compile_id")):  # noqa: PLR2004 - its place in the signature
             self._heard(
-                Timed(
+                PhaseTimed(
                     unit=unit,
                     name=event_name,
                     start_s=span.start_ns / 1e9,
@@ -308,13 +313,15 @@ class _Hub:
         if (found := _CACHE.fullmatch(event_name)) and (unit := self._unit()):
             why = str((metadata or {}).get("cache_bypass_reason") or "")
             cache, state = found[1].removesuffix("_graph"), found[2]
-            self._heard(Cached(unit=unit, cache=cache, state=state, why=why, backward=self._going_backward))
+            self._heard(CacheLookup(unit=unit, cache=cache, state=state, reason=why, backward=self._going_backward))
 
     def _summed(self, metrics: Mapping[str, Any]) -> None:
         unit = self._unit(metrics.get("compile_id"))
         if unit and not metrics.get("is_runtime"):
             facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
-            self._heard(Summed(unit=unit, backward=metrics.get("is_forward") is False, facts=facts))
+            if (reason := facts.get("recompile_reason")) and self._here.compiles:
+                facts["recompile_new_value"] = found_value(guard_text(str(reason)), self._here.compiles[-1].frame)
+            self._heard(MetricsReported(unit=unit, backward=metrics.get("is_forward") is False, metrics=facts))
 
     # Graphs, programs and breaks.
 
@@ -330,12 +337,12 @@ class _Hub:
     def _handed(self, _output: Any, gm: Any, *_: Any, **__: Any) -> None:
         nodes = list(gm.graph.nodes)
         self._heard(
-            Traced(
+            GraphTraced(
                 unit=self._unit(),
                 nodes=len(nodes),
                 inputs=sum(node.op == "placeholder" for node in nodes),
                 operators=operators(nodes),
-                places={node.name: place for node in nodes if (place := place_of(node))},
+                locations={node.name: place for node in nodes if (place := place_of(node))},
             )
         )
 
@@ -343,21 +350,21 @@ class _Hub:
         if unit := self._unit():
             nodes = list(gm.graph.nodes)
             backward = bool(getattr(graph, "is_backward", False))
-            self._heard(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
+            self._heard(GraphLowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
 
     def _ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
         refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
         source = str(getattr(compiled, "source_code", ""))
         self._heard(
-            Coded(
+            CodeGenerated(
                 unit=self._unit() or self._fresh(),
                 # Not every release says so for what comes from a cache; the program itself does.
                 backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],
                 source=source,
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
-                graphs_wanted=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
-                graphs_refused=str(refused or ""),
+                cuda_graph_requested=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
+                cuda_graph_skipped=str(refused or ""),
             )
         )
 

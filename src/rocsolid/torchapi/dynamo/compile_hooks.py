@@ -40,6 +40,9 @@ class Compile:
     full_graph: bool  # there is no falling back to eager
     called_off: bool = False
     wrapped: CodeType | None = None  # the user's code, where the frame is only a wrapper of torch's around it
+    frame: Any = field(
+        default=None, repr=False
+    )  # of the call that is compiled, with its arguments; while it is compiled
     stack: FrameType | None = field(default=None, repr=False)  # where the compile was begun from
     error: BaseException | None = field(default=None, repr=False)  # what ended it, when it did not succeed
 
@@ -103,6 +106,7 @@ class _Switchboard:
                 thread_id=threading.get_ident(),
                 started=time.monotonic(),
                 full_graph=bool(getattr(convert, "_one_graph", False)),
+                frame=frame,
                 stack=sys._getframe(1),
                 wrapped=_wrapped(frame),
             )
@@ -126,7 +130,7 @@ class _Switchboard:
                 compile_.error = error
                 raise
             finally:
-                compile_.stack = None
+                compile_.stack = compile_.frame = None
                 for listener in listeners:
                     listener.ended(compile_, compiled=compiled)
                 compile_.error = None  # it holds the frames of the whole compile
