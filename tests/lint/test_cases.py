@@ -1,6 +1,6 @@
-"""Every rule over source: it trips on its bad file as expected, and stays silent on its good one and on everyone else's.
+"""Every source rule: its bad file has the expected findings, its good file has none of any rule.
 
-A case is a folder of its rule's name: `bad.py`, `good.py`, and `expected.txt`, which ROCSOLID_UPDATE=1 writes.
+A case is a folder named after its rule: `bad.py`, `good.py`, and `expected.txt`, which ROCSOLID_UPDATE=1 writes.
 """
 
 import os
@@ -17,7 +17,7 @@ from rocsolid.rules.engine import RuleFile, source_rules
 
 CASES = Path(__file__).with_name("cases")
 RULES = source_rules()
-# A page may show what another rule has a word to say about; a good file may not.
+# A page may show code with findings of other rules; a good file may not.
 PAGE_BLOCK = re.compile(r"^## (Example|Use instead)\n(.*?)(?=^## )", re.DOTALL | re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def line_of(finding: Finding) -> str:
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
-def test_a_rule_trips_on_its_bad_file_as_expected(file: RuleFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_file_has_the_expected_findings(file: RuleFile, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = CASES / file.rule.name
     monkeypatch.chdir(folder)
     found = found_in(Path("bad.py"))
@@ -47,31 +47,31 @@ def test_a_rule_trips_on_its_bad_file_as_expected(file: RuleFile, monkeypatch: p
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
-def test_a_good_file_is_silent_for_its_own_rule(file: RuleFile) -> None:
+def test_a_good_file_has_no_finding_of_its_rule(file: RuleFile) -> None:
     found = [f for f in found_in(CASES / file.rule.name / "good.py") if f.code == file.rule.code]
 
     assert [line_of(f) for f in found if counts(f, file)] == []
 
 
 def counts(finding: Finding, file: RuleFile) -> bool:
-    """What hurts in a region only is no hazard outside of one, and is shown to who asks for everything."""
+    """Rules about a region do not apply outside of one; such findings have the confidence `anywhere`."""
     return "region" not in file.rule.name or finding.facts["confidence"] != "anywhere"
 
 
-# A near miss of one rule that is another's business, for all to see.
-OTHERS_BUSINESS: set[tuple[str, str]] = set()
+# Good files of one rule that have a finding of another.
+ALLOWED_OTHERS: set[tuple[str, str]] = set()
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
-def test_a_good_file_is_silent_for_every_other_rule(file: RuleFile) -> None:
+def test_a_good_file_has_no_finding_of_other_rules(file: RuleFile) -> None:
     found = found_in(CASES / file.rule.name / "good.py", confidence="reachable")
 
-    assert [line_of(f) for f in found if (file.rule.name, f.code) not in OTHERS_BUSINESS] == []
+    assert [line_of(f) for f in found if (file.rule.name, f.code) not in ALLOWED_OTHERS] == []
 
 
 @pytest.mark.parametrize("file", [f for f in RULES if f.inspect], ids=lambda file: file.rule.name)
-def test_the_examples_of_a_page_are_true(file: RuleFile, tmp_path: Path) -> None:
-    """What the page calls an example trips the rule; what it says to use instead does not."""
+def test_the_examples_on_a_rules_page_are_correct(file: RuleFile, tmp_path: Path) -> None:
+    """The section "Example" has a finding of the rule; the section "Use instead" has none."""
     blocks = {title: _code(text) for title, text in PAGE_BLOCK.findall(file.page)}
     (tmp_path / "example.py").write_text(blocks["Example"], encoding="utf-8")
     (tmp_path / "instead.py").write_text(blocks["Use instead"], encoding="utf-8")
@@ -84,15 +84,15 @@ def _code(text: str) -> str:
     return "\n".join(line[4:] for line in text.splitlines()) + "\n"
 
 
-def test_every_case_belongs_to_a_rule_and_every_rule_has_one() -> None:
+def test_every_rule_has_a_case() -> None:
     names = {file.rule.name for file in RULES}
 
     assert {folder.name for folder in CASES.iterdir()} == names
     assert len([f for f in RULES if f.inspect]) >= 30
 
 
-def test_rules_have_their_files_named_after_them() -> None:
-    """The file is the hazard's name, so that a finding leads to its source."""
+def test_rule_files_are_named_after_the_rule() -> None:
+    """So that a finding's name leads to its source file."""
     for file in RULES:
         name = file.rule.name.replace("-", "_")
         assert list((ROOT / "src/rocsolid/rules/source").glob(f"*/{name}.py")), name

@@ -1,6 +1,6 @@
-"""The code blocks of the guides yield the findings that our study of them lists.
+"""The code blocks of a set of public guides have exactly the listed findings.
 
-The guides are not ours to keep; they are read from the folder `shared` beside the checkout, where there is one.
+The guides are not part of the repository; they are read from the folder `shared` next to the checkout, if it exists.
 """
 
 import re
@@ -13,11 +13,11 @@ from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 from rocsolid.model.finding import Finding
 
-BESIDE = ROOT.parent / "shared/seeds"
+GUIDES = ROOT.parent / "shared/seeds"
 FENCE = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ENDINGS = {"python": "py", "bash": "sh"}
 
-# Guide, line, rule: what the study says about each line of code (facts/torch.md, section 9).
+# Guide, line, rule.
 EXPECTED = {
     ("S0", 15, "default-mode-taken-for-off"),  # mode="default" as the gate does not neutralise the environment
     ("S1", 27, "default-mode-taken-for-off"),
@@ -79,11 +79,11 @@ EXPECTED = {
 
 
 def guides() -> list[Path]:
-    return sorted(BESIDE.glob("*.txt"))
+    return sorted(GUIDES.glob("*.txt"))
 
 
 def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Finding]:
-    """Every block as a file of its own whose lines keep their numbers."""
+    """Write every block to its own file, with the line numbers of the guide."""
     text = guide.read_text(encoding="utf-8")
     for block in FENCE.finditer(text):
         above = text.count("\n", 0, block.start(2))
@@ -91,8 +91,8 @@ def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Fi
     return list(lint([folder], Options(confidence=confidence), jobs=1, cache=None).findings)
 
 
-@pytest.mark.skipif(not guides(), reason="the guides are not beside this checkout")
-def test_the_guides_code_yields_what_the_study_lists(tmp_path: Path) -> None:
+@pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")
+def test_the_guides_have_the_listed_findings(tmp_path: Path) -> None:
     found: set[tuple[str, int, str]] = set()
     for number, guide in enumerate(guides()):
         folder = tmp_path / f"S{number}"
@@ -102,16 +102,16 @@ def test_the_guides_code_yields_what_the_study_lists(tmp_path: Path) -> None:
     assert sorted(EXPECTED - found) == []
 
 
-@pytest.mark.skipif(not guides(), reason="the guides are not beside this checkout")
-def test_what_a_guide_calls_good_is_left_alone(tmp_path: Path) -> None:
-    """The third guide shows bad and good side by side; only the bad halves trip the rules about captures."""
+@pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")
+def test_the_good_examples_of_a_guide_have_no_findings(tmp_path: Path) -> None:
+    """The third guide shows bad and good code in pairs; only the bad code has findings about captures."""
     found = found_in(guides()[2], tmp_path, "reachable")
     lines = sorted({int(f.place.rpartition(":")[2]) for f in found if f.code in ("SRC201", "SRC205", "SRC209")})
 
     assert lines == [178, 191, 208]
 
 
-def test_the_table_names_rules_that_exist() -> None:
+def test_the_table_names_existing_rules() -> None:
     from rocsolid.rules.engine import source_rules
 
     assert {name for _, _, name in EXPECTED} <= {file.rule.name for file in source_rules()}

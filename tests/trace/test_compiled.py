@@ -97,13 +97,13 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
     }
     assert joined.compiles
     assert (joined.compiles.matched, joined.compiles.unmatched, joined.compiles.other_breaks) == (3, (), 1)
-    assert [found.place for found in joined.compiles.breaks] == ["a.py:3", "deep.py:9"]
+    assert [found.location for found in joined.compiles.breaks] == ["a.py:3", "deep.py:9"]
     assert [shown.compile_id for shown in graphs_shown(joined, log)] == ["0/0", "1/0", "2/1"]
 
 
 def test_where_processes_number_alike_all_places_are_named(tmp_path: Path) -> None:
     trace = a_trace(tmp_path, "Torch-Compiled Region: 0/0")
-    backward = CompiledGraph(number=2, compile_id="0/0", kind=GraphKind.BACKWARD, function="x", place="x.py:1")
+    backward = CompiledGraph(number=2, compile_id="0/0", kind=GraphKind.BACKWARD, function="x", location="x.py:1")
     log = a_log((graph("0/0", "f", "a.py:1"), graph("0/0", "g", "b.py:2"), graph("0/0", "f", "a.py:1"), backward))
     (region,) = with_compiles(trace, log, "logs").regions
 

@@ -1,6 +1,7 @@
 """Graph breaks and recompiles as findings, for CI and for editors."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import CompiledGraph, GraphBreak
@@ -21,9 +22,9 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
             place=graph.recompile.location,
             function=graph.function,
             seconds=f"{graph.seconds:.1f}",
-            reason=graph.recompile.cause,
+            reason=graph.recompile.change,
             guard=graph.recompile.guard,
-            change=graph.recompile.change,
+            cause_of_recompile=graph.recompile.cause,
             **_code_facts(graph.recompile.code),
             fix=graph.recompile.fix,
         )
@@ -53,6 +54,6 @@ def _of_break(found: GraphBreak, graphs: int) -> Finding:
     )
 
 
-def _code_facts(code: CodeLine) -> dict[str, object]:
+def _code_facts(code: CodeLine) -> dict[str, Any]:
     """The source line and the column of the expression, as lint findings have them."""
     return {"text": code.text.strip(), "column": code.start + 1} if code.text else {}

@@ -84,10 +84,10 @@ def _evaluate(node: ast.expr, frame: Any) -> Any:
             return _name(node.id, frame)
         case ast.Attribute():
             return vars(_evaluate(node.value, frame))[node.attr]
-        case ast.Subscript(slice=ast.Constant()):
+        case ast.Subscript(slice=ast.Constant(value=key)):
             held = _evaluate(node.value, frame)
             if type(held) in (list, tuple, dict):
-                return held[node.slice.value]
+                return held[key]
         case ast.Call(func=ast.Name(id="len"), args=[argument]):
             held = _evaluate(argument, frame)
             if type(held) in (list, tuple, dict, str, set):
