@@ -1,7 +1,7 @@
-"""The Triton kernels of the shipped operators.
+"""The Triton kernels of the ready-made operators.
 
-Nothing in them depends on how lanes are grouped: reductions are left to the compiler, so that they hold for waves of 64 and warps
-of 32 alike. Offsets of rows are 64 bits wide, since a cache of keys can be larger than four gigabytes.
+They do not depend on the warp size: reductions are left to the compiler, so they work with wavefronts of 64 and warps of 32.
+Row offsets are 64 bits wide, because a KV cache can be larger than four gigabytes.
 """
 
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def rms_norm_kernel(x, weight, out, row_stride, columns, eps, BLOCK: tl.constexpr):
-    """One row a program."""
+    """One row per program."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < columns
@@ -22,7 +22,7 @@ def rms_norm_kernel(x, weight, out, row_stride, columns, eps, BLOCK: tl.constexp
 
 @triton.jit
 def add_rms_norm_kernel(x, residual, weight, out, total, x_stride, residual_stride, columns, eps, BLOCK: tl.constexpr):
-    """One row a program; the sum is rounded before it is normed, as it would be between two operators."""
+    """One row per program; the sum is rounded before the norm, as between two separate operators."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < columns
@@ -38,7 +38,7 @@ def add_rms_norm_kernel(x, residual, weight, out, total, x_stride, residual_stri
 
 @triton.jit
 def gate_mul_kernel(gate, up, out, gate_stride, up_stride, columns, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    """A block of a row a program. KIND 0: SiLU, 1: GELU, 2: GELU by tanh."""
+    """One block of a row per program. KIND 0: SiLU, 1: GELU, 2: GELU with tanh approximation."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < columns
@@ -62,7 +62,7 @@ def attention_kernel(
     CAUSAL: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A block of queries against a chunk of the keys a program; with SPLIT the chunks are brought together afterwards."""
+    """One block of queries and one chunk of the keys per program; with SPLIT, `join_splits_kernel` combines the chunks."""
     block, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, head = (pair // heads).to(tl.int64), (pair % heads).to(tl.int64)
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -113,7 +113,7 @@ def attention_kernel(
 
 @triton.jit
 def join_splits_kernel(parts, peaks, sums, out, lines, splits, WIDTH: tl.constexpr, SPLITS: tl.constexpr):
-    """One query of one head a program: weigh the chunks by their peaks."""
+    """One query of one head per program: combine the chunks, weighted by their maxima."""
     line = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, SPLITS)
     wide = tl.arange(0, WIDTH)
