@@ -47,7 +47,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.WARNING if kernel.origin == "user" else Severity.INFO,
-            place=next(iter(kernel.places), ""),
+            place=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             target=run.target,

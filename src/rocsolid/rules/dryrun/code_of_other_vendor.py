@@ -41,7 +41,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         if kernel.foreign:
             yield RULE.found(
                 f"{run.target} {kernel.name}",
-                place=next(iter(kernel.places), ""),
+                place=next(iter(kernel.locations), ""),
                 kernel=kernel.name,
                 what=", ".join(kernel.foreign),
                 target=run.target,

@@ -50,7 +50,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 f"{run.target} {graph.name} {library}",
                 severity=Severity.WARNING if library == "MIOpen" else Severity.INFO,
                 evidence=problem.evidence,
-                place=next(iter(calls[0].places), ""),
+                place=next(iter(calls[0].locations), ""),
                 graph=f"{graph.name} ({graph.kind})",
                 library=library,
                 target=run.target,

@@ -44,11 +44,11 @@ RULE = Rule(
 def check_run(run: DryRun) -> Iterator[Finding]:
     """Every operation that keeps a graph from being captured."""
     for graph in run.graphs:
-        for number, unfit in enumerate(graph.unfit):
+        for number, blocker in enumerate(graph.capture_blockers):
             yield RULE.found(
                 f"{run.target} {graph.name}" + (f" {number + 1}" if number else ""),
-                place=unfit.place,
+                place=blocker.location,
                 graph=f"{graph.name} ({graph.kind})",
-                reason=unfit.reason,
+                reason=blocker.reason,
                 target=run.target,
             )

@@ -47,7 +47,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.CRITICAL if len(over) == len(made) else Severity.WARNING,
-            place=next(iter(kernel.places), ""),
+            place=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             bytes=used.lds_bytes,

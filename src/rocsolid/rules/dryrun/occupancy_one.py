@@ -45,7 +45,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         config, used = made[0]
         yield RULE.found(
             f"{run.target} {kernel.name}",
-            place=next(iter(kernel.places), ""),
+            place=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             target=run.target,
