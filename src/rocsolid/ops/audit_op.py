@@ -95,7 +95,7 @@ def _findings(
 def _needless(facts: OperatorFacts, declared: list[str], written: set[str] | None) -> tuple[list[str], str]:
     """Arguments that are declared as mutated and are not, if the operator was run; otherwise all, if all tensors are declared."""
     if written is not None:
-        return [name for name in declared if name not in written], ", but did not change it when it was run"
+        return [name for name in declared if name not in written], ", but it did not change them when it was run"
     tensors = [a.name for a in facts.arguments if a.type.startswith("Tensor")]
     everything = len(tensors) > 1 and set(tensors) <= set(declared) and bool(facts.returns)
     return (declared, ": all its tensors, as a schema does whose mutations are unknown") if everything else ([], "")

@@ -14,6 +14,8 @@ from rocsolid.model.compile_log import (
     GraphBreak,
     Recompile,
     UncompiledFrame,
+    code_lines,
+    short_location,
 )
 from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
 from rocsolid.report.html_page import page, table
@@ -70,7 +72,16 @@ def breaks_html(report: BreakReport) -> str:
         '<p class="good">No graph break: the whole call is one graph.</p>'
     ]
     rows = [
-        ("", [str(g.number), escape(g.function), f"<code>{escape(g.location)}</code>", str(g.launches), _operators(g)])
+        (
+            "",
+            [
+                str(g.number),
+                escape(g.function),
+                f"<code>{escape(short_location(g.location))}</code>",
+                str(g.launches),
+                _operators(g),
+            ],
+        )
         for g in report.graphs
     ]
     parts += ["<h2>Compiled graphs</h2>", table("graphs", ["#", "function", "location", "launches", "operators"], rows)]
@@ -99,7 +110,7 @@ def _timeline(log: CompileLog) -> str:
     begin = min(s.start_s for g in log.graphs for s in g.spans)
     end = max(s.start_s + s.seconds for g in log.graphs for s in g.spans)
     lanes = [
-        f'<div class="lane"><span title="{escape(g.location)}">{g.number} {escape(g.function)} '
+        f'<div class="lane"><span title="{escape(short_location(g.location))}">{g.number} {escape(g.function)} '
         f'<span class="faint">{g.kind.value}</span></span>{_bars(g.spans, begin, end, flat=True)}'
         f"<span>{g.seconds:.2f} s</span></div>"
         for g in log.graphs
@@ -136,15 +147,15 @@ def _graph(graph: CompiledGraph) -> str:
     mark = " is-warning" if graph.recompile else " is-info"
     head = (
         f"<b>{graph.number} {escape(graph.function)}</b> {graph.kind.value} · {graph.seconds:.2f} s · "
-        f"{kernels_text(graph)} · cache {graph.cache.value}"
+        f"{f'{kernels_text(graph)} · ' if graph.kernels else ''}cache {graph.cache.value}"
     )
     return f"""<details class="finding{mark}" id="graph-{graph.number}"><summary>{head}</summary><div>
-<p class="faint">{escape(graph.location)}</p>{_recompile(graph.recompile) if graph.recompile else ""}<dl>{facts}</dl>{flame}
+<p class="faint">{escape(short_location(graph.location))}</p>{_recompile(graph.recompile) if graph.recompile else ""}<dl>{facts}</dl>{flame}
 {"<h3>Kernels</h3>" + kernels if kernels else ""}</div></details>"""
 
 
 def _kernel(kernel: CompiledKernel) -> str:
-    locations = "".join(f"<div><code>{escape(location)}</code></div>" for location in kernel.locations)
+    locations = "".join(f"<div><code>{escape(short_location(location))}</code></div>" for location in kernel.locations)
     label = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'no operator named'}"
     code = f"<pre>{escape(kernel.code)}</pre>" if kernel.code else ""
     return f"""<details class="kernel"><summary><code>{escape(kernel.name)}</code> <span class="faint">{escape(label)}</span></summary>
@@ -167,10 +178,9 @@ def _recompile(recompile: Recompile) -> str:
 
 
 def _code(code: CodeLine) -> str:
-    """The user's line, with the expression underlined."""
-    if not code.file:
-        return ""
-    return f"<pre>{escape(str(code))}</pre>"
+    """The user's line, with carets under the expression."""
+    lines = [line[2:] for line in code_lines(code)]
+    return f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
 
 
 def _example(before: str, after: str) -> str:
@@ -183,7 +193,15 @@ def _example(before: str, after: str) -> str:
 
 def _uncompiled(frames: Sequence[UncompiledFrame]) -> str:
     rows = [
-        ("", [escape(f.function), f"<code>{escape(f.location)}</code>", f"{f.seconds:.2f} s", escape(f.reason)])
+        (
+            "",
+            [
+                escape(f.function),
+                f"<code>{escape(short_location(f.location))}</code>",
+                f"{f.seconds:.2f} s",
+                escape(f.reason),
+            ],
+        )
         for f in frames
     ]
     return table("uncompiled", ["function", "location", "time", "reason"], rows)
