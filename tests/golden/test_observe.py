@@ -154,7 +154,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     "no fake": lambda: vendor_op("golden::c", double),
     "wrong schema": lambda: vendor_op("golden::d", double, fake=double, schema="(Tensr x) -> Tensor"),
     "wrong mutates": lambda: vendor_op("golden::e", double, fake=double, mutates=("y",)),
-    "example is a list": lambda: vendor_op("golden::f", double, fake=double, example=[1]),
+    "example is a list": lambda: vendor_op("golden::f", double, fake=double, example=[1]),  # type: ignore[arg-type]
     "example too short": lambda: vendor_op("golden::g", two_arguments, fake=two_arguments, example=ones()),
     "unsupported argument": lambda: vendor_op("golden::h", lambda x: x, fake=abs, example=({},)),
     "unsupported result": lambda: vendor_op("golden::i", three, fake=three, example=ones()),

@@ -129,7 +129,9 @@ def test_a_real_run_with_its_log(run: Path) -> None:
     script = run / "script.py"
 
     assert sorted(told) == [("forward", f"{script}:4"), ("forward (resumed at line 6)", f"{script}:6")]
-    assert {found["place"] for found in file["compiles"]["breaks"]} == {f"{script}:6"}
+    assert {(found["code"]["file"], found["code"]["line"]) for found in file["compiles"]["breaks"]} == {
+        (str(script), 6)
+    }
     assert file["compiles"]["other_breaks"] == 1
     codes = [(f["code"], f["place"]) for f in ran.json()["findings"]]
     assert ("BRK001", f"{script}:6") in codes
@@ -159,7 +161,7 @@ def test_a_folder_without_a_log_is_one_line(tmp_path: Path) -> None:
     a_trace(tmp_path, "Torch-Compiled Region: 7/0")
     ran = run_cli("trace", str(tmp_path / "t.json"), "--torch-trace", str(tmp_path / "nowhere"))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "does not exist; give the folder that TORCH_TRACE named" in ran.err
+    assert "does not exist; pass the folder that TORCH_TRACE was set to" in ran.err
     assert run_cli("trace", str(tmp_path), "--ranks", "--torch-trace", str(tmp_path)).code == 2
 
 

@@ -61,14 +61,14 @@ def _round(
     done: dict[int, CompiledConfig] = {}
     for pid, file in workers.items():
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        begun = None
+        started = None
         for number, result in _results(file):
-            begun = None if result else number
+            started = None if result else number
             if result:
                 done[number] = result
-        if begun is not None:
+        if started is not None:
             error = f"the compiler crashed: {_ending(code, file.with_suffix('.err'))}"
-            done[begun] = CompiledConfig(config=replace(tasks[begun].config, error=error))
+            done[started] = CompiledConfig(config=replace(tasks[started].config, error=error))
     return done
 
 

@@ -39,7 +39,7 @@ class _Mover:
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
-        self._made: dict[int, Any] = {}
+        self._fakes: dict[int, Any] = {}
         self._kept: list[Any] = []  # keeps the objects alive, so that their ids stay valid
 
     def moved(self, value: Any) -> Any:
@@ -70,20 +70,20 @@ class _Mover:
                     setattr(part, name, self._tensor(value))
 
     def _tensor(self, value: torch.Tensor) -> torch.Tensor:
-        if id(value) not in self._made:
+        if id(value) not in self._fakes:
             self._kept.append(value)
-            self._made[id(value)] = self._new(value)
-        made: torch.Tensor = self._made[id(value)]
-        return made
+            self._fakes[id(value)] = self._new(value)
+        fake: torch.Tensor = self._fakes[id(value)]
+        return fake
 
     def _new(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
             msg = f"a tensor with layout {value.layout} cannot be traced without a GPU"
             raise InputError(msg)
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+        fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(made, requires_grad=value.requires_grad)
-        return made.requires_grad_(value.requires_grad)
+            return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
+        return fake.requires_grad_(value.requires_grad)
 
 
 def _modules(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:

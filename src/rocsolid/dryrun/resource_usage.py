@@ -59,9 +59,9 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
     registers = _number(r"Used (\d+) registers", report)
     spilled = _number(r"(\d+) bytes spill stores", report)
     threads = warps * chip.wavefront
-    held = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
+    waves = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
-    occupancy = max(1, min(chip.waves, held))
+    occupancy = max(1, min(chip.waves, waves))
     return Resources(
         registers=registers,
         spills=spilled // 4,

@@ -60,21 +60,25 @@ def pair_note() -> str:
         msg = "a dry run needs torch, which is not installed"
         raise CannotRunError(msg)
     release = ".".join(str(number) for number in parts(torch)[:2])
-    wanted = triton_for(torch)
+    matching = triton_for(torch)
     if not triton:
-        hint = f"pip install 'triton=={wanted}.*'" if wanted else "install the Triton version that it was released with"
+        hint = (
+            f"pip install 'triton=={matching}.*'"
+            if matching
+            else "install the Triton version that it was released with"
+        )
         msg = f"a dry run with torch {torch} needs Triton, which is not installed: {hint}"
         raise CannotRunError(msg)
-    if wanted and compare(triton, wanted) != 0:
+    if matching and compare(triton, matching) != 0:
         msg = (
-            f"torch {torch} needs Triton {wanted}, but Triton {triton} is installed: "
-            f"pip install 'triton=={wanted}.*' (use a separate environment if you need the other)"
+            f"torch {torch} needs Triton {matching}, but Triton {triton} is installed: "
+            f"pip install 'triton=={matching}.*' (use a separate environment if you need the other)"
         )
         raise CannotRunError(msg)
-    if wanted is None:
+    if matching is None:
         known = ", ".join(f"torch {a} with Triton {b}" for a, b in PAIRS.items())
         return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
-    return "" if release in TRIED else f"dry runs are untested with torch {release} and Triton {wanted}"
+    return "" if release in TRIED else f"dry runs are untested with torch {release} and Triton {matching}"
 
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:
@@ -127,9 +131,9 @@ def _failure(request: Request, ended: Answer, errors: str, key: str, deadline_s:
 def _open_key(journal: Path) -> str:
     """The kernel that was being compiled when the child ended; empty if none."""
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-    begun = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
+    started = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
     ended = {line.removeprefix("end ") for line in lines if line.startswith("end ")}
-    return next((key for key in reversed(begun) if key not in ended), "")
+    return next((key for key in reversed(started) if key not in ended), "")
 
 
 @contextmanager

@@ -82,7 +82,7 @@ class PassedFunction(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """Everything that is kept of a file; `error` is why it could not be read."""
+    """Everything that the linter stores about a file; `error` is why it could not be read."""
 
     module: str = ""
     package: bool = False

@@ -44,7 +44,7 @@ _CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 
 @dataclass
 class _Reader:
-    """The state of reading one file, which holds one process."""
+    """The state of reading one file, which contains one process."""
 
     first_unit: int
     strings: dict[int, str] = field(default_factory=dict)

@@ -20,10 +20,10 @@ def infer_schema(
     """The schema from the annotations of the function, its reference or its fake; otherwise from an example."""
     import torch
 
-    known = _parameters(name, function, others)
-    unknown = [n for n in mutates if n not in known]
+    parameters = _parameters(name, function, others)
+    unknown = [n for n in mutates if n not in parameters]
     if unknown:
-        msg = f"{name}: mutates={tuple(mutates)!r} names no argument {', '.join(unknown)}; the arguments are {', '.join(known)}"
+        msg = f"{name}: mutates={tuple(mutates)!r} names no argument {', '.join(unknown)}; the arguments are {', '.join(parameters)}"
         raise VendorOpError(msg)
     reason = ""
     for annotated in (function, *others):
@@ -35,11 +35,11 @@ def infer_schema(
             reason = f" ({str(refused).partition(': ')[2].partition(' The valid types')[0].strip()})"
     if example is None:
         msg = (
-            f"{name}: the types of {', '.join(known)} are unknown{reason}; annotate the function, its reference "
+            f"{name}: the types of {', '.join(parameters)} are unknown{reason}; annotate the function, its reference "
             "or its fake, or pass schema='(Tensor x, ...) -> Tensor' or example=(...)"
         )
         raise VendorOpError(msg)
-    return _from_example(name, known, mutates, example, others, function)
+    return _from_example(name, parameters, mutates, example, others, function)
 
 
 def _parameters(
@@ -70,7 +70,7 @@ def _is_annotated(function: Callable[..., Any]) -> bool:
 
 def _from_example(
     name: str,
-    known: dict[str, inspect.Parameter],
+    parameters: dict[str, inspect.Parameter],
     mutates: Sequence[str],
     example: tuple[Any, ...],
     others: Sequence[Callable[..., Any] | None],
@@ -79,10 +79,10 @@ def _from_example(
     import torch
 
     parts = []
-    for number, (key, parameter) in enumerate(known.items()):
+    for number, (key, parameter) in enumerate(parameters.items()):
         value = example[number] if number < len(example) else parameter.default
         if value is inspect.Parameter.empty:
-            msg = f"{name}: the example has {len(example)} values, but the function takes {len(known)}: {', '.join(known)}"
+            msg = f"{name}: the example has {len(example)} values, but the function takes {len(parameters)}: {', '.join(parameters)}"
             raise VendorOpError(msg)
         mark = "(a!)".replace("a", chr(97 + list(mutates).index(key))) if key in mutates else ""
         parts.append(f"{_type(name, key, value, mark)} {key}{_default(parameter.default)}")

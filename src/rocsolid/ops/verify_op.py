@@ -16,7 +16,7 @@ _MEANING: Final = {
 
 
 class Op(Protocol):
-    """What is checked: a registered operator and the functions it was made from."""
+    """The operator to check, with the functions it was registered from."""
 
     name: str
     function: Callable[..., Any]
@@ -69,8 +69,8 @@ def _random_like(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
     def fresh(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            return made.copy_(torch.randn(value.shape, dtype=torch.float32, device=value.device))
+            random = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            return random.copy_(torch.randn(value.shape, dtype=torch.float32, device=value.device))
         if isinstance(value, torch.Tensor):
             return value.clone()
         if isinstance(value, (list, tuple)):
@@ -129,8 +129,8 @@ def _check_alias(op: Op, args: tuple[Any, ...]) -> None:
 
     given = _copies(args)
     with torch.no_grad():
-        made = op.function(*given)
-    results = made if isinstance(made, (tuple, list)) else (made,)
+        result = op.function(*given)
+    results = result if isinstance(result, (tuple, list)) else (result,)
     for number, result in enumerate(results):
         if not isinstance(result, torch.Tensor):
             continue
