@@ -1,8 +1,8 @@
-"""Capture a denoiser of several steps as one graph, for prompts of changing length.
+"""Capture a denoiser of several steps as one CUDA graph, for prompts of different lengths.
 
 python examples/capture_a_denoiser.py
 
-Without a GPU the tape plays the graph on the CPU, by a graph's rules: fixed memory, the body not run again.
+Without a GPU, the record backend replays on the CPU with the rules of a graph: static memory, and the Python code does not run again.
 """
 
 import torch
@@ -15,21 +15,21 @@ device = "cuda" if torch.cuda.is_available() else "cpu"  # a ROCm build calls it
 
 
 class Block(nn.Module):
-    """Actions look at the prompt, then think."""
+    """Cross-attention from actions to the prompt, then a feed-forward layer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.think = nn.Sequential(
+        self.feed_forward = nn.Sequential(
             nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
         )
 
     def forward(self, x: torch.Tensor, prompt: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The mask keeps padding out of the attention; without it a padded prompt would answer otherwise."""
+        """The mask excludes padding from the attention; without it, a padded prompt would change the result."""
         scores = self.query(self.norm(x)) @ self.key(prompt).transpose(-1, -2) / WIDTH**0.5
         x = x + scores.masked_fill(mask[:, None] == 0, -1e9).softmax(-1) @ self.value(prompt)
-        return x + self.think(x)
+        return x + self.feed_forward(x)
 
 
 class Denoiser(nn.Module):
@@ -41,7 +41,7 @@ class Denoiser(nn.Module):
         self.register_buffer("when", torch.linspace(1, 1 / STEPS, STEPS).view(STEPS, 1, 1, 1))
 
     def forward(self, noise: torch.Tensor, prompt: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """All steps."""
+        """Run all denoising steps."""
         for when in self.when:
             x = noise + when
             for block in self.blocks:
@@ -51,13 +51,13 @@ class Denoiser(nn.Module):
 
 
 def request(length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Noise, and a prompt of some length with its mask."""
+    """Noise, and a prompt of the given length with its mask."""
     prompt, mask = torch.randn(1, length, WIDTH, device=device), torch.ones(1, length, device=device)
     return torch.randn(1, ACTIONS, WIDTH, device=device), prompt, mask
 
 
 model = Denoiser().to(device).eval()
-# Sizes that waste least padding on the lengths that you expect.
+# The two sizes with the least padding for these lengths.
 sizes = rs.Bucket.from_lengths([5, 9, 12, 14, 30, 31], 2, dim=1).sizes
 fast = rs.capture(
     model,

@@ -1,9 +1,9 @@
-"""Protect a program that you may edit, one that you may not, and one compile.
+"""Protect a program that you can edit, one that you cannot, and a single compile.
 
 python examples/protect_a_script.py
 
-On ROCm the guard refuses what can hang, crash or answer wrongly; on CUDA and CPU it leaves every choice alone.
-A deadline for compiles holds on every platform.
+On ROCm, the guard refuses settings that can hang, crash or give wrong results; on CUDA and the CPU it changes nothing.
+A compile deadline works on every platform.
 """
 
 import logging
@@ -18,29 +18,29 @@ import torch
 
 import rocsolid as rs
 
-logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # the stacks of a compile that is called off fill a screen
+logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # a compile that passes its deadline logs long stacks
 
 
-# 1. What here would hurt? Ask in the thread that compiles.
+# 1. Which settings of this process are hazards? Check in the thread that compiles.
 worst = [finding for finding in rs.check(rs.probe()) if finding.severity.name != "INFO"]
-print(f"{len(worst)} findings above a note")
+print(f"{len(worst)} findings above severity INFO")
 
-# 2. A program you may edit: everything in the block is made safe, and put back at the end.
+# 2. A program that you can edit: unsafe settings are refused inside the block and restored at the end.
 with rs.guard() as guard:
     double = torch.compile(lambda x: x * 2, backend="eager")
     print("guarded:", double(torch.ones(2)).tolist(), "· refused:", len(guard.interventions))
 
 
-# 3. One compile that may take too long: after the deadline the function runs eagerly.
+# 3. A compile that may take too long: after the deadline, the function falls back to eager.
 def never_ends(graph: Any, inputs: Any) -> Any:
-    """Stand for a search that does not come back."""
+    """A backend that hangs, like an endless autotuning."""
     time.sleep(60)
     raise AssertionError(graph, inputs)
 
 
 @rs.compile(deadline_s=1, backend=never_ends)
 def scale(x: torch.Tensor) -> torch.Tensor:
-    """Three times as much."""
+    """Multiply by three."""
     return x * 3
 
 
@@ -48,7 +48,7 @@ begun = time.monotonic()
 print("after the deadline:", scale(torch.ones(2)).tolist())
 assert time.monotonic() - begun < 30
 
-# 4. A program you may not edit: rocsolid becomes it. Exit code, signals and arguments are the program's own.
+# 4. A program that you cannot edit: `rocsolid run` starts it. Exit code, signals and arguments are passed through.
 script = Path(tempfile.mkdtemp()) / "somebody_elses.py"
 script.write_text("import sys, torch\nprint('theirs:', torch.ones(2).sum().item(), sys.argv[1:])\nsys.exit(7)\n")
 launched = [sys.executable, "-m", "rocsolid", "run", "--deadline", "300", str(script), "--port", "8000"]

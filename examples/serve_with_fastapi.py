@@ -1,4 +1,4 @@
-"""A server that captures before it is ready, never while it answers, and reports how its graphs do.
+"""A server that captures its CUDA graphs at start-up, never during a request, and exports metrics about them.
 
 pip install fastapi uvicorn
 uvicorn --app-dir examples serve_with_fastapi:app
@@ -22,20 +22,20 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Embedder(nn.Module):
-    """Tokens in, one vector out; the mask keeps padding out of the mean."""
+    """Tokens in, one vector out; the mask excludes padding from the mean."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.mix = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The mean of what the tokens became."""
+        """The mean over the tokens."""
         x = nn.functional.gelu(self.mix(self.embed(ids))) * mask[..., None]
         return x.sum(1) / mask.sum(1, keepdim=True)
 
 
 def tensors(ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A request as the model takes it."""
+    """The model's inputs for a request."""
     return torch.tensor([ids], device=device), torch.ones(1, len(ids), device=device)
 
 
@@ -43,14 +43,14 @@ fast = rs.capture(
     Embedder().to(device).eval(),
     buckets={"ids": rs.Bucket(dim=1, sizes=SIZES), "mask": rs.Bucket(dim=1, sizes=SIZES, pad=0)},
     backend="device" if device == "cuda" else "record",
-    verify=rs.every(1000),  # now and then a replay is held against eager again
+    verify=rs.every(1000),  # compare every 1000th replay with eager
 )
-one_at_a_time = threading.Lock()  # one model on one device; FastAPI calls `embed` from a pool of threads
+one_at_a_time = threading.Lock()  # FastAPI calls `embed` from several threads
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Capture all sizes before the first request; from then on a call replays or runs eagerly."""
+    """Capture all sizes before the first request; after that, a call replays or falls back to eager."""
     with torch.no_grad():
         fast.warm([(tensors([1] * size), {}) for size in SIZES])
     fast.freeze()
@@ -63,16 +63,16 @@ app = FastAPI(lifespan=lifespan)
 
 
 class Request(BaseModel):
-    """What a client sends."""
+    """The body of a request."""
 
     ids: list[int]
 
 
 @app.post("/embed")
 def embed(request: Request) -> list[float]:
-    """One vector."""
+    """The embedding of a list of tokens."""
     if not request.ids or not all(0 <= word < WORDS for word in request.ids):
-        raise HTTPException(422, f"ids are numbers from 0 to {WORDS - 1}, at least one")
+        raise HTTPException(422, f"ids must be a non-empty list of numbers from 0 to {WORDS - 1}")
     with one_at_a_time, torch.no_grad():
         vector: list[float] = fast(*tensors(request.ids))[0].tolist()
     return vector
@@ -80,15 +80,15 @@ def embed(request: Request) -> list[float]:
 
 @app.get("/metrics")
 def metrics() -> Response:
-    """For Prometheus: replays, eager calls by reason, checks, memory."""
+    """Metrics for Prometheus: replays, eager calls by reason, verifications, memory."""
     lines = [f"{name} {value}" for name, value in fast.report().counters().items()]
     return Response("\n".join(lines) + "\n", media_type="text/plain")
 
 
 @app.get("/health")
 def health() -> dict[str, str]:
-    """Not well when most calls run past the graphs."""
-    alarm = fast.report().warning
+    """Return 503 if most calls fall back to eager."""
+    alarm = fast.report().alarm
     if alarm:
         raise HTTPException(503, alarm)
     return {"status": "ok"}

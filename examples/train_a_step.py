@@ -1,4 +1,4 @@
-"""Replay a training step: forward and backward as graphs, the optimizer as it is.
+"""Replay a training step: forward and backward as CUDA graphs, the optimizer in eager.
 
 python examples/train_a_step.py
 """
@@ -12,29 +12,29 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def student() -> nn.Module:
-    """The same weights each time."""
+    """A small model, with the same weights every time."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)).to(device)
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """A task that can be learnt: the sum of the inputs."""
+    """Batches of a simple task: the sum of the inputs."""
     torch.manual_seed(1)
     inputs = [torch.randn(64, 8, device=device) for _ in range(count)]
     return [(x, x.sum(1, keepdim=True)) for x in inputs]
 
 
 def train(model: nn.Module, call: nn.Module) -> list[float]:
-    """Sixty steps; `call` is what is called, `model` is whose weights are updated."""
+    """Train for sixty steps; `call` computes the output, `model` owns the weights."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for x, y in batches(60):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(call(x), y)
-        loss.backward()  # before the next call of the same kind
-        optimizer.step()  # writes weights in place, which a graph sees
+        loss.backward()  # before the next call with the same input signature
+        optimizer.step()  # updates the weights in place, so the graph uses the new values
         losses.append(loss.detach())
-    return torch.stack(losses).tolist()  # read once, at the end: reading in the loop waits for the device each time
+    return torch.stack(losses).tolist()  # one host sync at the end instead of one per step
 
 
 plain = student()

@@ -1,4 +1,4 @@
-"""Make a vendor's Python kernel an operator that does not break the graph.
+"""Register a vendor's Python kernel as an operator that does not break the graph.
 
 python examples/wrap_a_vendor_op.py
 """
@@ -10,26 +10,26 @@ import rocsolid as rs
 
 
 def vendor_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Stand for aiter.rms_norm or its like: torch.compile cannot look into it."""
+    """Stands for a kernel such as aiter.rms_norm, which torch.compile cannot trace."""
     rows = x.detach().numpy()
     scale = 1 / np.sqrt((rows**2).mean(-1, keepdims=True) + eps)
     return torch.from_numpy((rows * scale * weight.detach().numpy()).astype("float32"))
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """The same in plain torch: it gives shapes and gradients, and what the kernel is held against."""
+    """The same in plain torch: gives shapes and gradients, and the results to compare with."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
-# 1. One call gives it a schema, a fake and gradients, and examines it on random values of the example's shapes.
+# 1. One call registers schema, fake implementation and gradients, and checks them on random values with the example's shapes.
 norm = rs.vendor_op("example::norm", vendor_norm, reference=reference, example=(torch.ones(4, 8), torch.ones(8)))
 print(norm)
 
 
-# 2. It stays in one graph, with sizes that change, and gradients flow.
+# 2. It compiles to one graph with dynamic sizes, and has gradients.
 @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
 def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A caller of the kernel."""
+    """A compiled function that calls the kernel."""
     return norm(x * 2, weight).sum()
 
 
@@ -39,13 +39,13 @@ assert x.grad is not None
 torch.testing.assert_close(norm(x, weight), reference(x, weight))
 print("compiled as one graph; gradient", list(x.grad.shape))
 
-# 3. A kernel that is not what it claims to be is refused, with the reason.
+# 3. A function that does not match its declaration is rejected, with the reason.
 try:
     rs.vendor_op("example::sneaky", lambda x: x.add_(1) * 2, reference=lambda x: x * 2, example=(torch.ones(3),))
 except rs.RocsolidError as refused:
-    print("refused:", refused)
+    print("rejected:", refused)
 else:
     raise AssertionError
 
-# 4. What about an operator that a library has registered itself?
+# 4. Check an operator that a library registered.
 print(rs.audit_op("aten::nonzero"))

@@ -102,7 +102,7 @@ def row_of(name: str, target: str, args: argparse.Namespace) -> dict[str, Any]:
                 train=train,
                 mode=mode,
                 save=kept,
-                most_choices=100,
+                max_choices=100,
                 deadline_s=args.deadline,
                 cache=args.cache,
             )

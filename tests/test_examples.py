@@ -19,7 +19,7 @@ RUN = {
     "protect_a_script": ((), "after the deadline: [3.0, 3.0]"),
     "train_a_step": ((), "1 graph, 59 replays"),
     "tune_and_ship": (("60", "6", "eager"), "winner: "),
-    "wrap_a_vendor_op": ((), "refused: example::sneaky writes to its argument 'x'"),
+    "wrap_a_vendor_op": ((), "rejected: example::sneaky writes to its argument 'x'"),
 }
 SERVED = "serve_with_fastapi"
 
@@ -142,7 +142,7 @@ def test_the_workflow_runs_commands_that_exist(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(
         "import torch\n\ndef build():\n    return lambda x: x * x.max().item(), (torch.ones(2),), {}\n"
     )
-    lint = shell(steps["Hazards in source, as annotations"], tmp_path, env)
+    lint = shell(steps["Lint, with annotations"], tmp_path, env)
     breaks = shell(steps["Graph breaks"], tmp_path, env)
 
     assert (lint.returncode, breaks.returncode) == (1, 1), lint.stderr + breaks.stderr

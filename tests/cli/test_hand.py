@@ -249,7 +249,7 @@ def test_every_option_is_in_every_script(shell: str) -> None:
 
     assert all(command in script for command in COMMANDS)
     assert "fail-on" in script
-    assert "most-choices" in script
+    assert "max-choices" in script
     if shell == "bash":
         subprocess.run(["bash", "-n", "-c", script], check=True)
 

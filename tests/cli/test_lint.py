@@ -1,4 +1,4 @@
-"""`rocsolid lint` as a user runs it."""
+"""The command `rocsolid lint`: text, exit codes, formats, baseline, fixes."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def lint(folder: Path, *args: str) -> Ran:
-    """Run in the folder, so that places are relative."""
+    """Run in the folder, so that locations are relative."""
     import subprocess
 
     command = [sys.executable, "-m", "rocsolid", "lint", *args]
@@ -31,7 +31,7 @@ def lint(folder: Path, *args: str) -> Ran:
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
-def test_text_tells_place_line_chain_why_and_fix(project: Path) -> None:
+def test_text_shows_line_caret_chain_why_and_fix(project: Path) -> None:
     ran = lint(project)
 
     assert ran.code == 1
@@ -51,10 +51,10 @@ def test_text_tells_place_line_chain_why_and_fix(project: Path) -> None:
         "         the GPU.\n"
         "  fix    Keep the value on the GPU as a tensor, or move the line out of the compiled function.\n"
         "\n"
-        "passed over broken.py: line 1: invalid syntax\n"
+        "skipped broken.py: line 1: invalid syntax\n"
         "\n"
-        "2 warnings in 2 files, 8 lines; `rocsolid explain CODE` tells more; "
-        "1 less sure (--confidence\nanywhere); 1 passed over\n"
+        "2 warnings in 2 files, 8 lines; more: rocsolid explain CODE; 1 with less confidence (--confidence\n"
+        "anywhere); 1 skipped\n"
     )
 
 
@@ -73,19 +73,19 @@ def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
     [
         (("--select", "SRC999"), "unknown rule 'SRC999'"),
         (("nowhere",), "cannot read nowhere: no such file or folder"),
-        (("--jobs", "0"), "--jobs is 0; at least one process is needed"),
-        (("--baseline", "none.json"), "write one with --write-baseline"),
+        (("--jobs", "0"), "--jobs must be at least 1, not 0"),
+        (("--baseline", "none.json"), "create one with --write-baseline FILE"),
         (("--confidence", "sure"), "invalid choice: 'sure'"),
     ],
 )
-def test_wrong_usage_is_one_line_and_two(project: Path, args: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_prints_one_line_and_exits_with_two(project: Path, args: tuple[str, ...], says: str) -> None:
     ran = lint(project, *args)
 
     assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
     assert says in ran.err
 
 
-def test_json_goes_to_a_file_and_comes_back_in_every_form(project: Path) -> None:
+def test_saved_json_renders_in_every_format(project: Path) -> None:
     saved = project / "lint.json"
     assert lint(project, "--output", "json", "--out", str(saved)).code == 1
     data = json.loads(saved.read_text())
@@ -94,7 +94,7 @@ def test_json_goes_to_a_file_and_comes_back_in_every_form(project: Path) -> None
 
     assert data["schema"] == "rocsolid/lint/1"
     assert [f["code"] for f in data["findings"]] == ["SRC107", "SRC123"]
-    assert data["passed_over"] == [{"file": "broken.py", "why": "line 1: invalid syntax"}]
+    assert data["skipped"] == [{"file": "broken.py", "reason": "line 1: invalid syntax"}]
     assert again.json() == data
     assert page.startswith("<!doctype html>")
     assert "host-sync-in-compiled-region" in page
@@ -121,7 +121,7 @@ def test_github_annotations_name_file_line_and_column(project: Path) -> None:
     assert len(lines) == 2
 
 
-def test_a_baseline_is_written_and_kept_to(project: Path) -> None:
+def test_a_baseline_is_written_and_used(project: Path) -> None:
     assert lint(project, "--write-baseline", "known.json").code == 0
     assert lint(project, "--baseline", "known.json").code == 0
     (project / "more.py").write_text(DEAD)
@@ -132,20 +132,20 @@ def test_a_baseline_is_written_and_kept_to(project: Path) -> None:
     assert "2 in the baseline" in ran.out
 
 
-def test_diff_shows_and_fix_writes(project: Path) -> None:
+def test_diff_shows_the_fixes_and_fix_applies_them(project: Path) -> None:
     pytest.importorskip("libcst")
     before = (project / "conf.py").read_text()
     shown = lint(project, "--diff")
 
     assert "-torch._inductor.config.group_fusion = True\n" in shown.out
-    assert shown.err == "1 finding would be mended in 1 files\n"
+    assert shown.err == "1 finding can be fixed in 1 file\n"
     assert (project / "conf.py").read_text() == before
-    mended = lint(project, "--fix")
-    assert "SRC107" not in mended.out
+    fixed = lint(project, "--fix")
+    assert "SRC107" not in fixed.out
     assert (project / "conf.py").read_text() == "import torch\n"
 
 
-def test_the_lint_needs_no_torch_and_imports_nothing_of_the_user(tmp_path: Path) -> None:
+def test_needs_no_torch_and_imports_no_user_code(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(f"raise SystemExit('run')\n{DEAD}")
     script = (
         "import sys, rocsolid as rs\n"
@@ -157,11 +157,11 @@ def test_the_lint_needs_no_torch_and_imports_nothing_of_the_user(tmp_path: Path)
     assert run_python("-c", script).code == 0
 
 
-def test_explain_knows_the_rules_about_source() -> None:
+def test_explain_shows_source_rules() -> None:
     assert "host-sync-in-captured-region" in run_cli("explain", "SRC201").out
 
 
-def test_the_hook_for_pre_commit_runs_what_there_is() -> None:
+def test_the_pre_commit_hook_runs_an_existing_command() -> None:
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()
 
     assert "id: rocsolid-lint" in text
@@ -170,7 +170,7 @@ def test_the_hook_for_pre_commit_runs_what_there_is() -> None:
 
 
 def test_our_own_source_is_clean() -> None:
-    """We keep to our own rules, with reasons where we do not."""
+    """Our own source follows the rules, or has allow comments with a reason."""
     ran = run_cli("lint", "--no-cache", "--fail-on", "info", str(ROOT / "src"))
 
     assert ran.code == 0, ran.out

@@ -1,17 +1,17 @@
-"""Every dry-run rule reports exactly the runs that it should."""
+"""Every dry-run rule has a finding where it should, and none where it should not."""
 
 import pytest
 
 from rocsolid.model.dryrun import (
-    DryGraph,
+    AutotuneSearch,
+    CaptureBlocker,
     DryRun,
+    DryRunGraph,
+    DryRunKernel,
     ExternCall,
     Fp8Use,
-    Kernel,
     KernelConfig,
     Resources,
-    Search,
-    Unfit,
 )
 from rocsolid.model.finding import Severity
 from rocsolid.rules.dryrun_rules import check_dry_run, run_checks
@@ -24,26 +24,26 @@ def used(**changes: float) -> Resources:
 
 
 def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[str, ...]) -> DryRun:
-    """A run with one kernel. A string instead of resources is a compile error."""
+    """A run with one kernel; a string instead of resources is its compile error."""
     configs = tuple(
         KernelConfig(warps=4, error=r) if isinstance(r, str) else KernelConfig(warps=4, resources=r) for r in resources
     )
-    made = Kernel(name="k", origin=origin, source="", places=("m.py:3",), configs=configs, **fields)  # type: ignore[arg-type]
+    made = DryRunKernel(name="k", origin=origin, source="", locations=("m.py:3",), configs=configs, **fields)  # type: ignore[arg-type]
     return DryRun(target="gfx942", product="AMD Instinct MI300X", kernels=(made,))
 
 
 def graph(target: str = "gfx942", **fields: object) -> DryRun:
-    made = DryGraph(name="graph 0", kind="inference", **fields)  # type: ignore[arg-type]
+    made = DryRunGraph(name="graph 0", kind="inference", **fields)  # type: ignore[arg-type]
     return DryRun(target=target, product="", graphs=(made,))
 
 
 def searching(choices: int, compiled: int = 0, seconds: float = 0.0) -> DryRun:
-    search = Search(op="mm", shapes="", choices=choices, compiled=compiled, seconds=seconds)
+    search = AutotuneSearch(op="mm", shapes="", choices=choices, compiled=compiled, seconds=seconds)
     return DryRun(target="gfx942", product="", searches=(search,))
 
 
 CONV = ExternCall(name="convolution", library="MIOpen", count=1, capture="Not safe", evidence="miopen-not-graph-safe")
-# By code: runs that the rule must report, with the severity, then similar runs that it must not report.
+# By code: runs with a finding and its severity, then similar runs without one.
 CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
     "DRY001": (
         [(kernel("boom"), Severity.CRITICAL), (kernel("boom", used()), Severity.WARNING)],
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
     ),
     "DRY006": (
         [
-            (graph(fp8=(Fp8Use(format="float8_e4m3fn", place="m.py:1"),)), Severity.WARNING),
+            (graph(fp8=(Fp8Use(format="float8_e4m3fn", location="m.py:1"),)), Severity.WARNING),
             (graph("gfx950", fp8=(Fp8Use(format="float8_e5m2fnuz"),)), Severity.WARNING),
             (graph("gfx90a", fp8=(Fp8Use(format="float8_e5m2"),)), Severity.WARNING),
             (kernel(used(), fp8=("float8_e4m3fn",)), Severity.WARNING),
@@ -90,17 +90,20 @@ CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
         [(searching(60), Severity.WARNING), (searching(30, compiled=2, seconds=5.0), Severity.WARNING)],
         [searching(59), searching(100, compiled=10, seconds=1.0)],
     ),
-    "DRY011": ([(graph(unfit=(Unfit(reason="x is on the CPU", place="m.py:2"),)), Severity.WARNING)], [graph()]),
+    "DRY011": (
+        [(graph(capture_blockers=(CaptureBlocker(reason="x is on the CPU", location="m.py:2"),)), Severity.WARNING)],
+        [graph()],
+    ),
 }
 CHECKS = dict(run_checks())
 
 
-def test_every_rule_has_test_cases() -> None:
+def test_every_rule_has_cases() -> None:
     assert set(CASES) == set(CHECKS)
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_rule_reports_its_hazard(code: str) -> None:
+def test_a_rule_finds_its_hazard(code: str) -> None:
     for run, severity in CASES[code][0]:
         (finding,) = CHECKS[code](run)
         assert (finding.code, finding.severity) == (code, severity)
@@ -110,12 +113,12 @@ def test_rule_reports_its_hazard(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_rule_ignores_similar_runs(code: str) -> None:
+def test_a_rule_has_no_false_finding(code: str) -> None:
     for run in CASES[code][1]:
         assert list(CHECKS[code](run)) == [], run
 
 
-def test_fix_for_an_unsupported_fp8_type_names_a_supported_one() -> None:
+def test_the_fix_for_a_wrong_fp8_type_names_the_right_one() -> None:
     fixes = [list(CHECKS["DRY006"](run))[0].fix for run, _ in CASES["DRY006"][0]]  # noqa: RUF015 - one each
 
     assert fixes == [
@@ -126,8 +129,8 @@ def test_fix_for_an_unsupported_fp8_type_names_a_supported_one() -> None:
     ]
 
 
-def test_findings_of_a_run_are_sorted_and_have_pages() -> None:
-    findings = check_dry_run(kernel("boom", foreign=("inline assembly x",)))
+def test_findings_are_sorted_by_severity_and_have_pages() -> None:
+    findings = judge_run(kernel("boom", foreign=("inline assembly x",)))
 
     assert [f.code for f in findings] == ["DRY007", "DRY001"]
     assert findings[1].cause == findings[0].key

@@ -1,4 +1,4 @@
-"""Several chips: one that fails does not cost the others; and workers that compile side by side."""
+"""Several chips: one that fails does not affect the others; and workers that compile in parallel."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.support import clean_environ, running, until
 
 from rocsolid.api import dryrun
 from rocsolid.catalog.chips import chip
-from rocsolid.dryrun.compile_kernels import Compiling, saved_stem
+from rocsolid.dryrun.compile_kernels import CompileContext, saved_stem
 from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.dryrun.request import Request
 from rocsolid.errors import CannotRunError, InputError, RocsolidError, TimedOutError
@@ -23,7 +23,7 @@ SLOW = """
 import time
 from pathlib import Path
 from rocsolid.catalog.chips import chip
-from rocsolid.dryrun.compile_kernels import Compiling
+from rocsolid.dryrun.compile_kernels import CompileContext
 from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.model.dryrun import KernelConfig
 folder = Path(__file__).parent
@@ -31,7 +31,7 @@ def slow(number):
     (folder / f"begun-{number}").touch()
     time.sleep(1000)
 tasks = [Task(name=f"{n}", config=KernelConfig(), compile_it=lambda n=n: slow(n)) for n in range(2)]
-compile_all(Compiling(chip=chip("gfx942"), journal=folder / "journal"), tasks, 2)
+compile_all(CompileContext(chip=chip("gfx942"), journal=folder / "journal"), tasks, 2)
 """
 
 
@@ -42,7 +42,7 @@ def workload(tmp_path: Path) -> str:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
-    """Every chip has a run, but for those that are named."""
+    """Replace `run_request`: the named chips fail, the others return an empty run."""
 
     def run_request(request: Request, _: object) -> DryRun:
         if request.target in errors:
@@ -54,36 +54,36 @@ def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
 
 
 def dry(workload: str, *targets: str) -> DryRunRecord:
-    return dryrun.dryrun(workload, targets, against="cuda", cache=Path(workload).parent / "cache")
+    return dryrun.dryrun(workload, targets, compare="cuda", cache=Path(workload).parent / "cache")
 
 
-def test_what_one_chip_costs_is_kept_when_another_fails(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+def test_a_chip_that_fails_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
     failing(monkeypatch, gfx942=TimedOutError("too slow"), sm_90=CannotRunError("no ptxas"))
     record = dry(workload, "gfx942", "gfx950")
 
     assert [run.target for run in record.runs] == ["gfx950"]
-    assert record.against is None
+    assert record.compared is None
     assert [(f.target, f.error, f.exit_code) for f in record.failed] == [
         ("gfx942", "too slow", 124),
         ("sm_90", "no ptxas", 3),
     ]
 
 
-def test_when_all_fail_the_first_says_why(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+def test_if_all_chips_fail_the_first_error_is_raised(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
     failing(monkeypatch, gfx942=CannotRunError("first"), gfx950=CannotRunError("second"))
 
     with pytest.raises(CannotRunError, match="first"):
         dry(workload, "gfx942", "gfx950")
 
 
-def test_a_workload_that_is_wrong_is_not_asked_for_every_chip(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
+def test_a_wrong_workload_is_tried_only_once(monkeypatch: pytest.MonkeyPatch, workload: str) -> None:
     failing(monkeypatch, gfx950=InputError("no such function"))
 
     with pytest.raises(InputError, match="no such function"):
         dry(workload, "gfx942", "gfx950")
 
 
-def test_the_command_shows_what_there_is_and_ends_with_what_failed(
+def test_the_command_reports_the_runs_and_exits_with_the_failure(
     monkeypatch: pytest.MonkeyPatch, workload: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rocsolid.cli.app import run
@@ -92,13 +92,13 @@ def test_the_command_shows_what_there_is_and_ends_with_what_failed(
     given = ["dryrun", workload, "--target", "gfx942", "--target", "gfx950", "--cache", str(Path(workload).parent)]
 
     assert run(given) == 124
-    said = capsys.readouterr()
-    assert "gfx950" in said.out
-    assert "nothing for gfx942: too slow" in said.out
-    assert said.err == "rocsolid: error: too slow\n"
+    printed = capsys.readouterr()
+    assert "gfx950" in printed.out
+    assert "gfx942 failed: too slow" in printed.out
+    assert printed.err == "rocsolid: error: too slow\n"
 
 
-def test_names_too_long_for_a_file_stay_apart() -> None:
+def test_long_kernel_names_get_distinct_file_names() -> None:
     long = [saved_stem(f"graph 0 {'triton_poi_fused_add' * 20} XBLOCK={size} warps=4") for size in (128, 256)]
 
     assert saved_stem("graph 0 k XBLOCK=2 warps=8") == "graph.0.k.XBLOCK=2.warps=8"
@@ -114,7 +114,7 @@ def task(name: str, act: object) -> Task:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_compiler_that_ends_its_process_costs_one_task(tmp_path: Path, workers: int) -> None:
+def test_a_compiler_crash_affects_one_task(tmp_path: Path, workers: int) -> None:
     def fails() -> None:
         msg = "error: not here"
         raise RuntimeError(msg)
@@ -124,19 +124,19 @@ def test_a_compiler_that_ends_its_process_costs_one_task(tmp_path: Path, workers
         os.kill(os.getpid(), signal.SIGKILL)
 
     tasks = [task("a", fails), task("b", ends), task("c", fails), task("d", lambda: os._exit(7)), task("e", fails)]
-    done = compile_all(Compiling(chip=chip("gfx942"), journal=tmp_path / "journal"), tasks, workers)
+    done = compile_all(CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal"), tasks, workers)
 
     assert [d.config.error for d in done] == [
         "RuntimeError: error: not here",
-        "the compiler ended its process: SIGKILL; LLVM ERROR: cannot select",
+        "the compiler crashed: SIGKILL; LLVM ERROR: cannot select",
         "RuntimeError: error: not here",
-        "the compiler ended its process: exit code 7",
+        "the compiler crashed: exit code 7",
         "RuntimeError: error: not here",
     ]
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
 
 
-def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "slow.py")], env=clean_environ(PYTHONPATH=SOURCES))
     until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
@@ -147,13 +147,13 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
     until(lambda: not running(str(tmp_path)))
 
 
-def test_two_workers_share_the_work(tmp_path: Path) -> None:
+def test_two_workers_share_the_tasks(tmp_path: Path) -> None:
     def slow() -> None:
         time.sleep(0.5)
         msg = f"error: {os.getpid()}"
         raise RuntimeError(msg)
 
-    shared = Compiling(chip=chip("gfx942"), journal=tmp_path / "journal")
+    shared = CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal")
     done = compile_all(shared, [task("a", slow), task("b", slow)], 2)
 
     assert len({d.config.error for d in done}) == 2

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder: read, or reported and passed over; never a crash and never a hang."""
+"""Any file in a folder is linted, or skipped with a reason; never a crash, never a hang."""
 
 import os
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from rocsolid.errors import InputError
 from rocsolid.lint import worker_pool
-from rocsolid.lint.files import Found, find_files
+from rocsolid.lint.files import SourceFile, find_files
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
@@ -21,13 +21,11 @@ def lint_folder(folder: Path, jobs: int = 1) -> LintRecord:
 
 
 def reasons(record: LintRecord) -> dict[str, str]:
-    return {Path(p.file).name: p.why for p in record.passed_over}
+    return {Path(p.file).name: p.reason for p in record.skipped}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_cannot_be_read_is_reported_and_passed_over(
-    tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     (tmp_path / "syntax.py").write_text("def f(:\n")
     (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
@@ -47,22 +45,22 @@ def test_what_cannot_be_read_is_reported_and_passed_over(
         "syntax.py": "line 1: invalid syntax",
         "tabs.py": "line 3: inconsistent use of tabs and spaces in indentation",
         "encoding.py": "invalid or missing encoding declaration",
-        "later.py": "the file says or implies that it is utf-8, and byte 7 is not",
+        "later.py": "byte 7 is not valid utf-8",
         "declared.py": "unknown encoding: no-such-codec",
-        "nulls.py": "the file holds null bytes",
-        "line.py": "a line has more than 1,000,000 bytes",
+        "nulls.py": "the file contains null bytes",
+        "line.py": "a line is longer than 1,000,000 bytes",
         "deep.py": "line 1: too many nested parentheses",
-        "chain.py": "an expression is nested too deeply to be parsed",
+        "chain.py": "an expression is nested too deeply for the parser",
     }
 
 
-def test_a_declared_encoding_is_honoured(tmp_path: Path) -> None:
+def test_a_declared_encoding_is_used(tmp_path: Path) -> None:
     (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\n# \xe9\n" + HAZARD.encode())
 
     assert [f.name for f in lint_folder(tmp_path).findings] == ["dead-setting"]
 
 
-def test_a_link_that_closes_a_cycle_is_passed_over(tmp_path: Path) -> None:
+def test_a_link_that_forms_a_cycle_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/good.py").write_text(HAZARD)
     (tmp_path / "a/loop").symlink_to(tmp_path)
@@ -72,7 +70,7 @@ def test_a_link_that_closes_a_cycle_is_passed_over(tmp_path: Path) -> None:
     assert reasons(record) == {"loop": "a link to a folder that is read already"}
 
 
-def test_cycles_of_imports_classes_and_calls_come_to_an_end(tmp_path: Path) -> None:
+def test_cyclic_imports_classes_and_calls_terminate(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("from b import B, g\nclass A(B): pass\ndef f(): return g()\n")
     (tmp_path / "b.py").write_text(
         "import torch\nfrom a import A, f\nfrom a import h as h\n"
@@ -84,12 +82,12 @@ def test_cycles_of_imports_classes_and_calls_come_to_an_end(tmp_path: Path) -> N
     assert [f.code for f in lint_folder(tmp_path).findings if f.facts["confidence"] == "inside"] == ["SRC123"]
 
 
-def test_a_process_that_dies_loses_one_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker is a real one, told to die when it comes to a certain file."""
+def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real worker, patched to exit at a certain file."""
     files = []
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.py").write_text(HAZARD)
-        files.append(Found(path=tmp_path / f"{name}.py", shown=f"{name}.py", module=name, package=False))
+        files.append(SourceFile(path=tmp_path / f"{name}.py", shown=f"{name}.py", module=name, package=False))
     deadly = tmp_path / "sitecustomize.py"
     deadly.write_text(
         "import os, pathlib\nread = pathlib.Path.read_bytes\n"
@@ -99,16 +97,16 @@ def test_a_process_that_dies_loses_one_file_only(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    answers = {c.shown: c.head for c in worker_pool.check_files(files, jobs=2)}
+    results = {c.shown: c.head for c in worker_pool.check_files(files, jobs=2)}
 
-    assert set(answers) == {"one.py", "two.py", "three.py"}
-    assert "the parser died on it" in answers["two.py"]
-    assert "dead-setting" not in answers["two.py"]
-    assert "SRC107" in answers["one.py"]
-    assert "SRC107" in answers["three.py"]
+    assert set(results) == {"one.py", "two.py", "three.py"}
+    assert "the parser crashed or did not finish" in results["two.py"]
+    assert "dead-setting" not in results["two.py"]
+    assert "SRC107" in results["one.py"]
+    assert "SRC107" in results["three.py"]
 
 
-def test_a_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow.py").write_text(HAZARD)
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, time\npathlib.Path.read_bytes = lambda self: time.sleep(60)\n"
@@ -116,15 +114,15 @@ def test_a_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     monkeypatch.setattr(worker_pool, "_SILENT_S", 0.5)
     monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    file = Found(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
+    file = SourceFile(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
     began = time.monotonic()
-    (answer,) = worker_pool.check_files([file], jobs=2)
+    (result,) = worker_pool.check_files([file], jobs=2)
 
-    assert "did not come to an end" in answer.head
+    assert "the parser crashed or did not finish" in result.head
     assert time.monotonic() - began < 20
 
 
-def test_folders_of_tools_and_excluded_ones_are_left_out(tmp_path: Path) -> None:
+def test_tool_folders_and_excluded_folders_are_skipped(tmp_path: Path) -> None:
     for folder in ("pkg", ".venv", "site-packages", "generated", "node_modules"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.py").write_text(HAZARD)
@@ -133,7 +131,7 @@ def test_folders_of_tools_and_excluded_ones_are_left_out(tmp_path: Path) -> None
     assert [f.path.parent.name for f in found] == ["pkg"]
 
 
-def test_modules_are_named_as_they_are_imported(tmp_path: Path) -> None:
+def test_module_names_match_the_imports(tmp_path: Path) -> None:
     (tmp_path / "src/pkg/sub").mkdir(parents=True)
     for file in ("src/pkg/__init__.py", "src/pkg/sub/__init__.py", "src/pkg/sub/m.py", "src/script.py"):
         (tmp_path / file).write_text("")
@@ -146,12 +144,12 @@ def test_modules_are_named_as_they_are_imported(tmp_path: Path) -> None:
     assert {f.module for f in found if f.package} == {"pkg", "pkg.sub"}
 
 
-def test_a_path_that_is_not_there_is_an_error() -> None:
+def test_a_missing_path_is_an_error() -> None:
     with pytest.raises(InputError, match="cannot read nowhere: no such file or folder"):
         find_files([Path("nowhere")], [])
 
 
-def test_shell_scripts_and_dockerfiles_are_read_for_variables(tmp_path: Path) -> None:
+def test_finds_variables_in_shell_scripts_and_dockerfiles(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(
         "#!/bin/sh\nexport INDUCTOR_FREEZING=1  # no such name\nTORCH_MINE=1\necho $TORCH_MINE\n"
         'HIP_LAUNCH_BLOCKING=1 python train.py\nMSG="an open quote\nends here"\n'

@@ -1,4 +1,4 @@
-"""A project: comments that allow, options, baseline, store, and many processes with one answer."""
+"""Linting a project: allow comments, options, baseline, cache, and several processes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.lint import baseline, fact_cache, worker_pool
 from rocsolid.lint.check_file import check_text
-from rocsolid.lint.facts import Facts
+from rocsolid.lint.facts import FileFacts
 from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
@@ -39,7 +39,7 @@ def names(record: LintRecord) -> list[str]:
         (f'"""# rocsolid: allow[dead-setting] in a text"""\n{DEAD}', ["dead-setting"]),
     ],
 )
-def test_a_comment_allows_with_a_reason(tmp_path: Path, text: str, left: list[str]) -> None:
+def test_an_allow_comment_needs_a_reason(tmp_path: Path, text: str, left: list[str]) -> None:
     (tmp_path / "m.py").write_text(f"import torch\n{text}\n")
     record = run(tmp_path)
 
@@ -52,7 +52,7 @@ def test_allowed_findings_are_counted(tmp_path: Path) -> None:
     assert run(tmp_path).allowed == 1
 
 
-def test_select_and_ignore_take_codes_beginnings_and_names(tmp_path: Path) -> None:
+def test_select_and_ignore_take_codes_prefixes_and_names(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\nWARP_SIZE = 32\n")
 
     assert names(run(tmp_path, select=("SRC1",))) == ["dead-setting"]
@@ -76,15 +76,15 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
 
     assert file == tmp_path / "pyproject.toml"
     assert (options.ignore, options.confidence, options.fail_on) == (("SRC405",), "anywhere", "critical")
-    assert not options.wants("SRC107", "dead-setting", "tests/m.py")
-    assert options.wants("SRC107", "dead-setting", "pkg/m.py")
+    assert not options.includes("SRC107", "dead-setting", "tests/m.py")
+    assert options.includes("SRC107", "dead-setting", "pkg/m.py")
     assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
     (tmp_path / "pyproject.toml").write_text('[tool.rocsolid.lint]\nbaseline = "known.json"\n')
     assert read_options(file).baseline == str(tmp_path / "known.json")
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         ("ignroe = []", "unknown key in .* 'ignroe'; did you mean 'ignore'"),
         ("select = 3", "select in .* is 3; expected a list"),
@@ -93,21 +93,21 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
         ('fail-on = "errors"', "unknown severity for fail-on 'errors'"),
     ],
 )
-def test_a_wrong_option_is_said(tmp_path: Path, table: str, says: str) -> None:
+def test_a_wrong_option_is_an_error(tmp_path: Path, table: str, message: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.rocsolid.lint]\n{table}\n")
 
-    with pytest.raises((InputError, UnknownNameError), match=says):
+    with pytest.raises((InputError, UnknownNameError), match=message):
         read_options(tmp_path / "pyproject.toml")
 
 
-def test_a_broken_pyproject_is_said(tmp_path: Path) -> None:
+def test_a_broken_pyproject_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool")
 
     with pytest.raises(InputError, match=r"cannot read .*pyproject\.toml"):
         read_options(tmp_path / "pyproject.toml")
 
 
-def test_a_baseline_excuses_what_was_there_and_nothing_new(tmp_path: Path) -> None:
+def test_a_baseline_covers_known_findings_and_no_new_ones(tmp_path: Path) -> None:
     module, known = tmp_path / "m.py", tmp_path / "known.json"
     module.write_text(f"import torch\n{DEAD}\n")
     known.write_text(baseline.baseline_text(run(tmp_path).findings))
@@ -121,23 +121,23 @@ def test_a_baseline_excuses_what_was_there_and_nothing_new(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        (None, "write one with --write-baseline"),
+        (None, "create one with --write-baseline FILE"),
         ("[]", "no document of rocsolid's"),
-        ('{"schema": "rocsolid/probe/1"}', "holds rocsolid/probe/1, and a baseline is"),
-        ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is no baseline"),
+        ('{"schema": "rocsolid/probe/1"}', "its schema is rocsolid/probe/1, expected"),
+        ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is not a valid baseline"),
     ],
 )
-def test_a_broken_baseline_is_refused(tmp_path: Path, text: str | None, says: str) -> None:
+def test_a_broken_baseline_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "b.json").write_text(text)
 
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         baseline.read_baseline(tmp_path / "b.json")
 
 
-def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_come_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, db = tmp_path / "p", tmp_path / "cache/lint.db"
     project.mkdir()
     (project / "m.py").write_text(
@@ -146,7 +146,7 @@ def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: 
     first = run(project, cache=db)
     read: list[str] = []
 
-    def watched(data: bytes, *, file: str, module: str, package: bool) -> Facts:
+    def watched(data: bytes, *, file: str, module: str, package: bool) -> FileFacts:
         read.append(file)
         return check_text(data, file=file, module=module, package=package)
 
@@ -162,7 +162,7 @@ def test_the_store_answers_for_content_it_has_seen(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 200])
-def test_a_broken_store_is_made_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_cache_is_recreated(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\n")
     (tmp_path / "lint.db").write_bytes(content)
 
@@ -170,21 +170,21 @@ def test_a_broken_store_is_made_anew(tmp_path: Path, content: bytes) -> None:
     assert names(run(tmp_path, cache=tmp_path / "lint.db")) == ["dead-setting"]
 
 
-def test_a_store_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(f"import torch\n{DEAD}\n")
     (tmp_path / "file").write_text("")
 
     assert names(run(tmp_path, cache=tmp_path / "file/lint.db")) == ["dead-setting"]
 
 
-def test_a_file_is_another_when_its_rules_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fact_cache.key_of(b"x", "m")
+def test_the_cache_key_changes_with_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fact_cache.cache_key(b"x", "m")
     monkeypatch.setattr(fact_cache, "_rules_digest", lambda: b"other")
 
-    assert fact_cache.key_of(b"x", "m") != before
+    assert fact_cache.cache_key(b"x", "m") != before
 
 
-def test_many_processes_give_the_answer_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_result_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
     (tmp_path / "deep.py").write_text("def g(x): return x.item()\n")
     for number in range(12):
@@ -196,7 +196,7 @@ def test_many_processes_give_the_answer_of_one(tmp_path: Path, monkeypatch: pyte
     assert len(one.findings) == 13
 
 
-def test_a_rule_that_crashes_is_a_finding_and_hides_nothing() -> None:
+def test_a_crashing_rule_becomes_a_finding_and_hides_no_other() -> None:
     def crash(_source: object) -> list[object]:
         msg = "boom"
         raise RuntimeError(msg)
@@ -206,11 +206,11 @@ def test_a_rule_that_crashes_is_a_finding_and_hides_nothing() -> None:
         f"import torch\n{DEAD}\n".encode(), file="m.py", module="m", package=False, rules=[broken, rule("SRC107")]
     )
 
-    assert [s.code for s in facts.seen] == ["INT001", "SRC107"]
-    assert "RuntimeError: boom" in facts.seen[0].match.facts["error"]
+    assert [s.code for s in facts.matches] == ["INT001", "SRC107"]
+    assert "RuntimeError: boom" in facts.matches[0].sighting.facts["error"]
 
 
-def test_a_variable_the_project_reads_itself_is_no_mistake(tmp_path: Path) -> None:
+def test_a_variable_that_the_project_reads_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os\nos.environ['TORCH_MADE_UP'] = '1'\n")
     alone = names(run(tmp_path))
     (tmp_path / "b.py").write_text("import os\nflag = os.getenv('TORCH_MADE_UP')\n")

@@ -1,6 +1,6 @@
-"""Functions that break a graph, one for each of many ids of torch's own register, and each as it reads when fixed.
+"""Functions with a graph break, one for each of many ids in torch's registry, each with a fixed version.
 
-The line that breaks carries the comment `breaks here`.
+The line that breaks the graph has the comment `breaks here`.
 """
 
 import copy
@@ -33,14 +33,14 @@ def an_input() -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """One way to break a graph."""
+    """One kind of graph break."""
 
     id: str
-    cause: str  # a few words that the cause must hold
+    cause: str  # text that the reported cause must contain
     broken: Callable[..., Any]
     fixed: Callable[..., Any]
-    more: tuple[Any, ...] = ()  # what the fixed function takes besides
-    same: bool = True  # both give the same answer
+    more: tuple[Any, ...] = ()  # further arguments of the fixed function
+    same: bool = True  # both return the same result
 
     @property
     def line(self) -> int:
@@ -212,7 +212,7 @@ def class_inside(x: Any) -> Any:
 
 
 class Box:
-    """Made outside."""
+    """Defined outside the function."""
 
     scale = 2
 
@@ -384,7 +384,7 @@ def parsed_fixed(x: Any, scale: Any) -> Any:
 
 
 def new_global(x: Any) -> Any:
-    global LAST  # noqa: PLW0603 - the break wants it
+    global LAST  # noqa: PLW0603 - what causes the break
     LAST = x + 1  # type: ignore[name-defined]
     return LAST * 2  # type: ignore[name-defined] # breaks here
 
@@ -503,7 +503,7 @@ CASES = [
     Case("GB0117", "`Tensor.share_memory_()`", shared, shared_fixed),
     Case("GB4315", "no fake implementation", unfaked, unfaked_fixed),
 ]
-# Other things behind an id that stands above: the words must tell them apart.
+# Other causes with an id from above: the reported cause must differ.
 MORE = [
     Case("GB0007", "`warnings.warn()`", warned, doubled),
     Case("GB0059", "`open()`", opened, doubled),

@@ -1,4 +1,4 @@
-"""`rocsolid compiles` and `rocsolid breaks` as a user meets them."""
+"""The commands `rocsolid compiles` and `rocsolid breaks`: output formats, exit codes, error messages."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def stuck():
 
 
 class Command:
-    """The command line in this process: importing torch's compiler anew for each call would take most of the time."""
+    """Runs the command line in this process, because importing torch's compiler for each call would take most of the time."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -68,8 +68,8 @@ class Command:
     def __call__(self, *args: str) -> Ran:
         self._capsys.readouterr()
         code = run(list(args))
-        said = self._capsys.readouterr()
-        return Ran(code=code, out=said.out, err=said.err)
+        printed = self._capsys.readouterr()
+        return Ran(code=code, out=printed.out, err=printed.err)
 
 
 @pytest.fixture
@@ -89,23 +89,23 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saved(work: Path) -> Path:
-    """A compile log, as the command wrote it."""
+    """A compile log that the command wrote."""
     file = work.with_name("log.json")
     assert run(["compiles", f"{work}:build", "--output", "json", "--code", "--out", str(file)]) == 0
     return file
 
 
 @pytest.mark.torch
-def test_compiles_is_text_json_and_a_page_of_one_record(command: Command, work: Path, saved: Path) -> None:
+def test_compiles_writes_text_json_and_html(command: Command, work: Path, saved: Path) -> None:
     data = json.loads(saved.read_text())
 
     assert data["schema"] == "rocsolid/compiles/1"
     assert data["workload"] == f"{work}:build"
-    assert [g["function"] for g in data["graphs"]] == ["scaled", "scaled (from line 9 on)"]
+    assert [g["function"] for g in data["graphs"]] == ["scaled", "scaled (resumed at line 9)"]
     assert data["breaks"][0]["id"] == "GB0124"
     assert any("kernel(" in k["code"] for k in data["graphs"][0]["kernels"])
     text = command("report", str(saved))
-    assert text.out.startswith("2 graphs · ")
+    assert text.out.startswith("2 compiled graphs · ")
     assert "kernel(" not in text.out
     assert "kernel(" in command("report", str(saved), "-v").out
     page = command("report", str(saved), "--output", "html")
@@ -115,20 +115,22 @@ def test_compiles_is_text_json_and_a_page_of_one_record(command: Command, work: 
 
 
 @pytest.mark.torch
-def test_breaks_for_ci(command: Command, work: Path) -> None:
+def test_breaks_sets_the_exit_code_for_ci(command: Command, work: Path) -> None:
     ran = command("breaks", f"{work}:build", "--quick", "--fail-on", "break")
 
     assert ran.code == 1, ran.err
-    assert ran.out.startswith("scaled: 1 graph break, 2 graphs")
-    assert f"BREAK {work}:9 in scaled" in ran.out
+    assert ran.out.startswith("graph break: ")
+    assert f"  {work}:9   return y / y.max().item()\n" in ran.out
+    assert "^" * len("y.max().item()") in ran.out
+    assert "scaled: 1 graph break, 2 compiled graphs" in ran.out
     assert "GB0124" in ran.out
-    assert "+ scale = x.max()" in ran.out
+    assert "\nexample:\n" in ran.out
     clean = command("breaks", f"{work}:whole", "--quick", "--fail-on", "break")
-    assert (clean.code, clean.out.splitlines()[0].startswith("ReLU: no graph break, 1 graph")) == (0, True)
+    assert (clean.code, clean.out.splitlines()[0].startswith("ReLU: no graph break, 1 compiled graph")) == (0, True)
 
 
 @pytest.mark.torch
-def test_breaks_in_every_form(command: Command, work: Path, tmp_path: Path) -> None:
+def test_breaks_writes_every_format(command: Command, work: Path, tmp_path: Path) -> None:
     saved = tmp_path / "breaks.json"
     assert command("breaks", f"{work}:build", "--quick", "--output", "json", "--out", str(saved)).code == 0
 
@@ -136,12 +138,12 @@ def test_breaks_in_every_form(command: Command, work: Path, tmp_path: Path) -> N
     sarif = command("report", str(saved), "--output", "sarif").json()
     result = sarif["runs"][0]["results"][0]
     assert result["ruleId"] == "BRK001"
-    assert command("report", str(saved)).out.startswith("scaled: 1 graph break, 2 graphs")
-    assert "Where the graph breaks: scaled" in command("report", str(saved), "--output", "html").out
+    assert "scaled: 1 graph break, 2 compiled graphs" in command("report", str(saved)).out
+    assert "Graph breaks: scaled" in command("report", str(saved), "--output", "html").out
 
 
 @pytest.mark.torch
-def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -> None:
+def test_a_deadline_ends_a_hanging_compile_and_reports_its_phase(work: Path) -> None:
     ran = run_cli("compiles", f"{work}:stuck", "--deadline", "4", timeout=60)
 
     assert ran.code == 124
@@ -152,35 +154,35 @@ def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "says"),
+    ("args", "code", "message"),
     [
-        (["compiles"], 2, "give a WORKLOAD, --trace DIR or --debug DIR"),
-        (["compiles", "x.py:f", "--trace", "y"], 2, "and one of them only"),
+        (["compiles"], 2, "give exactly one of WORKLOAD, --trace DIR and --debug DIR"),
+        (["compiles", "x.py:f", "--trace", "y"], 2, "give exactly one of"),
         (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
         (["breaks", "x.py"], 2, "a workload is file.py:function"),
         (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
     ],
 )
-def test_wrong_usage_is_one_line(command: Command, args: list[str], code: int, says: str) -> None:
+def test_wrong_usage_prints_one_line(command: Command, args: list[str], code: int, message: str) -> None:
     ran = command(*args)
 
     assert (ran.code, ran.err.count("\n")) == (code, 1)
-    assert says in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.torch
-def test_what_the_workload_raises_is_one_line(command: Command, work: Path) -> None:
+def test_an_error_of_the_workload_prints_one_line(command: Command, work: Path) -> None:
     ran = command("breaks", f"{work}:failing", "--quick")
 
     assert (ran.code, "Traceback" in ran.err) == (3, False)
-    assert "failed when called: KeyError: 'no such layer'" in ran.err
+    assert "failed: KeyError: 'no such layer'" in ran.err
     missing = command("compiles", f"{work}:whole", "--backward", "--calls", "1")
     assert missing.code == 2
-    assert "nothing in the workload's result wants gradients" in missing.err
+    assert "no tensor in the workload's result has requires_grad=True" in missing.err
 
 
 @pytest.mark.torch
-def test_what_the_workload_prints_stays_out_of_the_output(command: Command, work: Path) -> None:
+def test_prints_of_the_workload_go_to_stderr(command: Command, work: Path) -> None:
     ran = command("breaks", f"{work}:talking", "--quick", "--output", "json")
 
     assert ran.json()["function"] == "f"
@@ -210,7 +212,7 @@ def page(saved: Path) -> Iterator["Page"]:
 
 @pytest.mark.torch
 @pytest.mark.browser
-def test_the_page_has_a_timeline_and_opens_its_graphs(page: "Page") -> None:
+def test_the_page_has_a_timeline_and_graphs_that_open(page: "Page") -> None:
     assert page.locator("#timeline .lane").count() == 2
     assert page.locator("#timeline rect").count() > 10
     box = page.locator("#timeline rect").first.bounding_box()

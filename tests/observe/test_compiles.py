@@ -1,4 +1,4 @@
-"""The compile log: every graph once, with its phases, kernels, cache and reasons; forward, backward, threads, resets."""
+"""The compile log: every graph once, with its phases, kernels and cache result; forward, backward, threads, resets."""
 
 import random
 import threading
@@ -13,9 +13,9 @@ torch: Any = pytest.importorskip("torch")
 
 from rocsolid.api.observe import record_compiles  # noqa: E402
 from rocsolid.errors import UsageError  # noqa: E402
-from rocsolid.model.compile_log import Cache, CompiledGraph, CompileLog, GraphKind  # noqa: E402
-from rocsolid.observe.build_log import phase_word  # noqa: E402
-from rocsolid.observe.kernels import kernels_of, kind_of  # noqa: E402
+from rocsolid.model.compile_log import CacheResult, CompiledGraph, CompileLog, GraphKind  # noqa: E402
+from rocsolid.observe.build_log import phase_group  # noqa: E402
+from rocsolid.observe.kernels import graph_kind, read_kernels  # noqa: E402
 from rocsolid.observe.recorder import CompileRecorder  # noqa: E402
 from rocsolid.torchapi.dynamo import compile_events  # noqa: E402
 
@@ -28,7 +28,7 @@ def _fresh_dynamo() -> Iterator[None]:
 
 
 def fresh_number() -> float:
-    """A constant that no cache has seen."""
+    """A constant that is in no cache."""
     return random.SystemRandom().random()
 
 
@@ -48,26 +48,26 @@ def trained() -> CompileLog:
     return recorder.log
 
 
-def test_each_graph_is_there_once(trained: CompileLog) -> None:
+def test_each_graph_is_listed_once(trained: CompileLog) -> None:
     assert [(g.number, g.kind) for g in trained.graphs] == [
         (1, GraphKind.FORWARD),
         (2, GraphKind.BACKWARD),
         (3, GraphKind.FORWARD),
         (4, GraphKind.BACKWARD),
     ]
-    assert {g.compile_id for g in trained.graphs} == {"0/0"}  # torch counts from the start again after a reset
+    assert {g.compile_id for g in trained.graphs} == {"0/0"}  # torch restarts its ids after a reset
     assert all(g.function.endswith("loss") for g in trained.graphs)
-    assert all(g.place.startswith(f"{__file__}:") for g in trained.graphs)
+    assert all(g.location.startswith(f"{__file__}:") for g in trained.graphs)
     assert all(g.called_from.startswith(f"{__file__}:") for g in trained.graphs)
     assert all(g.finished for g in trained.graphs)
     assert trained.breaks == ()
 
 
-def test_the_first_time_is_a_miss_and_the_second_a_hit(trained: CompileLog) -> None:
-    assert [g.cache for g in trained.graphs] == [Cache.MISS, Cache.MISS, Cache.HIT, Cache.HIT]
+def test_the_first_compile_is_a_cache_miss_and_the_second_a_hit(trained: CompileLog) -> None:
+    assert [g.cache for g in trained.graphs] == [CacheResult.MISS, CacheResult.MISS, CacheResult.HIT, CacheResult.HIT]
 
 
-def test_kernels_are_there_fresh_or_from_the_cache(trained: CompileLog) -> None:
+def test_kernels_are_listed_for_new_and_cached_graphs(trained: CompileLog) -> None:
     first, backward, again, backward_again = trained.graphs
 
     assert {k.kind for k in first.kernels} == {"cpp", "extern"}
@@ -78,8 +78,8 @@ def test_kernels_are_there_fresh_or_from_the_cache(trained: CompileLog) -> None:
     assert "tanh" in fused.name
     assert "kernel(" in fused.code
     assert first.nodes_before_fusion >= 2
-    assert fused.places
-    assert all(place.startswith(__file__) for place in fused.places)
+    assert fused.locations
+    assert all(location.startswith(__file__) for location in fused.locations)
 
 
 def test_operators_and_nodes_are_counted(trained: CompileLog) -> None:
@@ -91,24 +91,24 @@ def test_operators_and_nodes_are_counted(trained: CompileLog) -> None:
     assert (forward.inputs, forward.nodes > 5, backward.nodes > 5) == (2, True, True)
 
 
-def test_phases_add_up_and_nothing_counts_twice(trained: CompileLog) -> None:
+def test_phases_add_up_to_the_compile_time(trained: CompileLog) -> None:
     for graph in trained.graphs:
         assert sum(graph.phases.values()) == pytest.approx(graph.seconds)
         assert graph.seconds <= trained.seconds
     assert sum(g.seconds for g in trained.graphs) <= trained.seconds
-    assert "compiling kernels" in trained.graphs[0].phases
+    assert "kernel compilation" in trained.graphs[0].phases
     assert trained.graphs[0].phases.get("other", 0) < 0.05 * trained.graphs[0].seconds
-    assert trained.graphs[0].device_graph == "not asked for"
+    assert trained.graphs[0].cuda_graph == "not requested"
     spans = trained.graphs[0].spans
     assert spans[0].depth == 0
     assert spans[0].seconds == pytest.approx(max(s.seconds for s in spans))
 
 
-def test_what_torch_times_has_a_word() -> None:
-    assert phase_word("bytecode_tracing") == "tracing"
-    assert phase_word("mm_template_autotuning") == "autotuning"
-    assert phase_word("CachingAutotuner.benchmark_all_configs") == "autotuning"
-    assert phase_word("something new") == "other"
+def test_phases_of_torch_are_grouped() -> None:
+    assert phase_group("bytecode_tracing") == "Dynamo tracing"
+    assert phase_group("mm_template_autotuning") == "autotuning"
+    assert phase_group("CachingAutotuner.benchmark_all_configs") == "autotuning"
+    assert phase_group("something new") == "other"
 
 
 def eager(graph: Any, _inputs: Any) -> Any:
@@ -121,7 +121,7 @@ def graphs_of(act: Callable[[Callable[..., Any]], object], function: Callable[..
     return recorder.graphs
 
 
-def test_worker_threads_are_heard() -> None:
+def test_records_compiles_in_worker_threads() -> None:
     with record_compiles() as recorder:
         threads = [
             threading.Thread(
@@ -138,17 +138,17 @@ def test_worker_threads_are_heard() -> None:
     assert {g.thread for g in recorder.graphs} == {"worker-2", "worker-3"}
 
 
-def test_reduce_overhead_says_why_there_is_no_device_graph() -> None:
+def test_reduce_overhead_reports_why_there_is_no_cuda_graph() -> None:
     with record_compiles() as recorder:
         torch.compile(lambda x: x.sin() + 1, mode="reduce-overhead")(torch.ones(2))
 
     (graph,) = recorder.graphs
     assert graph.kind is GraphKind.INFERENCE
     if not torch.cuda.is_available():
-        assert graph.device_graph == "skipped: multiple devices"
+        assert graph.cuda_graph == "skipped: multiple devices"
 
 
-def test_a_function_compiled_before_is_heard_when_it_is_compiled_again() -> None:
+def test_records_a_recompile_of_a_function_compiled_before() -> None:
     compiled = torch.compile(lambda x: x + 1, backend=eager)
     compiled(torch.ones(2, 2))
     with record_compiles() as recorder:
@@ -156,10 +156,10 @@ def test_a_function_compiled_before_is_heard_when_it_is_compiled_again() -> None
 
     (graph,) = recorder.graphs
     assert graph.recompile is not None
-    assert graph.recompile.against == "0/0"
+    assert graph.recompile.previous_compile_id == "0/0"
 
 
-def test_graphs_that_came_by_no_frame_are_seen_one_by_one() -> None:
+def test_records_graphs_compiled_without_dynamo() -> None:
     with record_compiles() as recorder:
         for number in (2, 3):
             graph = torch.fx.symbolic_trace(lambda x, n=number: (x.sin() * n,), concrete_args={"n": number})
@@ -168,7 +168,7 @@ def test_graphs_that_came_by_no_frame_are_seen_one_by_one() -> None:
     assert [(g.launches, g.kind) for g in recorder.graphs] == [(1, GraphKind.INFERENCE)] * 2
 
 
-def test_recorders_may_overlap_and_leave_nothing_behind() -> None:
+def test_overlapping_recorders_restore_torch() -> None:
     from torch._dynamo.utils import ChromiumEventLogger
     from torch._inductor.output_code import CompiledFxGraph
 
@@ -184,23 +184,23 @@ def test_recorders_may_overlap_and_leave_nothing_behind() -> None:
 
     assert (len(first.graphs), len(second.graphs)) == (1, 2)
     assert (ChromiumEventLogger.log_event_start, CompiledFxGraph.post_compile) == before
-    with first, pytest.raises(UsageError, match="recording already"):
+    with first, pytest.raises(UsageError, match="already recording"):
         first.__enter__()
 
 
-def test_a_frame_without_operations_is_no_graph() -> None:
+def test_a_frame_without_tensor_operations_is_listed_as_uncompiled() -> None:
     with record_compiles() as recorder:
         torch.compile(lambda x: x.shape[0], backend=eager)(torch.ones(2))
 
     assert recorder.graphs == ()
-    assert [f.why for f in recorder.log.uncompiled] == ["no tensor operation in it"]
+    assert [f.reason for f in recorder.log.uncompiled] == ["no tensor operation in it"]
 
 
-def test_it_tells_what_is_being_compiled_now() -> None:
-    said: list[str] = []
+def test_lists_the_compiles_in_progress() -> None:
+    progress: list[str] = []
 
     def slow(graph: Any, _inputs: Any) -> Any:
-        said.extend(str(compiling) for compiling in recorder.now())
+        progress.extend(str(compiling) for compiling in recorder.running())
         return graph.forward
 
     def waited_for(x: Any) -> Any:
@@ -209,12 +209,12 @@ def test_it_tells_what_is_being_compiled_now() -> None:
     with record_compiles() as recorder:
         torch.compile(waited_for, backend=slow)(torch.ones(2))
 
-    assert said == ["graph 1, waited_for, 4 nodes, 0 s: calling the backend"]
-    assert recorder.now() == ()
+    assert progress == ["graph 1, waited_for, 4 nodes, 0 s: calling the backend"]
+    assert recorder.running() == ()
 
 
-def test_listening_costs_less_than_two_percent_of_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that we do in a compile goes through one function; its time is held against the compile's."""
+def test_recording_takes_less_than_two_percent_of_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All our work in a compile goes through one function; its time is compared with that of the compile."""
     spent = [0.0]
     plain = compile_events._log_failures
 
@@ -234,20 +234,20 @@ def test_listening_costs_less_than_two_percent_of_a_compile(monkeypatch: pytest.
         assert spent[0] > 0
         return spent[0] / recorder.log.compile_s
 
-    assert any(share() < 0.02 for _ in range(3))  # a neighbour on the core hits one of them
+    assert any(share() < 0.02 for _ in range(3))  # another process may disturb one of them
 
 
-def test_a_hook_that_fails_does_not_hurt_the_compile(caplog: pytest.LogCaptureFixture) -> None:
-    def deaf(_event: object) -> None:
+def test_a_failing_hook_does_not_affect_the_compile(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(_event: object) -> None:
         raise RuntimeError
 
-    stop = compile_events.subscribe(deaf)
+    stop = compile_events.hear(failing)
     try:
-        answer = torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
+        result = torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
     finally:
         stop()
-    assert answer.tolist() == [2, 2]
-    assert "could not be recorded" in caplog.text
+    assert result.tolist() == [2, 2]
+    assert "could not be noted" in caplog.text
 
 
 TRITON = """# AOT ID: ['0_forward']
@@ -296,10 +296,10 @@ def benchmark_compiled_module(times=10):
 """
 
 
-def test_a_program_with_triton_kernels_is_read() -> None:
-    kernels = kernels_of(TRITON, {"mul": "model.py:3", "relu": "model.py:4"})
+def test_reads_triton_kernels_from_generated_code() -> None:
+    kernels = read_kernels(TRITON, {"mul": "model.py:3", "relu": "model.py:4"})
 
-    assert kind_of(TRITON) is GraphKind.FORWARD
+    assert graph_kind(TRITON) is GraphKind.FORWARD
     assert [(k.name, k.kind, k.launches) for k in kernels] == [
         ("triton_poi_fused_mul_relu_0", "triton", 2),
         ("triton_tem_fused_addmm_1", "template", 1),
@@ -307,14 +307,14 @@ def test_a_program_with_triton_kernels_is_read() -> None:
         ("multi_kernel_0", "triton", 1),
         ("torch.ops.vendor.attention.default", "extern", 1),
     ]
-    assert kernels[0].places == ("model.py:3", "model.py:4")
+    assert kernels[0].locations == ("model.py:3", "model.py:4")
     assert kernels[0].operators == ("aten.mul", "aten.relu")
     assert kernels[0].code.startswith("import triton")
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # torch's own, when it makes its memory pool
-def test_on_the_gpu_triton_kernels_and_device_graphs_are_seen() -> None:
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # torch warns when it creates its memory pool
+def test_gpu_lists_triton_kernels_and_cuda_graphs() -> None:
     number = fresh_number()
 
     def function(x: Any) -> Any:
@@ -327,17 +327,17 @@ def test_on_the_gpu_triton_kernels_and_device_graphs_are_seen() -> None:
             compiled(x)
 
     (graph,) = recorder.graphs
-    assert graph.device_graph == "captured"
+    assert graph.cuda_graph == "captured"
     assert {"triton", "extern"} <= {k.kind for k in graph.kernels}
     (fused,) = [k for k in graph.kernels if k.kind == "triton"]
     assert "aten.relu" in fused.operators
-    assert all(place.startswith(__file__) for place in fused.places)
-    assert fused.places
+    assert all(location.startswith(__file__) for location in fused.locations)
+    assert fused.locations
     assert "@triton.jit" in fused.code
 
 
 @pytest.mark.gpu
-def test_on_the_gpu_autotuning_is_timed() -> None:
+def test_gpu_times_autotuning() -> None:
     number = fresh_number()
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     with record_compiles() as recorder, torch.no_grad():

@@ -1,4 +1,4 @@
-"""Recompiles: the guard that failed, in plain words; and the fix makes one compile of two."""
+"""Recompiles: the failed guard, the argument with its old and new value, the line; and the fix avoids the recompile."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ torch: Any = pytest.importorskip("torch")
 from rocsolid.api.observe import record_compiles  # noqa: E402
 from rocsolid.catalog.recompiles import RECOMPILE_CAUSES, find_recompile_cause  # noqa: E402
 from rocsolid.model.compile_log import Recompile  # noqa: E402
-from rocsolid.observe.build_log import recompile_of  # noqa: E402
 from rocsolid.observe.findings import recompile_findings  # noqa: E402
+from rocsolid.observe.recompile_message import recompile_from_reason  # noqa: E402
 
 SCALE = 2
 
@@ -44,7 +44,7 @@ def applied(x: Any, f: Any) -> Any:
 
 
 class Counting(torch.nn.Module):  # type: ignore[misc]
-    """Counts its calls in a Python int, or in a buffer."""
+    """Counts its calls in a Python int or in a buffer."""
 
     def __init__(self, *, buffer: bool) -> None:
         super().__init__()
@@ -85,9 +85,10 @@ def autocast() -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """One reason to compile again."""
+    """One reason for a recompile, and calls that avoid it."""
 
     cause: str
+    change: str
     again: Callable[[Any], object]
     fixed: Callable[[Any], object]
     function: Callable[..., Any] = added
@@ -103,91 +104,113 @@ def dynamic(f: Any, *sizes: int) -> None:
 
 CASES = {
     "size": Case(
-        "a tensor size changed", lambda f: [f(torch.ones(n, 3)) for n in (2, 5)], lambda f: dynamic(f, 2, 5, 7)
+        "a size changed",
+        "x.size(0) changed from 2 to 5",
+        lambda f: [f(torch.ones(n, 3)) for n in (2, 5)],
+        lambda f: dynamic(f, 2, 5, 7),
     ),
     "size one": Case(
-        "to or from 0 or 1",
+        "a size of 0 or 1",
+        "x.size(0) changed from 2 to 1",
         lambda f: [f(torch.ones(n, 3)) for n in (2, 1)],
         lambda f: [f(torch.ones(2, 3)) for _ in "ab"],
     ),
     "dtype": Case(
-        "the dtype of a tensor changed",
+        "another dtype",
+        "x.dtype changed from float32 to float64",
         lambda f: [f(one()), f(one().double())],
         lambda f: [f(one()), f(one().double().float())],
     ),
     "rank": Case(
         "number of dimensions",
+        "x.dim() changed from 2 to 3",
         lambda f: [f(one()), f(torch.ones(2, 1, 3))],
         lambda f: [f(x.reshape(-1, 3)) for x in (one(), torch.ones(2, 1, 3))],
     ),
     "stride": Case(
-        "the strides of a tensor changed",
+        "lies differently in memory",
+        "x.stride(0) changed from 3 to 6",
         lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2])],
         lambda f: [f(torch.ones(3, 3)), f(torch.ones(3, 6)[:, ::2].contiguous())],
     ),
     "requires_grad": Case(
-        "`requires_grad` of a tensor changed",
+        "wants gradients",
+        "x.requires_grad changed from False to True",
         lambda f: [f(one()), f(one().requires_grad_())],
         lambda f: [f(one()), f(one().requires_grad_().detach())],
     ),
     "grad mode": Case(
-        "grad mode changed",
+        "gradients on and off",
+        "grad_mode changed",
         lambda f: in_modes(f, torch.enable_grad, torch.no_grad),
         lambda f: in_modes(f, torch.no_grad, torch.no_grad),
     ),
     "autocast": Case(
-        "inside and outside `torch.autocast`",
+        "inside and outside autocast",
+        "autocast(cpu)_enabled changed",
         lambda f: in_modes(f, autocast, torch.enable_grad),
         lambda f: in_modes(f, autocast, autocast),
     ),
     "float": Case(
         "a Python float changes",
+        "more[0] changed from 1.5 to 4.5",
         lambda f: [f(one(), n * 1.5) for n in (1, 3)],
         lambda f: [f(one(), torch.tensor(n * 1.5)) for n in (1, 3)],
     ),
     "int": Case(
         "a Python int changed",
+        "more[0] changed from 2 to 3",
         lambda f: [f(one(), n) for n in (2, 3)],
         lambda f: [f(one(), torch.tensor(n)) for n in (2, 3)],
     ),
     "string": Case(
-        "a string argument changed",
+        "a string has another value",
+        "more[0] changed from 'ab' to 'abc'",
         lambda f: [f(one(), t) for t in ("ab", "abc")],
         lambda f: [f(one(), "ab") for _ in "ab"],
     ),
     "none": Case(
-        "None", lambda f: [f(one(), None), f(one(), one())], lambda f: [f(one(), torch.zeros(2, 3)), f(one(), one())]
+        "None",
+        "more[0] changed from None to Tensor",
+        lambda f: [f(one(), None), f(one(), one())],
+        lambda f: [f(one(), torch.zeros(2, 3)), f(one(), one())],
     ),
     "length": Case(
-        "the length of a list",
+        "another length",
+        "len(more[0]) changed from 1 to 2",
         lambda f: [f(one(), [1]), f(one(), [1, 2])],
         lambda f: [f(one(), torch.tensor([1, 0, 0])), f(one(), torch.tensor([1, 2, 0]))],
     ),
     "same tensor": Case(
-        "the same tensor was passed for two arguments",
+        "the same tensor was passed twice",
+        "more[0] is x changed from True to False",
         lambda f: [f(x := one(), x), f(one(), one())],
         lambda f: [f(x := one(), x.clone()), f(one(), one())],
     ),
     "parameter": Case(
-        "`torch.nn.Parameter` and a plain tensor",
+        "where a parameter was",
+        "type(more[0]) changed to Parameter",
         lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()))],
         lambda f: [f(one(), one()), f(one(), torch.nn.Parameter(one()).data)],
     ),
     "global": Case(
-        "a global variable changed",
+        "a global of the module",
+        "SCALE changed from 2 to 3",
         lambda f: [f(one()), set_scale(3), f(one()), set_scale(2)],
         lambda f: [f(one(), torch.tensor(2)), f(one(), torch.tensor(3))],
         scaled,
         scaled_by,
     ),
     "callable": Case(
-        "a different function or object",
+        "another function or object",
+        "f changed",
         lambda f: [f(one(), lambda x: x + 1), f(one(), lambda x: x + 2)],
         lambda f: [f(one(), plus), f(one(), plus)],
         applied,
     ),
     "counter": Case(
-        "an int attribute of the module",
+        "a number on the module",
+        "self.count changed from 0 to 1",
         lambda f: [f(one()), f(one())],
         lambda f: [f(one()), f(one())],
         Counting(buffer=False),
@@ -203,25 +226,27 @@ def recompiles(act: Callable[[Any], object], function: Any) -> tuple[list[Recomp
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_cause_is_told_and_the_cure_makes_one_compile_of_two(name: str) -> None:
+def test_reports_cause_change_and_line_and_the_fix_avoids_the_recompile(name: str) -> None:
     case = CASES[name]
     found, graphs = recompiles(case.again, case.function)
 
     assert graphs == 2
     assert len(found) == 1
     assert case.cause in found[0].cause
-    assert found[0].against.endswith("/0")
-    assert found[0].place.startswith(__file__)
+    assert found[0].change == case.change
+    assert found[0].previous_compile_id.endswith("/0")
+    assert found[0].location.startswith(__file__)
+    assert found[0].code.text
     torch._dynamo.reset()
     assert recompiles(case.fixed, case.fixed_function or case.function)[1] == 1
 
 
-def test_a_guard_nobody_knows_is_answered_all_the_same() -> None:
-    assert find_recompile_cause("something(new) failed") is RECOMPILE_CAUSES[-1]
-    assert recompile_of("no colon in it").guard == "no colon in it"
+def test_an_unknown_guard_gets_the_general_cause() -> None:
+    assert recompile_cure("something(new) failed") is RECOMPILES[-1]
+    assert recompile_from_reason("no colon in it").guard == "no colon in it"
 
 
-def test_a_recompile_is_a_finding_with_its_guard() -> None:
+def test_a_recompile_becomes_a_finding_with_its_guard() -> None:
     with record_compiles() as recorder:
         compiled = torch.compile(added, backend="eager")
         compiled(torch.ones(2, 3))
@@ -229,7 +254,7 @@ def test_a_recompile_is_a_finding_with_its_guard() -> None:
     (finding,) = recompile_findings(recorder.graphs)
 
     assert "graph 2 inference added: " in str(recorder.log)
-    assert "again because the dtype of a tensor changed" in str(recorder.log)
+    assert "recompile: x.dtype changed from float32 to float64" in str(recorder.log)
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.message
     assert finding.location.startswith(__file__)

@@ -1,7 +1,7 @@
-"""Runs every kernel in Triton's interpreter, on the CPU, and holds it against its reference.
+"""Runs every kernel in Triton's interpreter on the CPU and compares it with its reference.
 
-A program of its own, since the interpreter has to be asked for before Triton is imported. It rounds to bfloat16 towards zero, unlike
-a GPU, hence the wider tolerance there.
+A separate program, because TRITON_INTERPRET must be set before Triton is imported. Unlike a GPU, the interpreter rounds bfloat16
+towards zero, hence the wider tolerance.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The shipped operators: right by their references, with gradients, compiled for AMD chips that are not here."""
+"""The ready-made operators: results and gradients match the references, and the kernels compile for AMD GPUs."""
 
 import json
 import re
@@ -21,7 +21,7 @@ CHIPS = {"gfx942": 65536, "gfx950": 163840}
 
 
 def arguments(name: str, *, device: str = "cpu", dtype: Any = None, denoiser: bool = False) -> tuple[Any, ...]:
-    """Small, or as large as in the denoiser of the benchmarks."""
+    """Small, or with the sizes of the denoiser in the benchmarks."""
 
     def made(*shape: int) -> Any:
         return torch.randn(*shape, device=device, dtype=torch.float32).to(dtype or torch.float32)
@@ -63,7 +63,7 @@ def gradients(function: Any, args: tuple[Any, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_operator_passes_opcheck_and_is_fit(name: str) -> None:
+def test_an_operator_passes_opcheck_and_the_audit(name: str) -> None:
     torch.library.opcheck(operator(name), leaves(arguments(name)))
     audit = audit_op(f"rocsolid::{name}")
 
@@ -71,7 +71,7 @@ def test_an_operator_passes_opcheck_and_is_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_and_gradients_are_the_references(name: str) -> None:
+def test_results_and_gradients_match_the_reference(name: str) -> None:
     args = arguments(name)
     reference = getattr(references, name)
 
@@ -81,7 +81,7 @@ def test_answers_and_gradients_are_the_references(name: str) -> None:
         torch.testing.assert_close(made, wanted)
 
 
-def test_the_references_are_what_torch_computes() -> None:
+def test_the_references_match_torch() -> None:
     x, weight, _ = arguments("rms_norm")
     gate, up = arguments("silu_mul")
     q, k, v, _, _ = arguments("attention")
@@ -95,7 +95,7 @@ def test_the_references_are_what_torch_computes() -> None:
         torch.testing.assert_close(references.attention(q, k, v, None, causal), wanted)
 
 
-def test_a_layer_of_them_is_one_graph_with_sizes_that_change() -> None:
+def test_a_layer_compiles_to_one_graph_with_dynamic_sizes() -> None:
     weight = torch.randn(32)
     up_weight = torch.randn(96, 32)
 
@@ -114,7 +114,7 @@ def test_a_layer_of_them_is_one_graph_with_sizes_that_change() -> None:
 @pytest.mark.parametrize(
     ("name", "kept"), [("silu_mul", False), ("add_rms_norm", False), ("gelu_mul", True), ("rms_norm", True)]
 )
-def test_what_inductor_does_better_is_left_to_it_in_a_compiled_graph(name: str, kept: bool) -> None:  # noqa: FBT001
+def test_compiled_graphs_use_inductors_kernel_where_it_is_faster(name: str, kept: bool) -> None:  # noqa: FBT001
     seen: list[str] = []
 
     def backend(graph: Any, _inputs: Any) -> Any:
@@ -128,13 +128,13 @@ def test_what_inductor_does_better_is_left_to_it_in_a_compiled_graph(name: str, 
     torch._dynamo.reset()
 
 
-def test_without_an_amd_gpu_amds_kernels_are_not_asked() -> None:
-    assert not amd.takes(torch.ones(2, dtype=torch.bfloat16))
+def test_aiter_is_not_used_without_an_amd_gpu() -> None:
+    assert not amd.supports(torch.ones(2, dtype=torch.bfloat16))
     assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)
 
 
 class StandInForAiter:
-    """AITER's functions as their names and signatures were read in its source, computing by reference."""
+    """Stand-ins with the names and signatures of AITER's functions, which call the references."""
 
     @staticmethod
     def rmsnorm2d_fwd(x: Any, weight: Any, epsilon: float) -> Any:
@@ -162,11 +162,11 @@ class StandInForAiter:
             return references.linear(x, weight, bias).to(otype)
 
 
-def test_amds_kernels_are_called_as_they_want_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the package: rows flattened, heads and tokens turned, results of their own."""
+def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package: flattened rows, transposed heads and tokens, new result tensors."""
     for name in ("aiter", "aiter.tuned_gemm"):
         monkeypatch.setitem(sys.modules, name, StandInForAiter)
-    monkeypatch.setattr(amd, "takes", lambda *_: True)
+    monkeypatch.setattr(amd, "supports", lambda *_: True)
     x, weight = torch.randn(2, 3, 32), torch.randn(32)
     wide = torch.randn(16, 32)
     q, k, v = arguments("attention")[:3]
@@ -188,7 +188,7 @@ def test_amds_kernels_are_called_as_they_want_to_be(monkeypatch: pytest.MonkeyPa
     torch._dynamo.reset()
 
 
-def test_the_kernels_are_right_in_tritons_interpreter() -> None:
+def test_the_kernels_match_in_tritons_interpreter() -> None:
     pytest.importorskip("triton")
     pytest.importorskip("numpy")
     ran = run_python(str(ROOT / "tests/ops/interpreted.py"), env=clean_environ(TRITON_INTERPRET="1"))
@@ -197,8 +197,8 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
     assert len(ran.out.splitlines()) == 10 + 3 + 13
 
 
-def test_the_compiler_sees_the_kernels_and_what_they_write() -> None:
-    """With tensors that pretend to lie on an AMD GPU: each kernel is a node, sizes may change, and only results are written."""
+def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
+    """With fake tensors on a pretended AMD GPU: each kernel is one node, sizes are dynamic, and only results are written."""
     pytest.importorskip("triton")
     ran = run_python(str(ROOT / "tests/ops/traced.py"))
     assert ran.code == 0, ran.err[-2000:]
@@ -216,7 +216,7 @@ def test_the_compiler_sees_the_kernels_and_what_they_write() -> None:
 
 
 def compiled_for(chip: str) -> dict[str, Any]:
-    """Every kernel as machine code for a chip, at the sizes of the denoiser."""
+    """Machine code of every kernel for one chip, with the sizes of the denoiser."""
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
 
@@ -265,7 +265,7 @@ def compiled_for(chip: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_kernels_compile_for_amd(chip: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code of that chip, waves of 64, no register spilled, and shared memory that is there."""
+    """Machine code for that chip, wavefronts of 64, no spills, and shared memory within the limit."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for name, kernel in compiled_for(chip).items():
         text = kernel.asm["amdgcn"]
@@ -289,8 +289,8 @@ def field(text: str, name: str) -> int:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("denoiser", [False, True], ids=["small", "denoiser"])
 @pytest.mark.parametrize("name", NAMES)
-def test_on_the_gpu_answers_are_the_references(name: str, dtype: str, denoiser: bool) -> None:  # noqa: FBT001
-    """Against the reference in float32."""
+def test_gpu_results_match_the_reference(name: str, dtype: str, denoiser: bool) -> None:  # noqa: FBT001
+    """Compared with the reference in float32."""
     kind = getattr(torch, dtype)
     args = arguments(name, device="cuda", dtype=kind, denoiser=denoiser)
     wide = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
@@ -302,7 +302,7 @@ def test_on_the_gpu_answers_are_the_references(name: str, dtype: str, denoiser: 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
-def test_on_the_gpu_it_is_checked_differentiated_compiled_and_captured(name: str) -> None:
+def test_gpu_checks_gradients_compile_and_capture(name: str) -> None:
     args = arguments(name, device="cuda", dtype=torch.float32)
     torch.library.opcheck(operator(name), leaves(args))
     compiled = torch.compile(operator(name), fullgraph=True)

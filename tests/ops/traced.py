@@ -1,6 +1,6 @@
-"""Traces every operator with tensors that pretend to lie on an AMD GPU, and prints what the compiler would be given.
+"""Traces every operator with fake tensors on a pretended AMD GPU, and prints the graph that the compiler would get.
 
-A program of its own: it gives Triton a driver that only knows the chip's name, and lets fake tensors pretend that CUDA is there.
+A separate program, because it gives Triton a driver that knows only the chip's name, and lets fake tensors be on `cuda`.
 """
 
 import json
@@ -20,7 +20,7 @@ from rocsolid.ops.shipped import launch
 
 
 class Driver:
-    """As much of a driver as the analysis of a kernel asks for."""
+    """The part of a Triton driver that analysing a kernel needs."""
 
     def get_current_target(self) -> Any:
         return GPUTarget("hip", "gfx942", 64)

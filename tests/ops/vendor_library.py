@@ -1,4 +1,4 @@
-"""A stand-in for a vendor's library: Python around a kernel that torch cannot look into."""
+"""A small stand-in for a vendor's library: Python around a kernel that torch cannot trace."""
 
 import ctypes
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def _kernel(x: Any, weight: Any, eps: float) -> Any:
-    """What a binding would do: take addresses, and work behind torch's back."""
+    """Like a C++ binding: takes addresses and computes without torch operators."""
     assert ctypes.sizeof(ctypes.c_void_p) == 8
     if x.is_cuda:
         with torch.no_grad():

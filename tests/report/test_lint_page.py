@@ -1,4 +1,4 @@
-"""The page of a lint, in a real browser: it opens, filters, and tells each rule once."""
+"""The HTML page of lint findings in a real browser: it opens, filters, and explains each rule once."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ def record(tmp_path: Path) -> LintRecord:
     return lint([tmp_path], Options(), jobs=1, cache=None)
 
 
-def test_a_record_goes_to_json_and_back(record: LintRecord) -> None:
+def test_a_record_survives_json(record: LintRecord) -> None:
     assert decode(LintRecord, loads(lint_json(record), "it"), "it") == record
 
 
-def test_a_clean_record_says_so() -> None:
-    assert "Nothing found that would hurt." in lint_html(LintRecord(findings=(), files=3, lines=9))
+def test_a_page_without_findings() -> None:
+    assert "No findings." in lint_html(LintRecord(findings=(), files=3, lines=9))
 
 
 @pytest.mark.browser
@@ -44,7 +44,7 @@ def test_the_page_opens_and_filters(record: LintRecord, tmp_path: Path) -> None:
         page.goto(file.as_uri())
         rows = page.locator("#findings tbody tr:visible")
 
-        assert page.title() == "What in this source will hurt me?"
+        assert page.title() == "Lint findings"
         assert rows.count() == 2
         assert page.locator("details.finding").count() == 2
         assert "# <b>" in page.locator("#findings").inner_text()

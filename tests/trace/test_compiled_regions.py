@@ -47,7 +47,7 @@ def write_trace(folder: Path, *names: str) -> TraceFile:
 
 def graph(compile_id: str, function: str, place: str, **more: Any) -> CompiledGraph:
     return CompiledGraph(
-        number=1, compile_id=compile_id, kind=GraphKind.INFERENCE, function=function, place=place, **more
+        number=1, compile_id=compile_id, kind=GraphKind.INFERENCE, function=function, location=place, **more
     )
 
 
@@ -72,7 +72,7 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
     log = compile_log(
         (
             graph("0/0", "f", "a.py:1"),
-            graph("1/0", "f (from line 3 on)", "a.py:3"),
+            graph("1/0", "f (resumed at line 3)", "a.py:3"),
             graph("2/0", "g", "b.py:7"),
             graph("2/1", "g", "b.py:7", recompile=again),
         ),
@@ -156,7 +156,7 @@ def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
     write_trace(tmp_path, "Torch-Compiled Region: 7/0")
     ran = run_cli("trace", str(tmp_path / "t.json"), "--torch-trace", str(tmp_path / "nowhere"))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "does not exist; give the folder that TORCH_TRACE named" in ran.err
+    assert "does not exist; pass the folder that TORCH_TRACE was set to" in ran.err
     assert run_cli("trace", str(tmp_path), "--ranks", "--torch-trace", str(tmp_path)).code == 2
 
 

@@ -1,10 +1,10 @@
-"""Read source for hazards, without running it."""
+"""Lint source files for hazards, without running them."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocsolid.lint.autofix import Fixed, fixes
-from rocsolid.lint.fact_cache import default_store
+from rocsolid.lint.autofix import FixedFile, fix_files
+from rocsolid.lint.fact_cache import default_path
 from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint as lint_project
 from rocsolid.lint.worker_pool import default_jobs
@@ -22,21 +22,21 @@ def lint(
     jobs: int | None = None,
     cache: bool = True,
 ) -> LintRecord:
-    """Hazards of compiled, captured and ported code in Python files, read from source; nothing is run or imported.
+    """Find hazards for `torch.compile`, CUDA graphs and ROCm in Python source; nothing is run or imported.
 
-    What is not given here is taken from `[tool.rocsolid.lint]` of the nearest pyproject.toml.
+    Options that are not given are read from `[tool.rocsolid.lint]` in the nearest pyproject.toml.
 
     Args:
-        paths: files and folders, linted together as one project; without any, the current folder.
-        confidence: `inside` shows what stands in a compiled or captured region, `reachable` (the default) also what one
-            leads to, `anywhere` everything.
-        select: only these rules, by code, beginning of a code or name.
-        ignore: without these.
-        exclude: patterns of files and folders to leave out.
-        baseline: a file of known findings to leave out.
-        config: another pyproject.toml than the nearest; an empty text reads none.
-        jobs: how many processes read files; as many as there are cores unless said otherwise.
-        cache: keep what was read in `.rocsolid/`, by content.
+        paths: files and folders, linted together as one project; default: the current folder.
+        confidence: `inside` reports findings in compiled or captured functions, `reachable` (the default) also those in
+            functions that they call, `anywhere` all.
+        select: only these rules, by code, prefix of a code or name.
+        ignore: not these rules.
+        exclude: patterns of files and folders to skip.
+        baseline: a file of known findings, which are not reported.
+        config: a pyproject.toml to read instead of the nearest; an empty string reads none.
+        jobs: number of worker processes; default: one per CPU core.
+        cache: store the facts of unchanged files in `.rocsolid/`.
 
     Example:
         >>> import pathlib, tempfile
@@ -61,14 +61,14 @@ def lint(
 
 
 def run_lint(files: Sequence[Path], options: Options, *, root: Path, jobs: int | None, cache: bool) -> LintRecord:
-    """As `lint`, with the options already read."""
-    store = default_store(root) if cache else None
-    return lint_project(files, options, jobs=jobs or default_jobs(), cache=store)
+    """Like `lint`, with options that are already read."""
+    path = default_path(root) if cache else None
+    return lint_project(files, options, jobs=jobs or default_jobs(), cache=path)
 
 
-def propose_fixes(record: LintRecord) -> list[Fixed]:
-    """What `--fix` would write, file by file; raises MissingExtraError without libcst."""
-    return fixes(record.findings)
+def propose_fixes(record: LintRecord) -> list[FixedFile]:
+    """The files that `--fix` would change; raises MissingExtraError without libcst."""
+    return fix_files(record.findings)
 
 
 def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""Watch what the compiler does, and find where it has to stop."""
+"""Record what torch.compile does, and find graph breaks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,11 @@ from rocsolid.torchapi.dynamo.compiled_function import is_compiled
 
 
 def record_compiles() -> CompileRecorder:
-    """Hear of every graph that is compiled while a block runs, in whichever thread.
+    """Record every graph that is compiled while a block runs, in any thread.
 
-    `recorder.graphs` has an entry for each: when, how long in each phase, from which line, its operators and kernels, whether it
-    came from the cache, and which guard made it necessary. `recorder.log` is all of it as one record.
+    `recorder.graphs` has one entry per graph: when it was compiled, the time of each phase, the line it comes from, its operators
+    and kernels, whether it came from the cache, and for a recompile the guard that failed. `recorder.breaks` lists the graph
+    breaks; `recorder.log` is everything as one record.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -28,27 +29,27 @@ def record_compiles() -> CompileRecorder:
 
 
 def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
-    """Compile a function afresh, call it once, and tell every graph break: its place, its cause, its fix.
+    """Compile a function from scratch, call it once, and return every graph break with its line, cause and fix.
 
-    What this process has compiled before is forgotten and compiled again when it is next called.
+    Calls `torch._dynamo.reset()`: functions that this process compiled before are compiled again at their next call.
 
     Args:
-        fn: a function or module, compiled already or not.
-        args: passed on.
-        kwargs: passed on.
+        fn: a function or module, compiled or not.
+        args: arguments of the call.
+        kwargs: keyword arguments of the call.
 
     Example:
         >>> import rocsolid as rs, torch
         >>> report = rs.breaks(torch.nn.functional.one_hot, torch.tensor([1, 2]))
-        >>> [(found.id, found.fix) for found in report.breaks]
-        [('GB0246', '`F.one_hot(labels, num_classes=N)`')]
+        >>> [found.id for found in report.breaks]
+        ['GB0246']
 
     """
     return find_breaks(fn, args, kwargs)
 
 
 def compiled_workload(workload: Workload, *, mode: str | None = None, as_is: bool = False) -> Callable[[], Any]:
-    """A call of the workload under `torch.compile`, unless it is compiled already or is to be called as it is."""
+    """A call of the workload under `torch.compile`; with `as_is`, or if it is compiled already, the workload itself."""
     import torch
 
     if as_is or is_compiled(workload.callable):

@@ -1,10 +1,10 @@
-"""Say where the graph of a workload breaks, why, and what to write instead.
+"""List the graph breaks of a workload: the line, the cause and the fix of each.
 
 Examples:
-  rocsolid breaks work.py:build                      every break with its cause and fix
-  rocsolid breaks work.py:build --fail-on break      for CI: exit code 1 when there is one
-  rocsolid breaks work.py:build --quick              without Inductor: operators instead of launches
-  rocsolid breaks work.py:build --output github      annotations at the lines
+  rocsolid breaks work.py:build                      every graph break with its cause and fix
+  rocsolid breaks work.py:build --fail-on break      for CI: exit code 1 if there is a graph break
+  rocsolid breaks work.py:build --quick              trace only, without Inductor
+  rocsolid breaks work.py:build --output github      annotations for GitHub
 
 """
 
@@ -25,24 +25,24 @@ FAIL_ON = ("break", "never")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     add_workload(parser)
     parser.add_argument("--quick", action="store_true", help="trace only: count operators instead of kernel launches")
     parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="never", help="what makes the exit code 1 (default: never)"
+        "--fail-on", choices=FAIL_ON, default="never", help="what sets the exit code to 1 (default: never)"
     )
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile afresh, call once, and show what broke."""
+    """Compile from scratch, call once, and report the graph breaks."""
     report = _report(args)
     write(render_breaks(report, args.output, to_file=args.out is not None), args.out)
     return int(args.fail_on == "break" and bool(report.breaks))
 
 
 def _report(args: argparse.Namespace) -> "BreakReport":
-    from rocsolid.cli.compiles import called
+    from rocsolid.cli.compiles import call_workload
     from rocsolid.measure.load_workload import load_workload
     from rocsolid.observe.breaks import find_breaks
 
@@ -51,7 +51,7 @@ def _report(args: argparse.Namespace) -> "BreakReport":
     reports: list[BreakReport] = []
     backend = "eager" if args.quick else "inductor"
     with _quiet_dynamo():
-        called(
+        call_workload(
             lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
             args.workload,
         )
@@ -60,7 +60,7 @@ def _report(args: argparse.Namespace) -> "BreakReport":
 
 @contextmanager
 def _quiet_dynamo() -> Iterator[None]:
-    """Dynamo warns of some breaks itself; the report says the same with its fix, and once."""
+    """Silence Dynamo's own warnings about graph breaks; the report contains them."""
     log = logging.getLogger("torch._dynamo")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -1,15 +1,15 @@
-"""Compile a workload for chips that are not here: what each kernel costs there, and what will not work.
+"""Compile a workload for GPUs that are not present: resource usage of each kernel, and what will not work.
 
 Examples:
   rocsolid dryrun model.py:build --target gfx942
   rocsolid dryrun model.py:build --target gfx942 --target gfx950 --train
-  rocsolid dryrun model.py:build --mode max-autotune --most-choices 20
-  rocsolid dryrun model.py:build --against cuda --output html --out dryrun.html
+  rocsolid dryrun model.py:build --mode max-autotune --max-choices 20
+  rocsolid dryrun model.py:build --compare cuda --output html --out dryrun.html
   rocsolid dryrun model.py:build --save kernels/
   rocsolid dryrun kernels my_kernels.py --kernel 'add(x=*fp32, y=*fp32, n=i32, BLOCK=1024, num_warps=4)'
 
-A workload is a function that returns (callable, args, kwargs). It needs no GPU, no ROCm and no AMD driver; torch and the
-Triton that it was released with are enough. Nothing is run on a device, so which configuration is fastest is not known.
+A workload is a function that returns (callable, args, kwargs). A dry run needs torch and its matching Triton, but no GPU, no
+ROCm and no AMD driver. No kernel is executed, so it cannot tell which configuration is fastest.
 Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
 
 """
@@ -30,24 +30,26 @@ _DEADLINE_S = 900.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("workload", nargs="+", metavar="WORKLOAD", help="file.py:function, or: kernels FILE.py")
     parser.add_argument(
         "--target",
         action="append",
         default=[],
         metavar="CHIP",
-        help="a chip to compile for (default: gfx942; repeatable)",
+        help="chip to compile for (default: gfx942; repeatable)",
     )
-    parser.add_argument("--train", action="store_true", help="also the backward pass")
+    parser.add_argument("--train", action="store_true", help="also compile the backward pass")
     parser.add_argument(
-        "--mode", default="default", help="as torch.compile takes it: default, reduce-overhead, max-autotune, …"
+        "--mode", default="default", help="mode= of torch.compile: default, reduce-overhead, max-autotune, …"
     )
-    parser.add_argument("--profile", default="", help="a profile whose options ride on the compile")
-    parser.add_argument("--dynamic", action="store_true", help="with symbolic sizes, as torch.compile(dynamic=True)")
-    parser.add_argument("--against", choices=("cuda",), default="", help="compile for an H100 too, and compare")
+    parser.add_argument("--profile", default="", help="a profile whose options are added to the compile")
+    parser.add_argument("--dynamic", action="store_true", help="compile with dynamic=True")
     parser.add_argument(
-        "--most-choices", type=int, default=8, metavar="N", help="kernels of each search that are compiled (default: 8)"
+        "--compare", choices=("cuda",), default="", help="also compile for an H100, and report the differences"
+    )
+    parser.add_argument(
+        "--max-choices", type=int, default=8, metavar="N", help="kernels to compile per autotuning search (default: 8)"
     )
     parser.add_argument(
         "--kernel",
@@ -56,21 +58,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIGNATURE",
         help="with kernels: 'name(argument=type, CONSTANT=value, num_warps=4)' (repeatable)",
     )
-    parser.add_argument("--asm", action="store_true", help="keep the assembly of each kernel in JSON and HTML")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="write intermediate code, assembly and object files")
+    parser.add_argument("--asm", action="store_true", help="include the assembly of each kernel in JSON and HTML")
     parser.add_argument(
-        "--deadline", type=deadline, default=_DEADLINE_S, metavar="TIME", help="for each chip: 90s, 10m (default: 15m)"
+        "--save", type=Path, metavar="DIR", help="write intermediate code, assembly and object files to DIR"
     )
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="where compiled kernels are kept (default: ~/.cache/rocsolid/dryrun)"
+        "--deadline",
+        type=deadline,
+        default=_DEADLINE_S,
+        metavar="TIME",
+        help="time limit per chip: 90s, 10m (default: 15m)",
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="cache of compiled kernels (default: ~/.cache/rocsolid/dryrun)"
     )
     add_judging(parser, "critical")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grids")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grid sizes")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile, judge, show."""
+    """Compile, check, report."""
     from dataclasses import replace
 
     if args.out:
@@ -92,7 +100,7 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
 
     shared = {
         "target": args.target or ["gfx942"],
-        "against": args.against,
+        "compare": args.compare,
         "asm": args.asm,
         "save": args.save,
         "deadline_s": args.deadline,
@@ -103,17 +111,17 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
         case ["kernels", file]:
             from rocsolid.dryrun.kernel_signature import parse_signature
 
-            _refuse(args, "a file of kernels takes no", ("train", "dynamic", "profile", "mode"))
+            _refuse(args, "dryrun kernels FILE.py does not take", ("train", "dynamic", "profile", "mode"))
             return dryrun_kernels(file, signatures=[parse_signature(text) for text in args.kernel], **shared)
         case [workload] if workload != "kernels":
-            _refuse(args, "kernels of a workload are found by themselves; leave out", ("kernel",))
+            _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel",))
             return dryrun(
                 workload,
                 train=args.train,
                 mode=args.mode,
                 profile=args.profile,
                 dynamic=True if args.dynamic else None,
-                most_choices=args.most_choices,
+                max_choices=args.max_choices,
                 **shared,
             )
     msg = f"dryrun takes one workload, or: kernels FILE.py; got {' '.join(args.workload)!r}"
@@ -121,7 +129,7 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
 
 
 def _refuse(args: argparse.Namespace, why: str, options: Sequence[str]) -> None:
-    """What would be passed over in silence is said."""
+    """Refuse options that would have no effect."""
     given = [option for option in options if getattr(args, option) not in (False, "", [], "default")]
     if given:
         msg = f"{why} --{given[0]}"

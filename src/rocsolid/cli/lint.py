@@ -1,16 +1,16 @@
-"""Find hazards of compiled, captured and ported code in Python source; nothing is run or imported.
+"""Find hazards for torch.compile, CUDA graphs and ROCm in Python source; nothing is run or imported.
 
 Examples:
-  rocsolid lint src                                what stands in compiled or captured code, or is reached from it
-  rocsolid lint src --confidence anywhere          and what might
-  rocsolid lint src --select SRC2 --ignore SRC213  rules by beginning of code, by code or by name
-  rocsolid lint src --diff                         what --fix would change
-  rocsolid lint src --write-baseline known.json    keep what there is, and from then on:
-  rocsolid lint src --baseline known.json          only what is new
+  rocsolid lint src                                findings in compiled or captured code, and in functions it calls
+  rocsolid lint src --confidence anywhere          findings in all code
+  rocsolid lint src --select SRC2 --ignore SRC213  rules by prefix of a code, by code or by name
+  rocsolid lint src --diff                         show what --fix would change
+  rocsolid lint src --write-baseline known.json    store all current findings
+  rocsolid lint src --baseline known.json          report only new findings
   rocsolid lint src --output sarif --out lint.sarif
 
-`# rocsolid: allow[hazard-name] reason` allows a finding in its line; `[tool.rocsolid.lint]` in pyproject.toml holds
-select, ignore, exclude, confidence, fail-on, baseline and per-file-ignores.
+The comment `# rocsolid: allow[hazard-name] reason` allows a finding on its line. `[tool.rocsolid.lint]` in pyproject.toml
+sets select, ignore, exclude, confidence, fail-on, baseline and per-file-ignores.
 
 """
 
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "paths", nargs="*", type=Path, metavar="PATH", help="files and folders, linted as one project (default: .)"
     )
     parser.add_argument("--select", type=_names, metavar="RULES", help="only these rules, separated by commas")
-    parser.add_argument("--ignore", type=_names, metavar="RULES", help="without these rules")
-    parser.add_argument("--exclude", type=_names, metavar="PATTERNS", help="files and folders to leave out")
+    parser.add_argument("--ignore", type=_names, metavar="RULES", help="not these rules, separated by commas")
+    parser.add_argument(
+        "--exclude", type=_names, metavar="PATTERNS", help="files and folders to skip, separated by commas"
+    )
     parser.add_argument(
         "--confidence",
         choices=("inside", "reachable", "anywhere"),
-        help="the least confidence that is shown (default: reachable)",
+        help="minimum confidence to report (default: reachable)",
     )
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings that FILE knows")
-    parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write all findings to FILE and end with 0")
-    parser.add_argument("--fix", action="store_true", help="carry out the fixes that are safe (extra: fix)")
-    parser.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="another pyproject.toml than the nearest")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes that read files (default: one for each core)")
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write .rocsolid/lint.db")
-    parser.add_argument(
-        "--fail-on", choices=FAIL_ON, help="least severity that makes the exit code 1 (default: warning)"
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="why and fix with every finding, notes in full")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="do not report the findings in FILE")
+    parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write all findings to FILE, exit code 0")
+    parser.add_argument("--fix", action="store_true", help="apply the safe fixes (needs the extra: fix)")
+    parser.add_argument("--diff", action="store_true", help="show what --fix would change")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a pyproject.toml to use instead of the nearest")
+    parser.add_argument("--jobs", type=int, metavar="N", help="number of worker processes (default: one per core)")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the cache .rocsolid/lint.db")
+    parser.add_argument("--fail-on", choices=FAIL_ON, help="minimum severity for exit code 1 (default: warning)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print why and fix for every finding")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lint, then show, mend or keep."""
+    """Lint, then report, fix, or write a baseline."""
     if args.jobs is not None and args.jobs < 1:
-        msg = f"--jobs is {args.jobs}; at least one process is needed"
+        msg = f"--jobs must be at least 1, not {args.jobs}"
         raise UsageError(msg)
     options, record = _lint(args)
     if args.write_baseline:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         write(baseline_text(record.findings), args.write_baseline)
         return 0
     if args.fix or args.diff:
-        changed = _mend(record, args)
+        changed = _fix(record, args)
         if args.fix and changed:
             options, record = _lint(args)
     if not args.diff:
@@ -104,8 +104,8 @@ def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def _mend(record: "LintRecord", args: argparse.Namespace) -> int:
-    """Write or show the fixes; how many files they change."""
+def _fix(record: "LintRecord", args: argparse.Namespace) -> int:
+    """Apply or show the fixes; returns how many files they change."""
     from rocsolid.api.lint import propose_fixes
 
     proposed = [fixed for fixed in propose_fixes(record) if fixed.after != fixed.before]
@@ -116,6 +116,7 @@ def _mend(record: "LintRecord", args: argparse.Namespace) -> int:
         else:
             Path(fixed.file).write_bytes(fixed.after.encode("utf-8"))
     count = sum(len(fixed.findings) for fixed in proposed)
-    verb = "would be mended" if args.diff else "mended"
-    sys.stderr.write(f"{count} finding{'s' if count != 1 else ''} {verb} in {len(proposed)} files\n")
+    verb = "can be fixed" if args.diff else "fixed"
+    files = f"{len(proposed)} file{'s' if len(proposed) != 1 else ''}"
+    sys.stderr.write(f"{count} finding{'s' if count != 1 else ''} {verb} in {files}\n")
     return len(proposed)

@@ -1,4 +1,4 @@
-"""Compiles kernels for a chip and keeps what each costs. Runs in the child."""
+"""Compiles kernels for a chip and reads their resource usage. Runs in the child process."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import KernelConfig, Resources
 from rocsolid.model.platform import Platform
 
-_KEPT: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
-_LONGEST: Final = 600
+_SAVED: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
+_LONGEST_ERROR: Final = 600
 _LONGEST_STEM: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiling:
-    """What all compiles of one child share."""
+class CompileContext:
+    """What all compiles of one child process share."""
 
     chip: Chip
     journal: Path
@@ -32,46 +32,48 @@ class Compiling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """A configuration, and the number formats that its code names."""
+class CompiledConfig:
+    """A compiled configuration, and the FP8 formats in its code."""
 
     config: KernelConfig
     fp8: tuple[str, ...] = ()
 
 
-def compiled(shared: Compiling, name: str, config: KernelConfig, compile_it: Callable[[], Any]) -> Compiled:
-    """One configuration, compiled or with the error that came instead; the journal says what is being tried."""
+def try_compile(
+    shared: CompileContext, name: str, config: KernelConfig, compile_it: Callable[[], Any]
+) -> CompiledConfig:
+    """Compile one configuration; returns its resources or its error. The journal records what is being compiled."""
     key = f"{name} {config.label}"
     _note(shared, f"begin {key}")
     started = time.monotonic()
     try:
         kernel = compile_it()
         resources = resources_of(kernel, shared.chip)
-    except Exception as refused:  # noqa: BLE001 - whatever a compiler raises is the result here
-        return Compiled(config=_with(config, error=_said(refused), seconds=time.monotonic() - started))
+    except Exception as refused:  # noqa: BLE001 - any error of the compiler is a result
+        return CompiledConfig(config=_with(config, error=_error_text(refused), seconds=time.monotonic() - started))
     finally:
         _note(shared, f"end {key}")
     if shared.save:
-        _keep(kernel, shared.save, key)
+        _save(kernel, shared.save, key)
     text = str(kernel.asm.get("amdgcn") or kernel.asm.get("ptx") or "") if shared.asm else ""
-    return Compiled(
+    return CompiledConfig(
         config=_with(config, resources=resources, seconds=time.monotonic() - started, asm=text),
         fp8=fp8_formats(str(kernel.asm.get("ttir", ""))),
     )
 
 
-def progress(shared: Compiling, line: str) -> None:
-    """Tell whoever follows the journal."""
+def progress(shared: CompileContext, line: str) -> None:
+    """Write a progress line to the journal."""
     _note(shared, f"at {line}")
 
 
-def _note(shared: Compiling, line: str) -> None:
+def _note(shared: CompileContext, line: str) -> None:
     with shared.journal.open("a", encoding="utf-8") as journal:
         journal.write(f"{line}\n")
 
 
 def resources_of(kernel: Any, chip: Chip) -> Resources:
-    """What Triton's compiled kernel asks of the chip."""
+    """The resource usage of a kernel that Triton compiled."""
     metadata = kernel.metadata
     shared, warps = int(metadata.shared), int(metadata.num_warps)
     if chip.platform is Platform.ROCM:
@@ -81,7 +83,7 @@ def resources_of(kernel: Any, chip: Chip) -> Resources:
 
 
 def quiet_compilers() -> None:
-    """Inductor and Triton log the whole source of a kernel that fails; we keep the error."""
+    """Silence Inductor and Triton, which log the whole source of a kernel that fails."""
     for name in ("torch._inductor", "torch._dynamo", "torch.fx", "triton"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -92,12 +94,12 @@ def _with(config: KernelConfig, **changes: Any) -> KernelConfig:
     return replace(config, **changes)
 
 
-def _said(error: Exception) -> str:
-    """The line of a compiler's error that says most, with its kind."""
+def _error_text(error: Exception) -> str:
+    """The type of a compiler's error and its most informative lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() or "not supported" in line] or lines[-1:]
-    cause = f"; {_said(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
-    return f"{type(error).__name__}: {' '.join(telling)}{cause}"[:_LONGEST]
+    informative = [line for line in lines if "error" in line.lower() or "not supported" in line] or lines[-1:]
+    cause = f"; {_error_text(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
+    return f"{type(error).__name__}: {' '.join(informative)}{cause}"[:_LONGEST_ERROR]
 
 
 def _ptxas_report(ptx: str) -> str:
@@ -107,7 +109,7 @@ def _ptxas_report(ptx: str) -> str:
 
     ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     if not ptxas.exists():
-        msg = f"this Triton has no {ptxas.name}, which counts the registers of an NVIDIA kernel"
+        msg = f"this Triton has no {ptxas.name}, which is needed for the register count of NVIDIA kernels"
         raise CannotRunError(msg)
     target = next(line.split()[1] for line in ptx.splitlines() if line.startswith(".target"))
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +121,7 @@ def _ptxas_report(ptx: str) -> str:
 
 
 def saved_stem(key: str) -> str:
-    """Under which name a configuration is saved; names of fused kernels can be longer than a file's may be."""
+    """The file name for a configuration; names of fused kernels can be too long for a file name."""
     stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)
     if len(stem) <= _LONGEST_STEM:
         return stem
@@ -127,12 +129,12 @@ def saved_stem(key: str) -> str:
     return f"{stem[: _LONGEST_STEM // 2]}.{digest}.{stem[-_LONGEST_STEM // 2 + len(digest) + 2 :]}"
 
 
-def _keep(kernel: Any, folder: Path, key: str) -> None:
+def _save(kernel: Any, folder: Path, key: str) -> None:
     stem = saved_stem(key)
     folder.mkdir(parents=True, exist_ok=True)
-    said = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
-    (folder / f"{stem}.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
-    for kind in _KEPT:
+    metadata = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
+    (folder / f"{stem}.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
+    for kind in _SAVED:
         content = kernel.asm.get(kind)
         if content is None:
             continue

@@ -1,6 +1,6 @@
-"""The child of a dry run: `python -m rocsolid.dryrun.compile_process REQUEST.json ANSWER.json`.
+"""The child process of a dry run: `python -m rocsolid.dryrun.compile_process REQUEST.json RESULT.json`.
 
-Stand-ins for a device are put in place here and never anywhere else.
+The pretended device is installed only in this process.
 """
 
 import json
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from rocsolid.catalog.chips import NEWEST, chip
-from rocsolid.dryrun.compile_kernels import Compiling, quiet_compilers
-from rocsolid.dryrun.request import ANSWER_SCHEMA, ChildAnswer, Request
+from rocsolid.dryrun.compile_kernels import CompileContext, quiet_compilers
+from rocsolid.dryrun.request import RESULT_SCHEMA, ChildResult, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
@@ -17,36 +17,36 @@ from rocsolid.process.parent_death import die_with_parent
 from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driver
 
 
-def main(request_file: Path, answer_file: Path) -> None:
-    """Answer one request; errors of ours are answers too."""
+def main(request_file: Path, result_file: Path) -> None:
+    """Run one request and write its result; our own errors are results too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    die_with_parent(request.asker)
+    end_with(request.parent_pid)
     try:
-        answer = ChildAnswer(run=_run(request))
+        result = ChildResult(run=_run(request))
     except RocsolidError as error:
-        answer = ChildAnswer(error=str(error), usage=isinstance(error, UsageError))
+        result = ChildResult(error=str(error), usage_error=isinstance(error, UsageError))
     except SystemExit as left:
-        said = f"{request.workload or request.file} ended its process by sys.exit({left.code!r}) while it was loaded"
-        answer = ChildAnswer(error=said, usage=True)
-    temporary = answer_file.with_suffix(".part")
-    temporary.write_text(dumps(ANSWER_SCHEMA, answer=answer), encoding="utf-8")
-    temporary.replace(answer_file)
+        message = f"{request.workload or request.file} called sys.exit({left.code!r}) while it was imported"
+        result = ChildResult(error=message, usage_error=True)
+    temporary = result_file.with_suffix(".part")
+    temporary.write_text(dumps(RESULT_SCHEMA, result=result), encoding="utf-8")
+    temporary.replace(result_file)
 
 
 def _run(request: Request) -> DryRun:
     target = chip(request.target)
     quiet_compilers()
-    shared = Compiling(
+    shared = CompileContext(
         chip=target,
         journal=Path(request.journal),
         asm=request.asm,
         save=Path(request.save) if request.save else None,
     )
     if request.file:
-        from rocsolid.dryrun.user_kernels import kernels_of_file
+        from rocsolid.dryrun.user_kernels import compile_file
 
-        pretend_triton_driver(target)
-        return kernels_of_file(request, shared)
+        pretend_driver(target)
+        return compile_file(request, shared)
     from rocsolid.dryrun.trace_workload import trace
 
     pretend_device(target, NEWEST[target.platform], Path(request.guard))

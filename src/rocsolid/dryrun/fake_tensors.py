@@ -1,4 +1,4 @@
-"""Puts a workload on the pretended device: every tensor it holds or takes becomes fake, with its shape, strides and type."""
+"""Moves a workload to the pretended device: all its tensors become fake tensors with the same shape, strides and dtype."""
 
 import functools
 import types
@@ -15,9 +15,9 @@ _DEEPEST = 3
 
 
 def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
-    """Load it so that no tensor takes memory; where its file needs real values, load it for real and forget them.
+    """Load a workload with fake tensors. If its file needs real values, load it with real tensors and replace them.
 
-    Returns the workload, and a note when values had to be real.
+    Returns the workload, and a note if real values were needed.
     """
     note = ""
     try:
@@ -25,7 +25,7 @@ def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
             workload = load_workload(name)
     except InputError as refused:
         workload = load_workload(name)
-        note = f"the workload's file needs real values to be loaded ({refused.__cause__ or refused})"
+        note = f"the workload was loaded with real tensors, because its file needs their values ({refused.__cause__ or refused})"
     mover = _Mover(mode)
     with mode:
         for module in _modules(workload.callable):
@@ -35,15 +35,15 @@ def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
 
 
 class _Mover:
-    """Remembers what it moved, so that tensors that were shared stay shared."""
+    """Replaces tensors, and remembers them so that shared tensors stay shared."""
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
-        self._made: dict[int, Any] = {}
-        self._kept: list[Any] = []  # ids are only good while their objects live
+        self._fakes: dict[int, Any] = {}
+        self._kept: list[Any] = []  # keeps the objects alive, so that their ids stay valid
 
     def moved(self, value: Any) -> Any:
-        """The same structure, with every tensor in it on the device."""
+        """The same structure with every tensor on the pretended device."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -60,7 +60,7 @@ class _Mover:
         return value
 
     def move_module(self, module: torch.nn.Module) -> None:
-        """In place: parameters, buffers, and tensors kept as plain attributes."""
+        """Move a module in place: parameters, buffers, and tensors in plain attributes."""
         for part in module.modules():
             named = (part.named_parameters, part.named_buffers)
             for name, value in [pair for of in named for pair in of(recurse=False, remove_duplicate=False)]:
@@ -70,24 +70,24 @@ class _Mover:
                     setattr(part, name, self._tensor(value))
 
     def _tensor(self, value: torch.Tensor) -> torch.Tensor:
-        if id(value) not in self._made:
+        if id(value) not in self._fakes:
             self._kept.append(value)
-            self._made[id(value)] = self._new(value)
-        made: torch.Tensor = self._made[id(value)]
-        return made
+            self._fakes[id(value)] = self._new(value)
+        fake: torch.Tensor = self._fakes[id(value)]
+        return fake
 
     def _new(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
-            msg = f"a tensor of layout {value.layout} cannot be traced without a device"
+            msg = f"a tensor with layout {value.layout} cannot be traced without a GPU"
             raise InputError(msg)
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+        fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(made, requires_grad=value.requires_grad)
-        return made.requires_grad_(value.requires_grad)
+            return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
+        return fake.requires_grad_(value.requires_grad)
 
 
 def _modules(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:
-    """Modules that a callable is, is bound to, closes over, or names."""
+    """All modules that a callable can reach: itself, its `self`, its closure, the globals it names."""
     seen: set[int] = set()
     waiting: list[tuple[Any, int]] = [(function, 0)]
     while waiting:

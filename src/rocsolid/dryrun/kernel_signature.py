@@ -1,4 +1,4 @@
-"""Reads how a kernel is to be compiled from one line: `add(x=*fp32, n=i32, BLOCK=1024, num_warps=4)`."""
+"""Parses a kernel signature: `add(x=*fp32, n=i32, BLOCK=1024, num_warps=4)`."""
 
 import ast
 import re
@@ -15,10 +15,10 @@ OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkd
 
 
 def parse_signature(text: str) -> KernelSignature:
-    """Raises UsageError that says which part does not fit."""
+    """Parse a signature; raises UsageError that names the wrong part."""
     match = _LINE.match(text)
     if match is None:
-        msg = f"a kernel's signature is name(argument=type, CONSTANT=value, num_warps=4), and {text!r} is not"
+        msg = f"a kernel signature is name(argument=type, CONSTANT=value, num_warps=4), not {text!r}"
         raise UsageError(msg)
     types: dict[str, str] = {}
     constants: dict[str, object] = {}

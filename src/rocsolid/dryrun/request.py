@@ -1,4 +1,4 @@
-"""What a dry run is asked, as it goes to its child, and what comes back."""
+"""The request that a dry run sends to its child process, and the result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from rocsolid.model.dryrun import DryRun
 
 REQUEST_SCHEMA = "rocsolid/dryrun-request/1"
-ANSWER_SCHEMA = "rocsolid/dryrun-answer/1"
+RESULT_SCHEMA = "rocsolid/dryrun-result/1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSignature:
-    """How a kernel of a file is to be compiled: types of its arguments, values of its constants, options."""
+    """How to compile a kernel of a file: types of its arguments, values of its constants, options."""
 
     name: str
     types: Mapping[str, str] = field(default_factory=dict)
@@ -31,18 +31,18 @@ class Request:
     mode: str = "default"
     options: Mapping[str, object] = field(default_factory=dict)
     dynamic: bool | None = None
-    most_choices: int = 0  # of a search for the fastest kernel that are compiled
-    guard: str = ""  # library of stand-ins; not for the kernels of a file
+    max_choices: int = 0  # kernels of each autotuning search to compile
+    guard: str = ""  # path of the library that pretends a device; empty for the kernels of a file
     asm: bool = False
     save: str = ""
     journal: str = ""
-    asker: int = 0  # the process that waits for the answer
+    parent_pid: int = 0  # the child ends when this process ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChildAnswer:
-    """The run, or why there is none."""
+class ChildResult:
+    """The dry run, or the error."""
 
     run: DryRun | None = None
     error: str = ""
-    usage: bool = False  # whether the caller is to blame
+    usage_error: bool = False  # the error is in the user's input

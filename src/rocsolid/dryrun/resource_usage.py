@@ -1,4 +1,4 @@
-"""Reads what a compiled kernel costs from the compiler's own output."""
+"""Reads the resource usage of a compiled kernel from the compiler's output."""
 
 import re
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ _FP8: Final = {
 
 
 def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, chip: Chip) -> Resources:
-    """From the metadata and comments of the assembly; local memory from Triton, since the assembly does not know it."""
+    """From the metadata and comments of the assembly; LDS from Triton, because the assembly does not contain it."""
     text = str(asm["amdgcn"])
     registers = _comment(text, "Occupancy") or 1
-    occupancy = _with_local_memory(registers, shared, warps, chip)
+    occupancy = _limit_by_lds(registers, shared, warps, chip)
     wavefront = _metadata(text, ".wavefront_size") or chip.wavefront
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
     return Resources(
@@ -55,13 +55,13 @@ def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, ch
 
 
 def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int, warps: int, chip: Chip) -> Resources:
-    """From what `ptxas -v` reports; spills are counted in registers of four bytes, as they are on AMD."""
+    """From the report of `ptxas -v`; spills are counted in registers of four bytes, as on AMD."""
     registers = _number(r"Used (\d+) registers", report)
     spilled = _number(r"(\d+) bytes spill stores", report)
     threads = warps * chip.wavefront
-    held = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
+    waves = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
-    occupancy = max(1, min(chip.waves, held))
+    occupancy = max(1, min(chip.waves, waves))
     return Resources(
         registers=registers,
         spills=spilled // 4,
@@ -70,7 +70,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
         lds_limit_bytes=chip.lds_bytes,
         wavefront=chip.wavefront,
         register_occupancy=occupancy,
-        occupancy=_with_local_memory(occupancy, shared, warps, chip),
+        occupancy=_limit_by_lds(occupancy, shared, warps, chip),
         block=block,
         lanes_used=min(1.0, block / threads),
         matrix_instructions=len(_MATRIX_CUDA.findall(str(asm.get("ptx", "")))),
@@ -79,7 +79,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
 
 
 def widest_block(text: str) -> int:
-    """Elements of the widest tensor in intermediate code; 1 where there is none."""
+    """Elements of the widest tensor in the intermediate code; 1 if there is none."""
     widest = 1
     for shape in _TENSOR.findall(text):
         elements = 1
@@ -90,7 +90,7 @@ def widest_block(text: str) -> int:
 
 
 def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
-    """What in a kernel belongs to the other vendor: assembly, or functions of its device library."""
+    """Code of the other vendor in a kernel: inline assembly, or functions of its device library."""
     assembly = [literal for literal in _ASM_CALL.findall(source) if not _OWN[chip.platform].search(literal)]
     found = [f"inline assembly {' '.join(literal.split())[:80]}" for literal in assembly]
     library = _NV_LIBRARY if chip.platform is Platform.ROCM else _AMD_LIBRARY
@@ -99,12 +99,12 @@ def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
 
 
 def fp8_formats(*texts: str) -> tuple[str, ...]:
-    """Number formats of eight bits that a kernel's source or intermediate code names."""
+    """FP8 formats in a kernel's source or intermediate code."""
     return tuple(name for name, spelled in _FP8.items() if any(spelled.search(text) for text in texts))
 
 
-def _with_local_memory(waves: int, shared: int, warps: int, chip: Chip) -> int:
-    """The compiler does not see local memory that Triton asks for at launch, so its occupancy counts registers only."""
+def _limit_by_lds(waves: int, shared: int, warps: int, chip: Chip) -> int:
+    """The compiler's occupancy ignores the LDS that Triton requests at launch; limit it by that too."""
     if not shared or shared > chip.lds_bytes:
         return waves
     return max(1, min(waves, chip.unit_lds_bytes // shared * warps // chip.simds))

@@ -1,4 +1,4 @@
-"""Runs a dry run's child from outside: a fresh process each, against a deadline."""
+"""Starts the child process of a dry run, with a deadline, and reads its result."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Final
 
 from rocsolid.catalog import cache_folders
 from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
-from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildAnswer, Request
+from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
 from rocsolid.model.codec import decode, dumps
@@ -24,128 +24,132 @@ from rocsolid.model.environment import Answer, Ending
 from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend.device import build_stub_library
 
-Asker = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
+RunCommand = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What every child of one call shares."""
+class RunnerContext:
+    """What all child processes of one call share."""
 
-    ask: Asker
+    run_command: RunCommand
     cache: Path
     deadline_s: float
     progress: Callable[[str], None]
 
 
 def default_cache() -> Path:
-    """Where compiled kernels are kept from one dry run to the next."""
-    return user_cache.cache_folder("dryrun")
+    """The folder in which compiled kernels are cached."""
+    return user_cache.folder_for("dryrun")
 
 
 def check_folder(folder: Path, what: str) -> None:
-    """Make it, and see that it can be written into; raises CannotRunError, before anything is compiled for nothing."""
+    """Create a folder and check that it is writable, before anything is compiled; raises CannotRunError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as refused:
-        msg = f"cannot keep {what} in {folder}: {refused.strerror}; name another folder"
+        msg = f"cannot write {what} to {folder}: {refused.strerror}; choose another folder"
         raise CannotRunError(msg) from refused
 
 
 def pair_note() -> str:
-    """A word on this pair of torch and Triton where it is untried; raises CannotRunError for one that does not fit."""
+    """A note if these versions of torch and Triton are untested together; raises CannotRunError if they do not match."""
     torch, triton = _version("torch", "version.py"), _version("triton", "__init__.py")
     if not torch:
-        msg = "a dry run needs torch, and it is not installed"
+        msg = "a dry run needs torch, which is not installed"
         raise CannotRunError(msg)
     release = ".".join(str(number) for number in parts(torch)[:2])
-    wanted = triton_for(torch)
+    matching = triton_for(torch)
     if not triton:
-        hint = f"pip install 'triton=={wanted}.*'" if wanted else "install the Triton it was released with"
-        msg = f"a dry run needs Triton beside torch {torch}, and it is not installed: {hint}"
+        hint = (
+            f"pip install 'triton=={matching}.*'"
+            if matching
+            else "install the Triton version that it was released with"
+        )
+        msg = f"a dry run with torch {torch} needs Triton, which is not installed: {hint}"
         raise CannotRunError(msg)
-    if wanted and compare(triton, wanted) != 0:
+    if matching and compare(triton, matching) != 0:
         msg = (
-            f"torch {torch} goes with Triton {wanted}, and here is Triton {triton}: "
-            f"pip install 'triton=={wanted}.*', in an environment of its own if you need the other"
+            f"torch {torch} needs Triton {matching}, but Triton {triton} is installed: "
+            f"pip install 'triton=={matching}.*' (use a separate environment if you need the other)"
         )
         raise CannotRunError(msg)
-    if wanted is None:
+    if matching is None:
         known = ", ".join(f"torch {a} with Triton {b}" for a, b in PAIRS.items())
-        return f"torch {torch} with Triton {triton} is no pair we know ({known}); what follows may be incomplete"
-    return "" if release in TRIED else f"the dry run was not tried with torch {release} and Triton {wanted}"
+        return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
+    return "" if release in TRIED else f"dry runs are untested with torch {release} and Triton {matching}"
 
 
-def run_request(request: Request, around: Surroundings) -> DryRun:
-    """Ask a child; raises what it could not do."""
-    guard = build_stub_library(around.cache) if request.workload else ""
+def run_request(request: Request, context: RunnerContext) -> DryRun:
+    """Run a request in a child process; raises the child's error."""
+    guard = build_guard(context.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         journal = Path(folder) / "journal"
-        asked = replace(request, guard=str(guard), journal=str(journal), asker=os.getpid())
-        answer, ended, errors = _ask_once(asked, Path(folder), around)
-        if answer is None:
-            raise _failure(request, ended, errors, _open_key(journal), around.deadline_s)
-    return _run_of(answer)
+        complete = replace(request, guard=str(guard), journal=str(journal), parent_pid=os.getpid())
+        result, ended, errors = _run_child(complete, Path(folder), context)
+        if result is None:
+            raise _failure(request, ended, errors, _open_key(journal), context.deadline_s)
+    return _unwrap(result)
 
 
-def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[ChildAnswer | None, Answer, str]:
-    question, reply = folder / "request.json", folder / "answer.json"
-    question.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
+def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, Answer, str]:
+    request_file, result_file = folder / "request.json", folder / "result.json"
+    request_file.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
     environ = {
         "TRITON_DEFAULT_FP_FUSION": "1",
         **os.environ,
-        "TRITON_INTERPRET": "0",  # an interpreter has nothing to compile
-        cache_folders.TRITON: str(around.cache / "triton"),
-        cache_folders.INDUCTOR: str(around.cache / "inductor"),
+        "TRITON_INTERPRET": "0",  # the interpreter does not compile
+        "TRITON_CACHE_DIR": str(context.cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(context.cache / "inductor"),
     }
-    command = [sys.executable, "-m", "rocsolid.dryrun.compile_process", str(question), str(reply)]
-    with _followed(Path(request.journal), around.progress):
-        ended, errors = around.ask(command, environ, around.deadline_s)
-    if not reply.exists():
+    command = [sys.executable, "-m", "rocsolid.dryrun.compile_process", str(request_file), str(result_file)]
+    with _report_progress(Path(request.journal), context.progress):
+        ended, errors = context.run_command(command, environ, context.deadline_s)
+    if not result_file.exists():
         return None, ended, errors
-    data = json.loads(reply.read_text(encoding="utf-8"))
-    return decode(ChildAnswer, data["answer"], "answer"), ended, errors
+    data = json.loads(result_file.read_text(encoding="utf-8"))
+    return decode(ChildResult, data["result"], "result"), ended, errors
 
 
-def _run_of(answer: ChildAnswer) -> DryRun:
-    if answer.run is not None:
-        return answer.run
-    raise (InputError if answer.usage else CannotRunError)(answer.error)
+def _unwrap(result: ChildResult) -> DryRun:
+    if result.run is not None:
+        return result.run
+    raise (InputError if result.usage_error else CannotRunError)(result.error)
 
 
 def _failure(request: Request, ended: Answer, errors: str, key: str, deadline_s: float) -> Exception:
     what = request.workload or request.file
-    at = f" while compiling {key}" if key else " while loading it" if request.file else " while tracing"
+    at = f" while compiling {key}" if key else " while importing it" if request.file else " while tracing"
     if ended.ending is Ending.HUNG:
-        return TimedOutError(f"the dry run of {what} for {request.target} was not done after {deadline_s:g} s{at}")
+        return TimedOutError(f"the dry run of {what} for {request.target} passed its deadline of {deadline_s:g} s{at}")
     lines = [line for line in errors.splitlines() if line.strip()]
-    said = ended.detail or (lines[-1] if lines else "it said nothing")
-    return CannotRunError(f"the dry run of {what} for {request.target} {ended.ending.value}{at}: {said}")
+    detail = ended.detail or (lines[-1] if lines else "no error message")
+    return CannotRunError(f"the dry run of {what} for {request.target} {ended.ending.value}{at}: {detail}")
 
 
 def _open_key(journal: Path) -> str:
-    """What was being compiled when the child ended; empty when nothing was."""
+    """The kernel that was being compiled when the child ended; empty if none."""
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-    begun = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
+    started = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
     ended = {line.removeprefix("end ") for line in lines if line.startswith("end ")}
-    return next((key for key in reversed(begun) if key not in ended), "")
+    return next((key for key in reversed(started) if key not in ended), "")
 
 
 @contextmanager
-def _followed(journal: Path, progress: Callable[[str], None]) -> Iterator[None]:
-    """Pass on what the child writes about its progress while it runs."""
+def _report_progress(journal: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Pass on the progress lines that the child writes to its journal."""
     done = threading.Event()
 
     def follow() -> None:
-        told = 0
+        reported = 0
         while not done.wait(0.5):
             lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-            for line in lines[told:]:
+            for line in lines[reported:]:
                 if line.startswith("at "):
                     progress(line.removeprefix("at "))
-            told = len(lines)
+            reported = len(lines)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -157,7 +161,7 @@ def _followed(journal: Path, progress: Callable[[str], None]) -> Iterator[None]:
 
 
 def _version(package: str, file: str) -> str:
-    """A package's version as its files say it, without importing it."""
+    """The version of a package, read from its files without importing it."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return ""

@@ -1,4 +1,4 @@
-"""Traces a workload on the pretended device, and compiles every kernel that comes of it. Runs in the child."""
+"""Traces a workload on the pretended device and compiles all its kernels. Runs in the child process."""
 
 import contextlib
 import functools
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.catalog.extern_kernels import library_of
-from rocsolid.dryrun.compile_kernels import Compiled, Compiling
+from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.dryrun.request import Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import (
-    DryGraph,
+    AutotuneSearch,
+    CaptureBlocker,
     DryRun,
+    DryRunBreak,
+    DryRunGraph,
+    DryRunKernel,
     ExternCall,
     Fp8Use,
-    GraphBreak,
-    Kernel,
     KernelConfig,
-    Search,
-    Unfit,
 )
 from rocsolid.model.workload import WorkloadName
 from rocsolid.torchapi.inductor.lowering import (
@@ -48,19 +48,15 @@ _LONGEST: Final = 400
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def trace(request: Request, shared: Compiling) -> DryRun:
-    """Everything a workload becomes on one chip. Raises CannotRunError when it cannot be traced."""
+def trace(request: Request, shared: CompileContext) -> DryRun:
+    """The dry run of a workload for one chip. Raises CannotRunError if it cannot be traced."""
     import torch
     import triton
 
     started = time.monotonic()
     watch = record_lowering()
     note = _call(request)
-    empty = (
-        ""
-        if watch.graphs
-        else "nothing was compiled: the workload ran no operation on a tensor that torch.compile sees"
-    )
+    empty = "" if watch.graphs else "nothing was compiled: torch.compile found no tensor operation in the workload"
     searches = tuple(_search(s, request, shared) for s in watch.searches)
     kernels = _kernels(watch, shared)
     return DryRun(
@@ -70,7 +66,7 @@ def trace(request: Request, shared: Compiling) -> DryRun:
         triton=triton.__version__,
         graphs=tuple(_graph(g, shared.chip) for g in watch.graphs),
         kernels=kernels,
-        breaks=tuple(GraphBreak(reason=reason, place=place) for reason, place in graph_breaks()),
+        breaks=tuple(DryRunBreak(reason=reason, location=location) for reason, location in graph_breaks()),
         searches=searches,
         notes=tuple(filter(None, (note, empty))),
         seconds=round(time.monotonic() - started, 3),
@@ -78,7 +74,7 @@ def trace(request: Request, shared: Compiling) -> DryRun:
 
 
 def _call(request: Request) -> str:
-    """Compile and call the workload once, backward too when training; returns a note."""
+    """Compile and call the workload once, with the backward pass when training; returns a note."""
     import torch
 
     from rocsolid.dryrun.fake_tensors import fake_workload
@@ -98,8 +94,8 @@ def _call(request: Request) -> str:
         raise
     except Exception as refused:
         if needs_values(refused):
-            place = _own_line(refused, workload.name)
-            ending = f"the trace ends{place}, where {_first_line(refused)} needs values; what comes after was not seen"
+            at = _own_line(refused, workload.name)
+            ending = f"tracing stopped{at}, where {_first_line(refused)} needs real values; the rest was not compiled"
             return "; ".join(filter(None, (note, ending)))
         msg = f"{request.workload} cannot be traced{_own_line(refused, workload.name)}: {_first_line(refused)}"
         raise CannotRunError(msg) from refused
@@ -107,10 +103,10 @@ def _call(request: Request) -> str:
 
 
 def _own_line(error: BaseException, workload: str) -> str:
-    """Where in the workload's file it happened, for a sentence."""
+    """` at file:line` of the error in the workload's file; empty if it is elsewhere."""
     file = Path(WorkloadName.parse(workload).file)
-    said = str(error).partition("from user code:")[2]  # dynamo traces the program without running its frames
-    frames = [(name, int(line)) for name, line in _FRAME.findall(said)]
+    user_code = str(error).partition("from user code:")[2]  # Dynamo does not run the frames it traces
+    frames = [(name, int(line)) for name, line in _FRAME.findall(user_code)]
     frames = frames or [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     own = [f"{name}:{line}" for name, line in frames if Path(name) in (file, file.resolve())]
     return f" at {own[-1]}" if own else ""
@@ -131,13 +127,13 @@ def _loss(out: Any) -> Any:
             waiting += list(value)
     with_gradient = [leaf for leaf in leaves if leaf.requires_grad]
     if not with_gradient:
-        msg = "nothing that the workload returns has a gradient; leave out --train, or return the loss"
+        msg = "--train: no tensor in the workload's result has requires_grad=True; return the loss, or drop --train"
         raise CannotRunError(msg)
     return sum(leaf if leaf.dim() == 0 else leaf.float().sum() for leaf in with_gradient)
 
 
 def _first_line(error: BaseException) -> str:
-    # What a compiler or an operation says comes wrapped in dynamo's errors, often more than once.
+    # Dynamo wraps the error of a compiler or operator in its own, often more than once.
     while isinstance(inner := getattr(error, "inner_exception", None) or error.__cause__, BaseException):
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
@@ -145,16 +141,16 @@ def _first_line(error: BaseException) -> str:
     return (got or f"{type(error).__name__}: {lines[0]}")[:_LONGEST]
 
 
-def _graph(graph: LoweredGraph, chip: Chip) -> DryGraph:
-    return DryGraph(
+def _graph(graph: LoweredGraph, chip: Chip) -> DryRunGraph:
+    return DryRunGraph(
         name=graph.name,
         kind=graph.kind,
         kernels=tuple(name for name, _ in graph.calls),
         externs=tuple(_externs(graph, chip)),
         nodes=len(graph.calls) + len(graph.externs),
         partitions=graph.partitions,
-        unfit=tuple(Unfit(reason=reason, place=place) for reason, place in graph.capture_blockers),
-        fp8=tuple(Fp8Use(format=name, place=place) for name, place in graph.fp8),
+        capture_blockers=tuple(CaptureBlocker(reason=reason, location=location) for reason, location in graph.unfit),
+        fp8=tuple(Fp8Use(format=name, location=location) for name, location in graph.fp8),
         seconds=round(graph.seconds, 3),
     )
 
@@ -163,58 +159,58 @@ def _externs(graph: LoweredGraph, chip: Chip) -> Iterator[ExternCall]:
     counts = Counter(extern.name for extern in graph.externs)
     for name, count in counts.items():
         library = library_of(name, chip.platform)
-        places = [place for extern in graph.externs if extern.name == name for place in extern.locations]
+        locations = [location for extern in graph.externs if extern.name == name for location in extern.places]
         yield ExternCall(
             name=name,
             library=library.name,
             count=count,
             capture=library.capture,
             evidence=library.problem,
-            places=tuple(dict.fromkeys(places)),
+            locations=tuple(dict.fromkeys(locations)),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Loaded:
-    """A kernel with what is to be compiled of it, or with what came instead."""
+    """A kernel with its configurations to compile, or with the error of loading it."""
 
     graph: LoweredGraph
     name: str
     source: str
     tasks: tuple[Task, ...] = ()
-    refused: str = ""
+    error: str = ""
 
 
-def _kernels(watch: LoweringRecord, shared: Compiling) -> tuple[Kernel, ...]:
-    found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch one kernel
+def _kernels(watch: Watch, shared: CompileContext) -> tuple[DryRunKernel, ...]:
+    found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch the same kernel
     for graph in watch.graphs:
         for name, (function, source) in graph.sources.items():
             found.setdefault((name, source), (graph, function))
-    waiting = [_loaded(graph, name, function, source) for (name, source), (graph, function) in found.items()]
+    waiting = [_load(graph, name, function, source) for (name, source), (graph, function) in found.items()]
     tries = iter(compile_all(shared, [task for kernel in waiting for task in kernel.tasks]))
     return tuple(_kernel(kernel, [next(tries) for _ in kernel.tasks], watch, shared.chip) for kernel in waiting)
 
 
-def _loaded(graph: LoweredGraph, name: str, function: str, source: str) -> _Loaded:
+def _load(graph: LoweredGraph, name: str, function: str, source: str) -> _Loaded:
     call = next((args for called, args in graph.calls if called == name), [])
     try:
         tuner = load_kernel(function, source)
         tasks = tuple(_task(f"{graph.name} {name}", tuner, config, call) for config in tuner.configs)
-    except Exception as refused:  # noqa: BLE001 - a kernel that cannot be loaded is one that does not compile
-        return _Loaded(graph=graph, name=name, source=source, refused=_first_line(refused))
+    except Exception as refused:  # noqa: BLE001 - counts as a kernel that does not compile
+        return _Loaded(graph=graph, name=name, source=source, error=_first_line(refused))
     return _Loaded(graph=graph, name=name, source=source, tasks=tasks)
 
 
-def _kernel(kernel: _Loaded, tries: list[Compiled], watch: LoweringRecord, chip: Chip) -> Kernel:
+def _kernel(kernel: _Loaded, tries: list[CompiledConfig], watch: Watch, chip: Chip) -> DryRunKernel:
     own = watch.user_kernels.get(kernel.name)
-    tries = tries or [Compiled(config=KernelConfig(error=kernel.refused))]
+    tries = tries or [CompiledConfig(config=KernelConfig(error=kernel.error))]
     error = " ".join(t.config.error for t in tries)
-    return Kernel(
+    return DryRunKernel(
         name=kernel.name,
         origin="user" if own else "template" if "triton_heuristics.template" in kernel.source else "inductor",
         graph=kernel.graph.name,
         source=kernel.source,
-        places=tuple(filter(None, (own, *watch.locations.get(kernel.name, ())))),
+        locations=tuple(filter(None, (own, *watch.places.get(kernel.name, ())))),
         foreign=foreign_code(kernel.source, error, chip) if own else (),
         fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
         configs=tuple(t.config for t in tries),
@@ -235,16 +231,16 @@ def _config(tuner: Any, config: Any, call: list[str]) -> KernelConfig:
     )
 
 
-def _search(search: LoweredSearch, request: Request, shared: Compiling) -> Search:
-    tried = search.tuners[: request.most_choices]
+def _search(search: LoweredSearch, request: Request, shared: CompileContext) -> AutotuneSearch:
+    tried = search.tuners[: request.max_choices]
     tasks = []
     for name, load in tried:
-        with contextlib.suppress(Exception):  # counted below as one that failed
+        with contextlib.suppress(Exception):  # counted below as failed
             tuner = load()
             tasks.append(_task(f"{search.op} {name}", tuner, tuner.configs[0], []))
     done = [attempt.config for attempt in compile_all(shared, tasks)]
     good = sum(bool(config.resources and config.resources.fits) for config in done)
-    return Search(
+    return AutotuneSearch(
         op=search.op,
         shapes=search.shapes,
         choices=len(search.names),

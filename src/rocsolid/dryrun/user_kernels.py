@@ -1,4 +1,4 @@
-"""Compiles the Triton kernels of a file alone. Runs in the child."""
+"""Compiles the Triton kernels of one file. Runs in the child process."""
 
 import functools
 import importlib.util
@@ -9,33 +9,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rocsolid.dryrun.compile_kernels import Compiled, Compiling
+from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.dryrun.kernel_signature import OPTIONS
 from rocsolid.dryrun.request import KernelSignature, Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.chip import Chip
-from rocsolid.model.dryrun import DryRun, Kernel, KernelConfig
+from rocsolid.model.dryrun import DryRun, DryRunKernel, KernelConfig
 from rocsolid.model.platform import Platform
 
 _WARPS, _STAGES = 4, 2
 
 
-def kernels_of_file(request: Request, shared: Compiling) -> DryRun:
-    """Every signature given, compiled; the kernels without one are named in a note."""
+def compile_file(request: Request, shared: CompileContext) -> DryRun:
+    """Compile every given signature; kernels without one are listed in a note."""
     import triton
 
     started = time.monotonic()
-    found = dict(_found(_module(Path(request.file))))
+    found = dict(_find_kernels(_import(Path(request.file))))
     if not found:
-        msg = f"{request.file} holds no @triton.jit kernel"
+        msg = f"{request.file} contains no @triton.jit kernel"
         raise InputError(msg)
     for signature in request.signatures:
         if signature.name not in found:
             raise UnknownNameError(kind=f"kernel in {request.file}", name=signature.name, known=found)
     if not request.signatures:
-        msg = f"say how to compile: {'; '.join(_hint(name, kernel) for name, kernel in found.items())}"
+        msg = f"no kernel signature given; add {'; '.join(_hint(name, kernel) for name, kernel in found.items())}"
         raise InputError(msg)
     for signature in request.signatures:
         _check(signature, found[signature.name])
@@ -52,14 +52,14 @@ def kernels_of_file(request: Request, shared: Compiling) -> DryRun:
         torch=getattr(sys.modules.get("torch"), "__version__", "not used"),
         triton=triton.__version__,
         kernels=kernels,
-        notes=(f"not compiled, since no signature was given: {', '.join(without)}",) if without else (),
+        notes=(f"not compiled, because no signature was given: {', '.join(without)}",) if without else (),
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def _module(file: Path) -> Any:
+def _import(file: Path) -> Any:
     if not file.is_file():
-        msg = f"cannot read {file}: there is no such file"
+        msg = f"cannot read {file}: no such file"
         raise InputError(msg)
     spec = importlib.util.spec_from_file_location(f"rocsolid_kernels_{file.stem}", file)
     if spec is None or spec.loader is None:
@@ -71,20 +71,20 @@ def _module(file: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        msg = f"{file} failed: {type(error).__name__}: {error}"
+        msg = f"importing {file} failed: {type(error).__name__}: {error}"
         raise InputError(msg) from error
     return module
 
 
-def _found(module: Any) -> Iterator[tuple[str, Any]]:
-    """Kernels of the module by name, decorated once or several times."""
+def _find_kernels(module: Any) -> Iterator[tuple[str, Any]]:
+    """The kernels of the module by name, also those with further decorators."""
     for name, value in vars(module).items():
         if _function(value) is not None and _function(value).fn.__module__ == module.__name__:
             yield name, value
 
 
 def _function(value: Any) -> Any:
-    """The plain kernel below autotuners and heuristics."""
+    """The `JITFunction` inside autotuners and heuristics; None if it is no kernel."""
     from triton.runtime.jit import JITFunction
 
     while not isinstance(value, JITFunction):
@@ -110,20 +110,22 @@ def _check(signature: KernelSignature, kernel: Any) -> None:
             known = [*function.arg_names, *OPTIONS]
             raise UnknownNameError(kind=f"argument of {signature.name}", name=name, known=known)
     if missing:
-        msg = f"the signature of {signature.name} leaves out {', '.join(missing)}: {_hint(signature.name, kernel)}"
+        msg = f"the signature of {signature.name} lacks {', '.join(missing)}: {_hint(signature.name, kernel)}"
         raise InputError(msg)
 
 
-def _kernel(signature: KernelSignature, kernel: Any, tries: list[Compiled], shared: Compiling) -> Kernel:
+def _kernel(
+    signature: KernelSignature, kernel: Any, tries: list[CompiledConfig], shared: CompileContext
+) -> DryRunKernel:
     function = _function(kernel)
     code = function.fn.__code__
     source = inspect.getsource(function.fn)
     error = " ".join(t.config.error for t in tries)
-    return Kernel(
+    return DryRunKernel(
         name=signature.name,
         origin="user",
         source=source,
-        places=(f"{code.co_filename}:{code.co_firstlineno}",),
+        locations=(f"{code.co_filename}:{code.co_firstlineno}",),
         foreign=foreign_code(source, error, shared.chip),
         fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(*signature.types.values())))),
         configs=tuple(t.config for t in tries),
@@ -138,8 +140,8 @@ def _tuned(kernel: Any, name: str) -> bool:
     return any(name in config.kwargs for config in _configs(kernel))
 
 
-def _tasks(signature: KernelSignature, kernel: Any, shared: Compiling) -> Iterator[Task]:
-    """One for each configuration of its autotuner, or the one that was given."""
+def _tasks(signature: KernelSignature, kernel: Any, shared: CompileContext) -> Iterator[Task]:
+    """One task per configuration of the kernel's autotuner, or one for the given signature."""
     for tuned in _configs(kernel) or [None]:
         values = {**(tuned.kwargs if tuned else {}), **signature.constants}
         options: dict[str, int] = {"num_warps": _WARPS, "num_stages": _STAGES}
@@ -158,7 +160,7 @@ def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -
     names = function.arg_names
     signature = {name: types.get(name, "constexpr") for name in names}
     constants = {(names.index(name),): value for name, value in values.items() if name in names}
-    # Pointers from torch are aligned, and sizes usually are: what a launch with them would specialise on.
+    # A launch specialises on alignment: pointers from torch are aligned, and sizes usually are.
     aligned = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith(("*", "i"))
     }

@@ -1,4 +1,4 @@
-"""Comments that allow a hazard: `# rocsolid: allow[hazard-name] the reason`."""
+"""Comments that allow a finding: `# rocsolid: allow[hazard-name] reason`."""
 
 import re
 import tokenize
@@ -10,23 +10,23 @@ _COMMENT: Final = re.compile(r"#\s*rocsolid:\s*allow(?P<file>-file)?\s*\[(?P<nam
 
 
 class Allow(NamedTuple):
-    """One such comment; without a reason it allows nothing."""
+    """One allow comment; without a reason it has no effect."""
 
     line: int
     names: tuple[str, ...]
     reason: str
     whole_file: bool = False
-    own_line: bool = False  # stands alone, and so speaks for the next line of code
+    own_line: bool = False  # on a line of its own: applies to the next line of code
 
     def covers(self, line: int, code: str, name: str) -> bool:
-        """Whether a finding there is allowed."""
+        """Whether the comment allows a finding of that rule at that line."""
         if not self.reason or not {code, name} & set(self.names):
             return False
         return self.whole_file or line == self.line
 
 
-def allows(text: str) -> Iterator[Allow]:
-    """The comments of a file; one that stands alone is moved to the line of code below it."""
+def find_allow_comments(text: str) -> Iterator[Allow]:
+    """The allow comments of a file; one on a line of its own gets the line number of the code below it."""
     if "rocsolid:" not in text:
         return
     lines = text.splitlines()
@@ -45,7 +45,7 @@ def allows(text: str) -> Iterator[Allow]:
 
 
 def _comments(text: str, lines: list[str]) -> list[tuple[int, str]]:
-    """Comments with their lines; what looks like one in a text is none. A script that is no Python has its lines."""
+    """Comments with their line numbers, without lookalikes in strings. For a file that is not Python: all lines."""
     try:
         tokens = list(tokenize.generate_tokens(StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):

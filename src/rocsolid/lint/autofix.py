@@ -1,4 +1,4 @@
-"""Carries out the fixes that are safe, with libcst, so that comments and layout stay as they are."""
+"""Applies safe fixes with libcst, which preserves comments and layout."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """One file with its fixes."""
+class FixedFile:
+    """One file before and after its fixes."""
 
     file: str
     before: str
@@ -23,25 +23,25 @@ class Fixed:
     findings: tuple[Finding, ...]
 
 
-def fixes(findings: Iterable[Finding]) -> list[Fixed]:
-    """What every file with something safe to mend would become; nothing is written."""
+def fix_files(findings: Iterable[Finding]) -> list[FixedFile]:
+    """Every file that has safe fixes, with its text before and after them; nothing is written."""
     by_file: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.facts.get("edit") and rule(finding.code).rule.autofix is Autofix.SAFE:
-            by_file.setdefault(finding.location.rpartition(":")[0], []).append(finding)
-    return [_fixed(file, there) for file, there in by_file.items()]
+            by_file.setdefault(finding.place.rpartition(":")[0], []).append(finding)
+    return [_fix(file, there) for file, there in by_file.items()]
 
 
-def _fixed(file: str, findings: Sequence[Finding]) -> Fixed:
+def _fix(file: str, findings: Sequence[Finding]) -> FixedFile:
     try:
         before = Path(file).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as refused:
-        msg = f"cannot mend {file}: {refused}"
+        msg = f"cannot fix {file}: {refused}"
         raise InputError(msg) from refused
-    return Fixed(file=file, before=before, after=_mended(before, findings), findings=tuple(findings))
+    return FixedFile(file=file, before=before, after=_fixed_text(before, findings), findings=tuple(findings))
 
 
-def _mended(text: str, findings: Sequence[Finding]) -> str:
+def _fixed_text(source: str, findings: Sequence[Finding]) -> str:
     try:
         import libcst as cst
     except ImportError as missing:
@@ -49,9 +49,9 @@ def _mended(text: str, findings: Sequence[Finding]) -> str:
         raise MissingExtraError(feature, "fix") from missing
     from libcst.metadata import MetadataWrapper, PositionProvider
 
-    edits = {_place(f): (str(e["kind"]), str(e["text"])) for f in findings if isinstance(e := f.facts["edit"], dict)}
+    edits = {_position(f): (str(e["kind"]), str(e["text"])) for f in findings if isinstance(e := f.facts["edit"], dict)}
 
-    class Mend(cst.CSTTransformer):
+    class ApplyFixes(cst.CSTTransformer):
         METADATA_DEPENDENCIES = (PositionProvider,)
 
         def _edit(self, node: "cst.CSTNode") -> tuple[str, str]:
@@ -59,10 +59,10 @@ def _mended(text: str, findings: Sequence[Finding]) -> str:
             return edits.get((start.line, start.column + 1), ("", ""))
 
         def leave_Call(self, original_node: "cst.Call", updated_node: "cst.Call") -> "cst.Call":  # noqa: N802 - libcst's name
-            kind, given = self._edit(original_node)
+            kind, text = self._edit(original_node)
             if kind != "keyword":
                 return updated_node
-            name, _, value = given.partition("=")
+            name, _, value = text.partition("=")
             tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
             added = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=tight)
             return updated_node.with_changes(args=[*updated_node.args, added])
@@ -73,8 +73,8 @@ def _mended(text: str, findings: Sequence[Finding]) -> str:
             kind, _ = self._edit(original_node)
             return cst.RemoveFromParent() if kind == "remove" and len(original_node.targets) == 1 else updated_node
 
-    return MetadataWrapper(cst.parse_module(text)).visit(Mend()).code
+    return MetadataWrapper(cst.parse_module(source)).visit(ApplyFixes()).code
 
 
-def _place(finding: Finding) -> tuple[int, int]:
-    return int(finding.location.rpartition(":")[2]), int(str(finding.facts["column"]))
+def _position(finding: Finding) -> tuple[int, int]:
+    return int(finding.place.rpartition(":")[2]), int(str(finding.facts["column"]))

@@ -1,4 +1,4 @@
-"""A file of findings that are known and left for later: old code stays quiet, new code does not."""
+"""The baseline: a file of known findings that are not reported again, so that only new ones are."""
 
 import json
 from collections import Counter
@@ -15,43 +15,43 @@ SCHEMA: Final = "rocsolid/lint-baseline/1"
 
 
 def baseline_text(findings: Iterable[Finding]) -> str:
-    """The baseline as a file, a line a finding, so that it merges and reviews well."""
-    rows = Counter((f.location.rpartition(":")[0], f.code, fingerprint(f)) for f in findings)
+    """The baseline as text, one finding per line so that it merges and reviews well."""
+    rows = Counter((f.place.rpartition(":")[0], f.code, fingerprint(f)) for f in findings)
     lines = [json.dumps([file, code, mark, count]) for (file, code, mark), count in sorted(rows.items())]
     return f'{{"schema": "{SCHEMA}", "findings": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def read_baseline(file: Path) -> Counter[str]:
-    """How often each finding is known."""
+    """The number of known findings by fingerprint."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as refused:
-        msg = f"cannot read the baseline {file}: {refused}; write one with --write-baseline"
+        msg = f"cannot read the baseline {file}: {refused}; create one with --write-baseline FILE"
         raise InputError(msg) from refused
     data = loads(text, str(file))
     if data["schema"] != SCHEMA:
-        msg = f"{file} holds {data['schema']}, and a baseline is {SCHEMA}"
+        msg = f"{file} is not a baseline: its schema is {data['schema']}, expected {SCHEMA}"
         raise InputError(msg)
     known: Counter[str] = Counter()
     try:
         for _, _, mark, count in data["findings"]:
             known[str(mark)] += int(count)
     except (KeyError, TypeError, ValueError) as broken:
-        msg = f"{file} is no baseline: a finding is [file, code, fingerprint, count]"
+        msg = f"{file} is not a valid baseline: each finding must be [file, code, fingerprint, count]"
         raise InputError(msg) from broken
     return known
 
 
-def split(findings: Iterable[Finding], known: Counter[str]) -> tuple[list[Finding], int]:
-    """What is new, and how many were known; each known one excuses one finding."""
+def split_known(findings: Iterable[Finding], known: Counter[str]) -> tuple[list[Finding], int]:
+    """The new findings, and how many were known; each entry of the baseline covers one finding."""
     left = known.copy()
     new: list[Finding] = []
-    excused = 0
+    matched = 0
     for finding in findings:
         mark = fingerprint(finding)
         if left[mark] > 0:
             left[mark] -= 1
-            excused += 1
+            matched += 1
         else:
             new.append(finding)
-    return new, excused
+    return new, matched

@@ -1,12 +1,13 @@
-"""One file: read it, run the rules over it, and keep the facts."""
+"""Checks one file: decode it, parse it, run the rules over it, and collect the facts."""
 
+import ast
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rocsolid.lint.collect_facts import gather
-from rocsolid.lint.facts import Facts, Seen
+from rocsolid.lint.collect_facts import collect_facts
+from rocsolid.lint.facts import FileFacts, RuleMatch
 from rocsolid.lint.parse import read_source
 from rocsolid.lint.shell_scripts import as_python, is_shell
 from rocsolid.model.source import Source, SourceMatch
@@ -14,35 +15,38 @@ from rocsolid.rules.engine import RuleFile, source_rules
 
 LONGEST_LINE_BYTES: Final = 1_000_000
 LARGEST_FILE_BYTES: Final = 20_000_000
-_SHOWN: Final = 160
+_SHOWN: Final = 160  # characters of a line
+_UNDERLINED: Final = (ast.Call, ast.Attribute, ast.Subscript, ast.Name, ast.Constant)
 
 
-def check_text(data: bytes, *, file: str, module: str, package: bool, rules: Sequence[RuleFile] | None = None) -> Facts:
-    """The facts of a file, from its bytes; what cannot be read is a reason, never an error."""
+def check_text(
+    data: bytes, *, file: str, module: str, package: bool, rules: Sequence[RuleFile] | None = None
+) -> FileFacts:
+    """The facts of a file, from its bytes; a file that cannot be parsed gets an `error` instead of raising."""
     try:
         text = _decoded(data)
         read = as_python(text) if is_shell(file) else text
         source = read_source(read, file=file, module=module, package=package)
     except SyntaxError as broken:
         where = f"line {broken.lineno}: " if broken.lineno else ""
-        return Facts(module=module, refused=f"{where}{broken.msg}")
+        return FileFacts(module=module, error=f"{where}{broken.msg}")
     except (ValueError, LookupError) as broken:
-        return Facts(module=module, refused=str(broken))
+        return FileFacts(module=module, error=str(broken))
     except (RecursionError, MemoryError):
-        return Facts(module=module, refused="an expression is nested too deeply to be parsed")
-    seen = _seen(source, text.splitlines(), source_rules() if rules is None else rules)
-    return gather(source, text, list(seen), package=package)
+        return FileFacts(module=module, error="an expression is nested too deeply for the parser")
+    matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, carets=not is_shell(file))
+    return collect_facts(source, text, list(matches), package=package)
 
 
 def _decoded(data: bytes) -> str:
     if len(data) > LARGEST_FILE_BYTES:
-        msg = f"the file has {len(data):,} bytes; at most {LARGEST_FILE_BYTES:,} are read"
+        msg = f"the file is larger than {LARGEST_FILE_BYTES:,} bytes ({len(data):,})"
         raise ValueError(msg)
     if len(data) > LONGEST_LINE_BYTES and max(map(len, data.split(b"\n"))) > LONGEST_LINE_BYTES:
-        msg = f"a line has more than {LONGEST_LINE_BYTES:,} bytes"
+        msg = f"a line is longer than {LONGEST_LINE_BYTES:,} bytes"
         raise ValueError(msg)
     if b"\0" in data:
-        msg = "the file holds null bytes"
+        msg = "the file contains null bytes"
         raise ValueError(msg)
     if data.isascii():
         return data.decode("ascii")
@@ -53,43 +57,46 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as broken:
-        msg = f"the file says or implies that it is {encoding}, and byte {broken.start} is not"
+        msg = f"byte {broken.start} is not valid {encoding}"
         raise ValueError(msg) from broken
 
 
-def _seen(source: Source, lines: Sequence[str], rules: Sequence[RuleFile]) -> Iterator[Seen]:
+def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *, carets: bool) -> Iterator[RuleMatch]:
+    """All matches of the rules; `carets` is false where the parsed text is not the file's own."""
+    ends: dict[tuple[int, int], int] | None = None
     for file in rules:
         if file.check_source is None:
             continue
         try:
-            for match in list(file.check_source(source)):
-                line = lines[match.line - 1] if match.line <= len(lines) else ""
-                placed = _in_shell_line(match, line) if is_shell(source.file) else _in_characters(match, line)
-                yield Seen(code=file.rule.code, match=placed, text=line.rstrip()[: _indent(line) + _SHOWN])
-        except Exception as crash:  # noqa: BLE001 - whatever a rule raises must not hide what the others see
+            for sighting in list(file.inspect(source)):
+                if carets and ends is None:
+                    ends = _expression_ends(source.tree)
+                yield _match(file.rule.code, sighting, lines, ends or {})
+        except Exception as crash:  # noqa: BLE001 - a rule that crashes must not hide the matches of the others
             facts = {
                 "name": file.rule.name,
                 "error": f"{type(crash).__name__}: {crash}",
                 "trace": traceback.format_exc(),
             }
-            yield Seen(
-                code="INT001", match=SourceMatch(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
+            yield RuleMatch(
+                code="INT001", sighting=Sighting(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
             )
 
 
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+def _match(code: str, sighting: Sighting, lines: Sequence[str], ends: dict[tuple[int, int], int]) -> RuleMatch:
+    line = lines[sighting.line - 1].rstrip() if sighting.line <= len(lines) else ""
+    indent = len(line) - len(line.lstrip())
+    end = ends.get((sighting.line, sighting.column - 1), 0)
+    columns = [len(line.encode()[:offset].decode(errors="replace")) for offset in (sighting.column - 1, end)]
+    start, end = columns if end else (0, 0)
+    return RuleMatch(code=code, sighting=sighting, line=line[: indent + _SHOWN], start=start, end=end)
 
 
-def _in_characters(match: SourceMatch, line: str) -> SourceMatch:
-    """The match with columns in characters (`ast` counts UTF-8 bytes), and the line's end where the expression goes on."""
-    data = line.encode()
-    column = len(data[: match.column - 1].decode(errors="replace")) + 1
-    end = len(data[: match.end_column - 1].decode(errors="replace")) if match.end_column else len(line.rstrip())
-    return replace(match, column=column, end_column=max(column, end + 1))
-
-
-def _in_shell_line(match: SourceMatch, line: str) -> SourceMatch:
-    """The match with the columns of the variable in a line of a shell script."""
-    start = max(line.find(match.subject), 0)
-    return replace(match, column=start + 1, end_column=start + 1 + len(match.subject))
+def _expression_ends(tree: ast.Module) -> dict[tuple[int, int], int]:
+    """The end column of the longest call, attribute or name that starts at each line and column, in bytes."""
+    ends: dict[tuple[int, int], int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, _UNDERLINED) and node.end_lineno == node.lineno and node.end_col_offset:
+            at = (node.lineno, node.col_offset)
+            ends[at] = max(ends.get(at, 0), node.end_col_offset)
+    return ends

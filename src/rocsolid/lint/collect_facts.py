@@ -1,4 +1,4 @@
-"""Gathers the facts of a parsed file."""
+"""Collects the facts of a parsed file."""
 
 import ast
 import builtins
@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from rocsolid.lint.allow_comments import allows
-from rocsolid.lint.facts import Facts, Passed, Seen
+from rocsolid.lint.allow_comments import find_allow_comments
+from rocsolid.lint.facts import FileFacts, PassedFunction, RuleMatch
 from rocsolid.lint.regions import has_capture, roots, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
-# Bodies that torch.compile does not trace into.
+# Decorators of functions that torch.compile does not trace into.
 OPAQUE: Final = frozenset(
     {
         "torch.compiler.disable",
@@ -35,25 +35,25 @@ OPAQUE: Final = frozenset(
     }
 )
 DISABLED: Final = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
-# Methods that return the object they are called on, or one of its kind.
+# Methods that return the object they are called on, or one of the same class.
 _SAME_OBJECT: Final = frozenset(
     {"to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "to_empty", "share_memory"}
 )
-# Calls that lead to no function of a project; half of all calls are such.
-_NO_LEAD: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
+# Calls that never run a function of the project; half of all calls are of this kind.
+_EXTERNAL: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
 _BUILTINS: Final = frozenset(dir(builtins))
 _ITERATING: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
 _CONTAINERS: Final = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "list", "tuple"})
 
 
-def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) -> Facts:
-    """The facts of a parsed file, given its own text and what the rules saw in it."""
-    return Facts(
+def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, package: bool) -> FileFacts:
+    """The facts of a parsed file, given its text and the matches of the rules."""
+    return FileFacts(
         module=source.module,
         package=package,
         lines=text.count("\n") + (not text.endswith("\n")),
-        seen=tuple(seen),
-        allows=tuple(allows(text)),
+        matches=tuple(matches),
+        allows=tuple(find_allow_comments(text)),
         roots=tuple(roots(source)),
         wrappers=tuple(wrappers(source)),
         passed=tuple(_passed(source)),
@@ -64,6 +64,7 @@ def gather(source: Source, text: str, seen: Sequence[Seen], *, package: bool) ->
 
 
 def _reads(source: Source) -> Iterator[str]:
+    """Environment variables that the file reads."""
     for site in (*source.calls_to("os.getenv", "os.environ.get", "os.environ.pop"),):
         if site.call.args and isinstance(site.call.args[0], ast.Constant):
             yield str(site.call.args[0].value)
@@ -76,11 +77,11 @@ def _reads(source: Source) -> Iterator[str]:
                 yield str(getattr(node.left, "value", ""))
 
 
-def _passed(source: Source) -> Iterator[Passed]:
-    """Functions and classes of this project that are handed on; plain values are of no interest."""
+def _passed(source: Source) -> Iterator[PassedFunction]:
+    """Functions and classes of this file that are passed to a call or decorated; other values are ignored."""
     for scope in source.scopes.values():
         for decorator in scope.decorators:
-            yield Passed(
+            yield PassedFunction(
                 to=decorator, what=f"={scope.name}", position=0, scope="", line=getattr(scope.node, "lineno", 1)
             )
     for sites in source.calls.values():
@@ -90,7 +91,9 @@ def _passed(source: Source) -> Iterator[Passed]:
                     continue
                 what = _function_named(value, site.scope, source)
                 if what:
-                    yield Passed(to=site.name, what=what, position=position, scope=site.scope.name, line=site.line)
+                    yield PassedFunction(
+                        to=site.name, what=what, position=position, scope=site.scope.name, line=site.line
+                    )
 
 
 def _function_named(value: ast.expr, scope: Scope, source: Source) -> str:
@@ -115,7 +118,7 @@ def _body_data(source: Source) -> list[Any]:
             name = site.name
             if name == "?" and isinstance(site.call.func, ast.Subscript):  # self.layers[i](x)
                 name = full_name(site.call.func.value, source.aliases)
-            if site.scope.kind == "class" or name.startswith(_NO_LEAD) or name in _BUILTINS:
+            if site.scope.kind == "class" or name.startswith(_EXTERNAL) or name in _BUILTINS:
                 continue
             block = site.block
             flags = 0 if block is None else block.not_compiled | 2 * block.not_captured | 4 * block.captured
@@ -146,17 +149,17 @@ def _bind(
     if name.startswith("self.") and name.count(".") == 1:
         owner = scope.enclosing_class
         if owner and owner.name in classes:
-            made = classes[owner.name][1].setdefault(name[5:], [])
+            origins = classes[owner.name][1].setdefault(name[5:], [])
             known = functions[scope.name][4] if scope.name in functions else {}
-            made += [m for m in (known.get(m, m) for m in _made_by(value, source)) if m not in made]
+            origins += [m for m in (known.get(m, m) for m in _origins(value, source)) if m not in origins]
     elif "." not in name and scope.name in functions:
-        made_by = next(iter(_made_by(value, source)), "")
-        if made_by and made_by != name:  # `model = model.eval()` is still what it was
-            functions[scope.name][4][name] = made_by
+        origin = next(iter(_origins(value, source)), "")
+        if origin and origin != name:  # `model = model.eval()` stays the same object
+            functions[scope.name][4][name] = origin
 
 
 def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> None:
-    """`for layer in self.layers`: the name stands for what the container holds."""
+    """`for layer in self.layers`: the name refers to the elements of the container."""
     node = site.node
     if not isinstance(node, ast.For) or site.scope.name not in functions:
         return
@@ -173,28 +176,28 @@ def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> N
         functions[site.scope.name][4].setdefault(target.id, name)
 
 
-def _made_by(value: ast.expr, source: Source) -> Iterator[str]:
-    """What a value was made by: `Cls()`, another name, or the elements of a container, marked by their call."""
+def _origins(value: ast.expr, source: Source) -> Iterator[str]:
+    """The expressions that a value comes from: `Cls()`, another name, or those of a container's elements."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_OBJECT:
-        yield from _made_by(value.func.value, source)
+        yield from _origins(value.func.value, source)
     elif isinstance(value, ast.Call) and source.resolve(value.func) not in _CONTAINERS:
         name = source.resolve(value.func)
         if not name.startswith("?"):
             yield f"{name}()"
         for argument in value.args:  # make_layers(12, lambda prefix: Layer(prefix))
             if isinstance(argument, ast.Lambda) and isinstance(argument.body, ast.Call):
-                yield from _made_by(argument.body, source)
+                yield from _origins(argument.body, source)
     elif isinstance(value, (ast.Name, ast.Attribute)):
         name = source.resolve(value)
         if not name.startswith("?"):
             yield name
     else:
         for part in _parts(value):
-            yield from _made_by(part, source)
+            yield from _origins(part, source)
 
 
 def _annotated(scope: Scope, source: Source) -> dict[str, str]:
-    """Parameters whose class is written beside them, as if that had made them."""
+    """Parameters with a class as annotation, as if they were assigned from a call of that class."""
     arguments = getattr(scope.node, "args", None)
     if not isinstance(arguments, ast.arguments):
         return {}
@@ -206,7 +209,7 @@ def _annotated(scope: Scope, source: Source) -> dict[str, str]:
 
 
 def _class_in(annotation: ast.expr) -> ast.expr | None:
-    """The one class an annotation names; `X | None` is X."""
+    """The class in an annotation; `X | None` is X."""
     if isinstance(annotation, ast.BinOp):
         sides = [s for s in (annotation.left, annotation.right) if not isinstance(s, ast.Constant)]
         return _class_in(sides[0]) if len(sides) == 1 else None
@@ -216,7 +219,7 @@ def _class_in(annotation: ast.expr) -> ast.expr | None:
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:
-    """What a container or a choice is made of."""
+    """The elements of a container, or the branches of a conditional expression."""
     if isinstance(value, ast.Call):
         return value.args
     if isinstance(value, (ast.List, ast.Tuple)):

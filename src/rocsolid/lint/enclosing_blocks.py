@@ -1,4 +1,4 @@
-"""What the blocks around a statement say about it: whether it is captured, whether it is traced."""
+"""What the blocks around a statement mean for it: whether it is captured, whether it is traced."""
 
 import ast
 from typing import Final
@@ -33,7 +33,7 @@ def make_block(
     not_compiled: bool = False,
     not_captured: bool = False,
 ) -> Block:
-    """A block that also holds what the blocks around it hold."""
+    """A block that inherits the flags of the blocks around it."""
     if parent is not None:
         captured = captured or parent.captured
         not_compiled = not_compiled or parent.not_compiled
@@ -42,21 +42,21 @@ def make_block(
 
 
 def branch_block(node: ast.AST, test: ast.expr, parent: Block | None, branch: str) -> Block:
-    """One branch of an `if` or `while`, with what its test promises."""
-    tracing, capturing = decides(test)
+    """One branch of an `if` or `while`, with what its condition implies."""
+    tracing, capturing = implied_by(test)
     wrong = 1 if branch == "orelse" else -1
     kind = "while" if isinstance(node, ast.While) else "if"
     return make_block(kind, node, parent, branch, not_compiled=tracing == wrong, not_captured=capturing == wrong)
 
 
-def decides(test: ast.expr) -> tuple[int, int]:
-    """Whether a test holds only while tracing (1), only while not (-1), or says nothing (0); the same for capturing."""
+def implied_by(test: ast.expr) -> tuple[int, int]:
+    """Whether a condition is true only while tracing (1), only while not tracing (-1), or neither (0); the same for capturing."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        tracing, capturing = decides(test.operand)
+        tracing, capturing = implied_by(test.operand)
         return -tracing, -capturing
     if isinstance(test, ast.BoolOp):
-        found = [decides(value) for value in test.values]
-        # `a and b` holds only where both do. `a or b` promises nothing for its body; its failing promises both.
+        found = [implied_by(value) for value in test.values]
+        # `a and b` implies both. `a or b` implies neither, but its negation implies both negations.
         keep = -1 if isinstance(test.op, ast.And) else 1
         pick = [next((f[i] for f in found if f[i] == keep), 0) for i in (0, 1)]
         return pick[0], pick[1]

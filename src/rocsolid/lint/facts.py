@@ -1,7 +1,8 @@
-"""What one file says, as plain data that goes to another process and into the cache.
+"""What the linter keeps of one file, as plain data that is sent between processes and stored in the cache.
 
-`Facts` has two halves. The head is small and always read: what the rules saw, where regions begin, which comments allow
-what. The body is read only for files that a region leads into: who calls whom, and what names stand for.
+`FileFacts` has two halves. The head is small and always decoded: the matches of the rules, the places where compiled or captured
+regions start, the allow comments. The body is decoded only for files that a region reaches: the calls of each function and what
+names refer to.
 """
 
 import json
@@ -15,55 +16,62 @@ from rocsolid.model.source import Edit, Region, SourceMatch
 
 
 class Call(NamedTuple):
-    """One call in a function: of what, where, and whether a trace or a capture passes there."""
+    """One call in a function: its name and line, and whether it runs while tracing or capturing."""
 
     name: str
     line: int
     compiled: bool = True
     captured: bool = True
-    in_capture: bool = False  # stands in the body of a capture
+    in_capture: bool = False  # inside the body of a capture
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
-    """A function, as the graph of calls sees it."""
+class FunctionFacts:
+    """A function, as far as the call graph needs it."""
 
     line: int
     params: tuple[str, ...] = ()
-    opaque: bool = False
-    disabled: bool = False
+    opaque: bool = False  # torch.compile does not trace into it
+    disabled: bool = False  # by torch.compiler.disable
     calls: tuple[Call, ...] = ()
-    binds: dict[str, str]  # local names and what they were made by
+    bindings: dict[str, str]  # local name -> the expression it was assigned from
 
 
 @dataclass(frozen=True, kw_only=True)
-class Class:
-    """A class: what it is made from, and what its attributes are made by."""
+class ClassFacts:
+    """A class: its bases, and the expressions that its attributes were assigned from."""
 
     bases: tuple[str, ...] = ()
     attributes: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Body:
-    """Who calls whom in a file."""
+class FileBody:
+    """The functions, classes and names of a file."""
 
-    aliases: dict[str, str]
-    stars: tuple[str, ...]
-    functions: dict[str, Function]
-    classes: dict[str, Class]
-
-
-class Seen(NamedTuple):
-    """What one rule saw in one place."""
-
-    code: str
-    match: SourceMatch
-    text: str = ""  # its source line, with its indentation
+    aliases: dict[str, str]  # name -> what it was imported as
+    stars: tuple[str, ...]  # modules of `from module import *`
+    functions: dict[str, FunctionFacts]
+    classes: dict[str, ClassFacts]
 
 
-class Passed(NamedTuple):
-    """A function or class handed to another function, or decorated by it."""
+class RuleMatch(NamedTuple):
+    """One match of a rule, with its source line."""
+
+    code: str  # of the rule
+    sighting: Sighting
+    line: str = ""  # the text, shortened
+    start: int = 0  # columns of the expression in `line`; equal if unknown
+    end: int = 0
+
+    @property
+    def text(self) -> str:
+        """The line without its indentation."""
+        return self.line.lstrip()
+
+
+class PassedFunction(NamedTuple):
+    """A function or class that is passed to another function, or decorated by it."""
 
     to: str
     what: str
@@ -73,68 +81,70 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """All that is kept of a file; a file that could not be read has a reason instead."""
+class FileFacts:
+    """Everything that the linter stores about a file; `error` is why it could not be read."""
 
     module: str = ""
     package: bool = False
     lines: int = 0
-    refused: str = ""
-    seen: tuple[Seen, ...] = ()
+    error: str = ""
+    matches: tuple[RuleMatch, ...] = ()
     allows: tuple[Allow, ...] = ()
     roots: tuple[Root, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
-    passed: tuple[Passed, ...] = ()
-    reads: tuple[str, ...] = ()  # environment variables the file asks for
-    captures: bool = False  # something is called in the body of a capture
+    passed: tuple[PassedFunction, ...] = ()
+    reads: tuple[str, ...] = ()  # environment variables that the file reads
+    captures: bool = False  # the file may capture a CUDA graph
     body_text: str = ""
 
     @cached_property
-    def body(self) -> Body:
-        """The larger half, decoded when it is first asked for."""
+    def body(self) -> FileBody:
+        """The larger half, decoded on first use."""
         return _body(json.loads(self.body_text)) if self.body_text else _body([{}, [], {}, {}])
 
 
-def head_text(facts: Facts) -> str:
-    """The smaller half as JSON."""
+def head_text(facts: FileFacts) -> str:
+    """The head as JSON."""
     rows: dict[str, list[Any]] = {
-        "seen": [_seen_row(seen) for seen in facts.seen],
+        "matches": [_match_row(match) for match in facts.matches],
         "allows": list(facts.allows),
         "roots": [[root.region.value, *root[1:]] for root in facts.roots],
         "wrappers": [[wrapper.region.value, *wrapper[1:]] for wrapper in facts.wrappers],
         "passed": list(facts.passed),
         "reads": list(facts.reads),
     }
-    head = [facts.module, facts.package, facts.lines, facts.refused, facts.captures]
+    head = [facts.module, facts.package, facts.lines, facts.error, facts.captures]
     return json.dumps([head, {name: found for name, found in rows.items() if found}], separators=(",", ":"))
 
 
-def from_texts(head: str, body: str) -> Facts:
-    """The inverse of `head_text`, with the body as it was written. Thousands are read at a time, so it is done by hand."""
-    (module, package, lines, refused, captures), rows = json.loads(head)
-    return Facts(
+def from_texts(head: str, body: str) -> FileFacts:
+    """The inverse of `head_text`; the body stays text until it is used. Decoded by hand, because thousands are read at a time."""
+    (module, package, lines, error, captures), rows = json.loads(head)
+    return FileFacts(
         module=module,
         package=package,
         lines=lines,
-        refused=refused,
+        error=error,
         captures=captures,
-        seen=tuple(_seen(row) for row in rows.get("seen", ())),
+        matches=tuple(_match(row) for row in rows.get("matches", ())),
         allows=tuple(Allow(line, tuple(names), *rest) for line, names, *rest in rows.get("allows", ())),
         roots=tuple(Root(Region(region), *rest) for region, *rest in rows.get("roots", ())),
         wrappers=tuple(Wrapper(Region(region), *rest) for region, *rest in rows.get("wrappers", ())),
-        passed=tuple(Passed(*row) for row in rows.get("passed", ())),
+        passed=tuple(PassedFunction(*row) for row in rows.get("passed", ())),
         reads=tuple(rows.get("reads", ())),
         body_text=body,
     )
 
 
-def _seen_row(seen: Seen) -> list[Any]:
-    s = seen.match
-    flags = int(s.inside) | 2 * int(s.uncertain)
+def _match_row(match: RuleMatch) -> list[Any]:
+    s = match.sighting
+    flags = int(s.inside) | 2 * int(s.doubtful)
     edit = [s.edit.kind, s.edit.text] if s.edit else None
     return [
-        seen.code,
-        seen.text,
+        match.code,
+        match.line,
+        match.start,
+        match.end,
         s.line,
         s.column,
         s.end_column,
@@ -148,9 +158,9 @@ def _seen_row(seen: Seen) -> list[Any]:
     ]
 
 
-def _seen(row: list[Any]) -> Seen:
-    code, text, line, column, end_column, subject, scope, region, flags, severity, edit, facts = row
-    match = SourceMatch(
+def _match(row: list[Any]) -> RuleMatch:
+    code, text, start, end, line, column, subject, scope, region, flags, severity, edit, facts = row
+    sighting = Sighting(
         line=line,
         column=column,
         end_column=end_column,
@@ -163,16 +173,16 @@ def _seen(row: list[Any]) -> Seen:
         edit=Edit(kind=edit[0], text=edit[1]) if edit else None,
         facts=facts,
     )
-    return Seen(code, match, text)
+    return RuleMatch(code, sighting, text, start, end)
 
 
-def _body(data: list[Any]) -> Body:
+def _body(data: list[Any]) -> FileBody:
     aliases, stars, functions, classes = data
-    return Body(
+    return FileBody(
         aliases=aliases,
         stars=tuple(stars),
         functions={
-            name: Function(
+            name: FunctionFacts(
                 line=line,
                 params=tuple(params),
                 opaque=bool(flags & 1),
@@ -181,12 +191,12 @@ def _body(data: list[Any]) -> Body:
                     Call(name=c, line=at, compiled=not f & 1, captured=not f & 2, in_capture=bool(f & 4))
                     for c, at, f in calls
                 ),
-                binds=binds,
+                bindings=bindings,
             )
-            for name, (line, params, flags, calls, binds) in functions.items()
+            for name, (line, params, flags, calls, bindings) in functions.items()
         },
         classes={
-            name: Class(bases=tuple(bases), attributes={a: tuple(made) for a, made in attributes.items()})
+            name: ClassFacts(bases=tuple(bases), attributes={a: tuple(made) for a, made in attributes.items()})
             for name, (bases, attributes) in classes.items()
         },
     )

@@ -1,4 +1,4 @@
-"""Which files are linted, and what they are called."""
+"""Finds the files to lint, and their module names."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,34 +18,37 @@ ALWAYS_EXCLUDED: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """One file to read: where it is, how it is shown, and how it is imported."""
+class SourceFile:
+    """One file to read, and its module name."""
 
     path: Path
-    shown: str
+    shown: str  # path in reports: relative to the current folder where possible
     module: str
-    package: bool
+    package: bool  # an __init__.py
 
 
-def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Found], dict[str, str]]:
-    """Every Python file, shell script and Dockerfile below the paths, and what was passed over with the reason; a file given by name is always read."""
-    found: dict[str, Found] = {}
-    passed: dict[str, str] = {}
+def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[SourceFile], dict[str, str]]:
+    """All Python files, shell scripts and Dockerfiles below the paths, and the skipped ones with the reason.
+
+    A file that is given by name is always read.
+    """
+    found: dict[str, SourceFile] = {}
+    skipped: dict[str, str] = {}
     for root in paths:
         if not root.exists():
             msg = f"cannot read {root}: no such file or folder"
             raise InputError(msg)
-        files = [root] if root.is_file() else _walk(root, exclude, passed)
+        files = [root] if root.is_file() else _walk(root, exclude, skipped)
         for path in files:
             shown = _shown(path)
             if shown not in found:
                 module, package = _module(str(path.parent), path.stem, str(root if root.is_dir() else root.parent))
-                found[shown] = Found(path=path, shown=shown, module=module, package=package)
-    return [found[name] for name in sorted(found)], passed
+                found[shown] = SourceFile(path=path, shown=shown, module=module, package=package)
+    return [found[name] for name in sorted(found)], skipped
 
 
-def _walk(root: Path, exclude: Sequence[str], passed: dict[str, str]) -> Iterator[Path]:
-    """Files below a folder. A link to a folder above itself is a cycle and is passed over."""
+def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterator[Path]:
+    """Files below a folder. Links that form a cycle are skipped."""
     stack = [(str(root), os.path.realpath(root))]
     seen = {stack[0][1]}
     while stack:
@@ -53,7 +56,7 @@ def _walk(root: Path, exclude: Sequence[str], passed: dict[str, str]) -> Iterato
         try:
             entries = sorted(os.scandir(folder), key=lambda e: e.name)
         except OSError as refused:
-            passed[_shown(Path(folder))] = refused.strerror or str(refused)
+            skipped[_shown(Path(folder))] = refused.strerror or str(refused)
             continue
         for entry in entries:
             if entry.name in ALWAYS_EXCLUDED or _excluded(entry.path, entry.name, exclude):
@@ -64,7 +67,7 @@ def _walk(root: Path, exclude: Sequence[str], passed: dict[str, str]) -> Iterato
                     seen.add(real)
                     stack.append((entry.path, real))
                 elif entry.is_symlink():
-                    passed[_shown(Path(entry.path))] = "a link to a folder that is read already"
+                    skipped[_shown(Path(entry.path))] = "a link to a folder that is read already"
             elif (entry.name.endswith(".py") or is_shell(entry.name)) and entry.is_file():
                 yield Path(entry.path)
 
@@ -77,7 +80,7 @@ def _excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """Relative to where we are, where it lies below; with slashes everywhere."""
+    """Relative to the current folder where it is below it; always with forward slashes."""
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -88,7 +91,7 @@ def _module(folder: str, stem: str, root: str) -> tuple[str, bool]:
     package = stem == "__init__"
     above = _package_parts(folder)
     parts = [*above, *([] if package else [stem])]
-    if not above and not package:  # no packages here: the folders below the root have to do
+    if not above and not package:  # no package: use the folders below the root as the module name
         below = Path(os.path.relpath(folder, root)).parts
         parts = [*(p for p in below if p not in (".", "..")), stem]
     return ".".join(parts), package

@@ -1,4 +1,4 @@
-"""What a lint is asked to do: `[tool.rocsolid.lint]` in pyproject.toml, and what the caller says beside it."""
+"""Options of the linter: `[tool.rocsolid.lint]` in pyproject.toml, overridden by the caller."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ FAIL_ON: Final = ("critical", "warning", "info", "never")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """One field for each key of the table, spelled with hyphens there."""
+    """One field per key of the table, where keys are spelled with hyphens."""
 
-    select: tuple[str, ...] = ()  # codes, beginnings of codes or names; empty: all
+    select: tuple[str, ...] = ()  # codes, prefixes of codes or names; empty: all rules
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()  # patterns of files and folders
     confidence: str = "reachable"
@@ -34,15 +34,15 @@ class Options:
             raise UnknownNameError(kind="severity for fail-on", name=self.fail_on, known=FAIL_ON)
         for name in (*self.select, *self.ignore, *(n for names in self.per_file_ignores.values() for n in names)):
             if not _is_prefix(name):
-                rule(name)  # raises with the near matches
+                rule(name)  # raises UnknownNameError with similar names
 
     @property
-    def least(self) -> Confidence:
-        """The confidence below which findings are left out."""
+    def min_confidence(self) -> Confidence:
+        """Findings below this confidence are not reported."""
         return Confidence[self.confidence.upper()]
 
-    def wants(self, code: str, name: str, file: str) -> bool:
-        """Whether findings of that rule in that file are asked for."""
+    def includes(self, code: str, name: str, file: str) -> bool:
+        """Whether findings of that rule in that file are reported."""
         if self.select and not _any(self.select, code, name):
             return False
         if _any(self.ignore, code, name):
@@ -68,20 +68,20 @@ def find_pyproject(start: Path) -> Path | None:
     return next((f / "pyproject.toml" for f in (folder, *folder.parents) if (f / "pyproject.toml").is_file()), None)
 
 
-def read_options(file: Path | None, **asked: Any) -> Options:  # noqa: ANN401 - the fields of Options
-    """The table of a project, with what the caller asked for in place of what it says; None asks for nothing."""
+def read_options(file: Path | None, **overrides: Any) -> Options:  # noqa: ANN401 - the fields of Options
+    """The options in a pyproject.toml, with the overrides that are not None."""
     table = _table(file) if file else {}
     known = {f.name.replace("_", "-"): f.name for f in fields(Options)}
     for key in table:
         if key not in known:
             raise UnknownNameError(kind=f"key in [tool.rocsolid.lint] of {file}:", name=key, known=known)
     values = {known[key]: _value(key, value, file) for key, value in table.items()}
-    return Options(**{**values, **{name: value for name, value in asked.items() if value is not None}})
+    return Options(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
 
 
 def _value(key: str, value: object, file: Path | None) -> object:
     if key == "baseline" and isinstance(value, str) and file:
-        return str(file.parent / value)  # as the file that names it sees it
+        return str(file.parent / value)  # relative to pyproject.toml
     if key in ("confidence", "fail-on", "baseline") and isinstance(value, str):
         return value
     if key in ("select", "ignore", "exclude") and isinstance(value, list):

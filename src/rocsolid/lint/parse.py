@@ -1,13 +1,13 @@
-"""Turns the text of a file into a `Source`, in one pass over its tree."""
+"""Parses a file into a `Source`, in one pass over its tree."""
 
 import ast
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, decides, make_block
-from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, full_name
+from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, implied_by, make_block
+from rocsolid.model.source import Block, Item, Scope, Site, Source, Write, full_name
 
-# Local names for these are followed, so that `config = torch._inductor.config` is no way out.
+# Local aliases of these are followed: `config = torch._inductor.config`.
 _FOLLOWED: Final = ("torch.", "triton.")
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {}
@@ -36,13 +36,13 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
 
 
 class _Reader:
-    """What has been seen so far; imports come before their uses, so one pass is enough."""
+    """The state of the pass. Imports come before their uses, so one pass is enough."""
 
     def __init__(self, tree: ast.Module, module: str, *, package: bool) -> None:
         self.package = module if package else module.rpartition(".")[0]
         self.top = Scope("", "module", tree)
         self.aliases: dict[str, str] = {}
-        self.hidden: set[str] = set()  # imported names that a parameter or a local name of this function stands before
+        self.hidden: set[str] = set()  # imported names that a parameter or local name of this function shadows
         self.scopes: dict[str, Scope] = {"": self.top}
         self.calls: dict[str, list[Site]] = {}
         self.writes: list[Assignment] = []
@@ -53,7 +53,7 @@ class _Reader:
         self.returns: list[Site] = []
 
     def name(self, node: ast.AST) -> str:
-        """The full name of an expression, as the function around sees it."""
+        """The full dotted name of an expression, with the aliases that are visible in the current function."""
         if not self.hidden:
             return full_name(node, self.aliases)
         root = node
@@ -63,7 +63,7 @@ class _Reader:
         return full_name(node, {} if hidden else self.aliases)
 
     def body(self, statements: Sequence[ast.stmt], scope: Scope, block: Block | None) -> None:
-        """A suite; what follows an `if` that leaves is guarded by it."""
+        """A list of statements. Those after an `if` that returns, raises or leaves a loop are guarded by its condition."""
         outer = block
         for statement in statements:
             kind = type(statement)
@@ -80,13 +80,13 @@ class _Reader:
                 continue
             self.statement(statement, scope, block)
             if kind is ast.If and isinstance(statement.body[-1], _LEAVES):  # type: ignore[attr-defined]
-                tracing, capturing = decides(statement.test)  # type: ignore[attr-defined]
+                tracing, capturing = implied_by(statement.test)  # type: ignore[attr-defined]
                 block = make_block(
                     "after", statement, block, "after", not_compiled=tracing > 0, not_captured=capturing > 0
                 )
 
     def statement(self, node: ast.stmt, scope: Scope, block: Block | None) -> None:
-        """One statement with all that is in it."""
+        """One statement and everything in it."""
         read = _STATEMENTS.get(type(node))
         if read is not None:
             read(self, node, scope, block)
@@ -96,7 +96,7 @@ class _Reader:
                 self.expression(child, scope, block)
 
     def expression(self, root: ast.AST, scope: Scope, block: Block | None) -> None:
-        """Every call in an expression, and what conditional expressions decide on."""
+        """Every call in an expression, and the conditions of conditional expressions."""
         stack = [root]
         while stack:
             node = stack.pop()
@@ -132,16 +132,16 @@ class _Reader:
         self.expression(node.orelse, scope, branch_block(node, node.test, block, "orelse"))
 
     def _test(self, node: ast.AST, test: ast.expr, scope: Scope, block: Block | None) -> None:
-        """What decides; in `not is_compiling() and mask.any()` the second half is not traced."""
+        """A condition; in `not is_compiling() and mask.any()` the second half is not traced."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             block = branch_block(node, test, block, "body")
         self.tests.append(Site(test, "", scope, block))
         self.expression(test, scope, block)
 
     def function_(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, block: Block | None) -> None:
-        """A function: its decorators and defaults belong outside."""
+        """A function; its decorators and defaults belong to the scope around it."""
         name = f"{scope.name}.{node.name}" if scope.name else node.name
-        while name in self.scopes:  # an overload or a second definition in another branch
+        while name in self.scopes:  # an overload, or a second definition in another branch
             name += "'"
         decorators = tuple(self._decorator(d) for d in node.decorator_list)
         arguments = node.args
@@ -176,8 +176,8 @@ class _Reader:
             if isinstance(target, (ast.Tuple, ast.List)):
                 whole = (
                     node.value if isinstance(node.value, ast.Call) else None
-                )  # each name is a part of what the call returns
-                self.writes += [Assignment(node, t, self.name(t), whole, scope, block) for t in target.elts]
+                )  # each name is one element of the call's result
+                self.writes += [Write(node, t, self.name(t), whole, scope, block) for t in target.elts]
                 self._hide(target.elts, scope)
                 continue
             name = self.name(target.value if isinstance(target, ast.Subscript) else target)
@@ -193,14 +193,14 @@ class _Reader:
             self.expression(node.value, scope, block)
 
     def _hide(self, targets: Sequence[ast.expr], scope: Scope) -> None:
-        """A name that is assigned in a function is no longer what was imported under it."""
+        """A name that is assigned in a function no longer refers to the import of that name."""
         if scope.kind == "function":
             hidden = {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
             if hidden:
                 self.hidden = self.hidden | hidden
 
     def branch_(self, node: ast.If | ast.While, scope: Scope, block: Block | None) -> None:
-        """An `if` or `while`, each branch in a block of its own; a long chain of `elif` is a loop, not a recursion."""
+        """An `if` or `while`, each branch in its own block; a chain of `elif` is handled in a loop to avoid recursion."""
         while True:
             self._test(node, node.test, scope, block)
             self.body(node.body, scope, branch_block(node, node.test, block, "body"))
@@ -214,7 +214,7 @@ class _Reader:
             node = following
 
     def with_(self, node: ast.With | ast.AsyncWith, scope: Scope, block: Block | None) -> None:
-        """A `with`; a capture among its items makes its body captured."""
+        """A `with`; if one of its items is a capture, its body is captured."""
         captured = False
         for item in node.items:
             expression = item.context_expr
@@ -225,26 +225,26 @@ class _Reader:
         self.body(node.body, scope, make_block("with", node, block, captured=captured))
 
     def for_(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block | None) -> None:
-        """A loop."""
+        """A `for` loop."""
         self.loops.append(Site(node, "", scope, block))
         self.expression(node.iter, scope, block)
         self.body(node.body, scope, make_block("for", node, block))
         self.body(node.orelse, scope, block)
 
     def return_(self, node: ast.Return, scope: Scope, block: Block | None) -> None:
-        """What a function returns."""
+        """A `return` with a value."""
         if node.value is not None:
             self.returns.append(Site(node.value, "", scope, block))
             self.expression(node.value, scope, block)
 
     def match_(self, node: ast.Match, scope: Scope, block: Block | None) -> None:
-        """A `match`, each case in a block of its own."""
+        """A `match`, each case in its own block."""
         self.expression(node.subject, scope, block)
         for case in node.cases:
             self.body(case.body, scope, make_block("case", case, block))
 
     def assert_(self, node: ast.Assert, scope: Scope, block: Block | None) -> None:
-        """An assertion decides as an `if` does."""
+        """An `assert`; its condition counts like that of an `if`."""
         self._test(node, node.test, scope, block)
 
     def try_(self, node: ast.Try, scope: Scope, block: Block | None) -> None:
@@ -256,7 +256,7 @@ class _Reader:
         self.body(node.finalbody, scope, block)
 
     def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope, block: Block | None) -> None:
-        """What each imported name stands for."""
+        """The imported names and what they refer to."""
         self.hidden = (
             self.hidden - {a.asname or a.name.partition(".")[0] for a in node.names} if self.hidden else self.hidden
         )
@@ -298,7 +298,7 @@ _STATEMENTS: Final[dict[type, Any]] = {
     ast.For: _Reader.for_,
     ast.AsyncFor: _Reader.for_,
     ast.Try: _Reader.try_,
-    getattr(ast, "TryStar", ast.Try): _Reader.try_,  # came with 3.11
+    getattr(ast, "TryStar", ast.Try): _Reader.try_,  # new in Python 3.11
     ast.Import: _Reader.import_,
     ast.ImportFrom: _Reader.import_,
     ast.Return: _Reader.return_,

@@ -1,4 +1,4 @@
-"""Where code begins to be compiled or captured."""
+"""Finds the places where compiled or captured regions start."""
 
 import ast
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ COMPILERS: Final = {
 
 
 class Root(NamedTuple):
-    """A function that is compiled or captured, as it is written where that happens."""
+    """A function that is compiled or captured, by the name used at that place."""
 
     region: Region
-    target: str  # a name as the file sees it, or `=` and a scope of this file
+    target: str  # a name in this file, or `=` and the name of a scope of this file
     scope: str
     line: int
 
 
 class Wrapper(NamedTuple):
-    """A function that compiles or captures what it is given."""
+    """A function that compiles or captures one of its arguments."""
 
     region: Region
     function: str
@@ -39,7 +39,7 @@ class Wrapper(NamedTuple):
 
 
 def roots(source: Source, compilers: dict[str, Region] = COMPILERS) -> Iterator[Root]:
-    """Every place in a file where a region begins."""
+    """Every place in a file where a region starts."""
     for scope in source.scopes.values():
         for decorator in scope.decorators:
             region = compilers.get(decorator)
@@ -47,16 +47,16 @@ def roots(source: Source, compilers: dict[str, Region] = COMPILERS) -> Iterator[
                 yield Root(region=region, target=f"={scope.name}", scope="", line=getattr(scope.node, "lineno", 1))
     for name, region in compilers.items():
         for site in source.calls_to(name):
-            yield from _handed(site, region)
+            yield from _compiled_arguments(site, region)
     for site in source.methods("compile"):
         receiver = _dotted(site.call.func.value) if isinstance(site.call.func, ast.Attribute) else ""
-        # `model.compile()` of a module; what is no module of the project leads nowhere
+        # `model.compile()`; a receiver that is not a module of the project resolves to nothing
         if receiver and site.name not in compilers and receiver.partition(".")[0] not in source.aliases:
             yield Root(region=Region.COMPILED, target=receiver, scope=site.scope.name, line=site.line)
 
 
-def _handed(site: Site, region: Region) -> Iterator[Root]:
-    """What a call of a compiler is given; a tuple is several."""
+def _compiled_arguments(site: Site, region: Region) -> Iterator[Root]:
+    """The functions that a compile or capture call gets; a tuple contains several."""
     call = site.call
     if not call.args:
         return
@@ -88,12 +88,12 @@ def _dotted(node: ast.expr) -> str:
 
 
 def has_capture(source: Source) -> bool:
-    """Whether a file may capture anything, told cheaply."""
-    return "capture_begin" in source.text or any(item.name in CAPTURE_BLOCKS for item in source.with_items)
+    """Whether a file may capture a CUDA graph; a cheap check."""
+    return "capture_begin" in source.text or any(item.name in CAPTURE_BLOCKS for item in source.withs)
 
 
 def wrappers(source: Source) -> Iterator[Wrapper]:
-    """Functions that hand one of their parameters to a compiler, or call it in the body of a capture."""
+    """Functions that pass one of their parameters to a compiler, or call it inside a capture."""
     for name, region in COMPILERS.items():
         for site in source.calls_to(name):
             if site.call.args and isinstance(site.call.args[0], ast.Name):

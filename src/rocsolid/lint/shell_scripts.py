@@ -1,7 +1,7 @@
-"""Shell scripts and Dockerfiles, as far as they set environment variables.
+"""Environment variables that shell scripts and Dockerfiles set.
 
-Each line that sets some is read as the Python that would; all other lines are blank. The rules about variables then hold
-for both, and line numbers stay what they are.
+Each line that sets variables is translated to equivalent Python; all other lines become blank. So the rules about variables
+apply to both, with the same line numbers.
 """
 
 import re
@@ -14,13 +14,13 @@ _USED: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
 def is_shell(name: str) -> bool:
-    """Whether a file's name says that it is a shell script or a Dockerfile."""
+    """Whether a file is a shell script or a Dockerfile, by its name."""
     last = name.rpartition("/")[2]
     return last.endswith((".sh", ".bash", ".Dockerfile")) or last.startswith("Dockerfile")
 
 
 def as_python(text: str) -> str:
-    """The variables a script sets, as Python, line by line."""
+    """The script as Python that sets the same variables, line by line."""
     used = set(_USED.findall(text))
     lines = ["; ".join(_assignments(line, used)) for line in text.splitlines()]
     first = next((number for number, line in enumerate(lines) if line), 0)
@@ -35,13 +35,13 @@ def _assignments(line: str, used: set[str]) -> list[str]:
         return []
     try:
         words = shlex.split(match["rest"], comments=True)
-    except ValueError:  # an open quote: the text goes on in the next line
+    except ValueError:  # an open quote: the string continues on the next line
         words = match["rest"].split("#")[0].split()
     found: list[str] = []
     for word in words:
         assigned = _ASSIGNED.fullmatch(word)
         if not assigned:
-            break  # the command that the variables are for
+            break  # the command that gets the variables
         if assigned[1] not in used:  # the script reads it itself
             found.append(f"os.environ[{assigned[1]!r}] = {assigned[2]!r}")
     return found

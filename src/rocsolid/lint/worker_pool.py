@@ -1,4 +1,4 @@
-"""Spreads files over processes, and survives the file that kills one."""
+"""Distributes files over worker processes; a file that crashes or hangs a worker is reported and the rest continues."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.lint.check_file import check_text
-from rocsolid.lint.facts import Facts, head_text
-from rocsolid.lint.files import Found
+from rocsolid.lint.facts import FileFacts, head_text
+from rocsolid.lint.files import SourceFile
 
-_FEW_BYTES: Final = 400_000  # less is read here in the time a process needs to start
-_SILENT_S: Final = 60.0  # a file that takes longer has hung its parser
+_FEW_BYTES: Final = 400_000  # less is checked in this process, faster than a worker starts
+_SILENT_S: Final = 60.0  # a worker without output for longer is hanging
 _SOURCE: Final = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedFile:
     """The facts of one file as text, ready for the cache."""
 
     shown: str
@@ -30,35 +30,35 @@ class Checked:
     body: str
 
 
-def check_files(files: Sequence[Found], jobs: int) -> Iterator[Checked]:
+def check_files(files: Sequence[SourceFile], jobs: int) -> Iterator[CheckedFile]:
     """The facts of every file, in no particular order."""
     sizes = {file.shown: _size(file.path) for file in files}
     if jobs <= 1 or sum(sizes.values()) < _FEW_BYTES:
-        yield from map(_here, files)
+        yield from map(_check_here, files)
         return
-    shares: list[list[Found]] = [[] for _ in range(min(jobs, len(files)))]
+    shares: list[list[SourceFile]] = [[] for _ in range(min(jobs, len(files)))]
     loads = [0] * len(shares)
     for file in sorted(files, key=lambda f: -sizes[f.shown]):
         lightest = loads.index(min(loads))
         shares[lightest].append(file)
         loads[lightest] += sizes[file.shown] + 1000
-    answers: queue.Queue[Checked | BaseException | None] = queue.Queue()
-    threads = [threading.Thread(target=_share, args=(share, answers), daemon=True) for share in shares]
+    results: queue.Queue[CheckedFile | BaseException | None] = queue.Queue()
+    threads = [threading.Thread(target=_share, args=(share, results), daemon=True) for share in shares]
     for thread in threads:
         thread.start()
     running = len(threads)
     while running:
-        answer = answers.get()
-        if answer is None:
+        result = results.get()
+        if result is None:
             running -= 1
-        elif isinstance(answer, BaseException):
-            raise answer
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            yield answer
+            yield result
 
 
 def default_jobs() -> int:
-    """As many as there are cores for us."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -69,37 +69,37 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _here(file: Found) -> Checked:
+def _check_here(file: SourceFile) -> CheckedFile:
     try:
         data = file.path.read_bytes()
-    except OSError as refused:
-        return _refused(file, refused.strerror or str(refused))
+    except OSError as error:
+        return _failed(file, error.strerror or str(error))
     facts = check_text(data, file=file.shown, module=file.module, package=file.package)
-    return Checked(file.shown, head_text(facts), facts.body_text)
+    return CheckedFile(file.shown, head_text(facts), facts.body_text)
 
 
-def _refused(file: Found, why: str) -> Checked:
-    return Checked(file.shown, head_text(Facts(module=file.module, refused=why)), "")
+def _failed(file: SourceFile, why: str) -> CheckedFile:
+    return CheckedFile(file.shown, head_text(FileFacts(module=file.module, error=why)), "")
 
 
-def _share(files: Sequence[Found], answers: "queue.Queue[Checked | BaseException | None]") -> None:
-    """Feed one process after another until every file of the share has an answer."""
+def _share(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> None:
+    """Check a share of the files; after a crash or hang, start another worker for the rest."""
     try:
         left = list(files)
         while left:
-            done = _one_process(left, answers)
+            done = _one_process(left, results)
             if done < len(left):
-                answers.put(_refused(left[done], "the parser died on it, or did not come to an end"))
+                results.put(_failed(left[done], "the parser crashed or did not finish"))
                 done += 1
             left = left[done:]
-    except BaseException as broken:  # noqa: BLE001 - raised again in the thread that asked
-        answers.put(broken)
+    except BaseException as broken:  # noqa: BLE001 - raised again in the calling thread
+        results.put(broken)
     finally:
-        answers.put(None)
+        results.put(None)
 
 
-def _one_process(files: Sequence[Found], answers: "queue.Queue[Checked | BaseException | None]") -> int:
-    """How many files a process answered for before it ended, by itself or by our hand."""
+def _one_process(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> int:
+    """Run one worker; returns how many files it finished before it ended or was killed."""
     path = os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")]))
     process = subprocess.Popen(
         [sys.executable, "-m", "rocsolid.lint.worker"],
@@ -111,9 +111,9 @@ def _one_process(files: Sequence[Found], answers: "queue.Queue[Checked | BaseExc
         encoding="utf-8",
     )
     done = 0
-    watch = _Watch(process)
+    watch = _Watchdog(process)
     with process, watch:
-        assert process.stdin is not None  # noqa: S101 - as asked above
+        assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101
         names = [[str(f.path.absolute()), f.shown, f.module, f.package] for f in files]
         try:
@@ -124,31 +124,31 @@ def _one_process(files: Sequence[Found], answers: "queue.Queue[Checked | BaseExc
         for line in process.stdout:
             if not line.endswith("\n"):
                 break
-            watch.alive()
-            answers.put(Checked(*json.loads(line)))
+            watch.reset()
+            results.put(CheckedFile(*json.loads(line)))
             done += 1
     return done
 
 
-class _Watch:
-    """Kills a process that has been silent for too long."""
+class _Watchdog:
+    """Kills a worker that writes nothing for too long."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.heard = time.monotonic()
+        self.last_output = time.monotonic()
         self.over = threading.Event()
 
-    def alive(self) -> None:
-        """It has answered; begin to wait anew."""
-        self.heard = time.monotonic()
+    def reset(self) -> None:
+        """The worker wrote something; start to wait again."""
+        self.last_output = time.monotonic()
 
     def _wait(self) -> None:
         while not self.over.wait(1.0):
-            if time.monotonic() - self.heard > _SILENT_S:
+            if time.monotonic() - self.last_output > _SILENT_S:
                 self.process.kill()
                 return
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "_Watchdog":
         threading.Thread(target=self._wait, daemon=True).start()
         return self
 

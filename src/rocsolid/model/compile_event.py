@@ -1,7 +1,7 @@
-"""What can be heard of a compile while it runs, or read from the trace of one that is over.
+"""Events of torch's compiler, recorded live or read from the files that TORCH_TRACE and TORCH_COMPILE_DEBUG write.
 
-Live hooks and trace files both speak these words, so that one function makes the log from either. A *unit* is one frame that
-Dynamo compiles; its backward graph, compiled later and often in another thread, belongs to the same unit.
+`observe.build_log` turns a list of these events into a `CompileLog`, whatever their source. A *unit* is one frame that Dynamo
+compiles. Its backward graph, compiled later and often in another thread, belongs to the same unit.
 Times are seconds since the epoch.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
-class Began:
-    """Dynamo begins with a frame."""
+class CompileStarted:
+    """Dynamo started to compile a frame."""
 
     unit: int
     at_s: float
@@ -19,12 +19,12 @@ class Began:
     function: str
     file: str
     line: int
-    called_from: str = ""  # the user's line that made the call
+    called_from: str = ""  # file:line of the user's call
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """Dynamo is done with the frame, with code or without."""
+class CompileEnded:
+    """Dynamo finished the frame, with compiled code or without."""
 
     unit: int
     at_s: float
@@ -33,41 +33,41 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """The unit has torch's own id, such as 0/0; after a reset torch gives the same ids again."""
+class CompileIdAssigned:
+    """Torch's id for the unit, such as 0/0. `torch._dynamo.reset()` starts the ids again from 0/0."""
 
     unit: int
     compile_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timed:
-    """One thing the compiler timed, nested `depth` deep among its kind."""
+class PhaseTimed:
+    """One phase that torch timed; `depth` counts the phases around it."""
 
     unit: int
     name: str
     start_s: float
     end_s: float
-    own_s: float  # without what was timed inside it
+    own_s: float  # without the phases inside it
     depth: int
     thread: str
     backward: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traced:
-    """Dynamo hands a graph to the backend."""
+class GraphTraced:
+    """Dynamo passed an FX graph to the backend."""
 
     unit: int
     nodes: int
     inputs: int
     operators: Mapping[str, int]
-    places: Mapping[str, str] = field(default_factory=dict)  # name of a node to the user's line
+    locations: Mapping[str, str] = field(default_factory=dict)  # name of a node -> the user's file:line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lowered:
-    """Inductor takes a graph of ATen operators."""
+class GraphLowered:
+    """Inductor received a graph of ATen operators."""
 
     unit: int
     backward: bool
@@ -76,48 +76,62 @@ class Lowered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coded:
-    """Inductor's program for a graph is there, fresh or from a cache."""
+class CodeGenerated:
+    """Inductor's output code for a graph is ready, newly generated or loaded from a cache."""
 
     unit: int
     backward: bool
     source: str
     nodes_before_fusion: int = 0
-    graphs_wanted: bool = False  # capture in a device graph was asked for
-    graphs_refused: str = ""  # and why Inductor will not
+    cuda_graph_requested: bool = False
+    cuda_graph_skipped: str = ""  # why Inductor does not use a CUDA graph
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cached:
-    """A cache was asked: `autograd` holds whole frames, `fx` single graphs."""
+class CacheLookup:
+    """A lookup in a cache: `autograd` stores whole frames, `fx` single graphs."""
 
     unit: int
     cache: str
     state: str  # hit, miss, bypass, disabled
-    why: str = ""
+    reason: str = ""
     backward: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summed:
-    """Torch's own summary of a compile."""
+class MetricsReported:
+    """Torch's own metrics of one compile (`CompilationMetrics`)."""
 
     unit: int
     backward: bool
-    facts: Mapping[str, object]
+    metrics: Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broke:
-    """The graph ended before the function did."""
+class BreakReported:
+    """Dynamo reported a graph break."""
 
     unit: int
-    kind: str  # torch's words for it: "Data-dependent branching"
+    kind: str  # torch's name for it: "Data-dependent branching"
     message: str
-    frames: tuple[str, ...]  # file:line, outermost first, the break last
+    frames: tuple[str, ...]  # file:line, outermost first; the break is in the last
+    columns: tuple[
+        tuple[int, int], ...
+    ] = ()  # start and end of the expression in each frame's line, in bytes; (0, 0): unknown
     function: str = ""
     whole_frame: bool = False  # nothing of the frame was compiled
-    fatal: bool = False  # the call fails instead of falling back to Python
+    fatal: bool = False  # the call fails instead of running in eager
 
 
-Event = Began | Ended | Named | Timed | Traced | Lowered | Coded | Cached | Summed | Broke
+CompileEvent = (
+    CompileStarted
+    | CompileEnded
+    | CompileIdAssigned
+    | PhaseTimed
+    | GraphTraced
+    | GraphLowered
+    | CodeGenerated
+    | CacheLookup
+    | MetricsReported
+    | BreakReported
+)

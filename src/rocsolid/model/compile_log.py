@@ -1,64 +1,102 @@
-"""What was compiled: one entry a graph, with its time, its origin, its kernels, and what was thought of it."""
+"""What the compiler did: one record per compiled graph, graph break and uncompiled frame."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
+
+from rocsolid.model.code_line import CodeLine
 
 COMPILES_SCHEMA = "rocsolid/compiles/1"
 BREAKS_SCHEMA = "rocsolid/breaks/1"
 
 
 class GraphKind(Enum):
-    """Which way through the model a graph goes."""
+    """Which part of the model a compiled graph computes."""
 
     INFERENCE = "inference"
     FORWARD = "forward"
     BACKWARD = "backward"
 
 
-class Cache(Enum):
-    """Where a graph's program came from."""
+class CacheResult(Enum):
+    """Whether a graph's code came from Inductor's cache."""
 
     HIT = "hit"
     MISS = "miss"
-    BYPASS = "bypass"  # the cache would not take this graph
+    BYPASS = "bypass"  # the cache does not support this graph
     OFF = "off"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """One thing the compiler did, for a timeline; seconds since the log began."""
+class CompileSpan:
+    """One timed phase of a compile, for the timeline; seconds since the log began."""
 
-    name: str  # as torch calls it
-    phase: str  # as a person would
+    name: str  # torch's name
+    phase: str  # the group shown to users, such as "autotuning"
     start_s: float
     seconds: float
     depth: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """One kernel of a graph's program."""
+class CompiledKernel:
+    """One kernel in the code that Inductor generated for a graph."""
 
     name: str
     kind: str  # triton, template, cpp, extern
-    launches: int
+    launches: int  # per call of the graph
     operators: tuple[str, ...] = ()  # the ATen operators fused into it
-    places: tuple[str, ...] = ()  # the user's lines it came from
+    locations: tuple[str, ...] = ()  # the user's file:line of those operators
     code: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recompile:
-    """Why a function was compiled once more."""
+    """Why a function was compiled again: the Dynamo guard that failed, what changed, and the fix."""
 
-    against: str  # torch's id of the compile that did not fit
-    guard: str  # the guard that failed, in torch's words
-    place: str = ""  # the user's line that made the guard
+    previous_compile_id: str  # torch's id of the compile whose guard failed
+    guard: str  # as torch writes it
+    argument: str = ""  # what the guard checks, as in the user's code: `x.size(0)`, `self.step`
+    old_value: str = ""
+    new_value: str = ""
+    code: CodeLine = field(
+        default_factory=lambda: CodeLine(file="", line=0)
+    )  # the line that uses the value; for tensors, the call
     cause: str
     fix: str
-    before: str = ""  # the fix as code
-    after: str = ""
+    example_before: str = ""  # the fix on sample code
+    example_after: str = ""
+
+    @property
+    def location(self) -> str:
+        """`file:line`, or an empty string."""
+        return _location(self.code)
+
+    @property
+    def change(self) -> str:
+        """What changed: `x.size(0) changed from 2 to 5`; the cause where the guard does not name an argument."""
+        if not self.argument:
+            return self.cause
+        if self.old_value and not self.new_value:
+            return f"{self.argument} is no longer {self.old_value}"
+        old = f" from {self.old_value}" if self.old_value else ""
+        return f"{self.argument} changed{old}" + (f" to {self.new_value}" if self.new_value else "")
+
+    def lines(self) -> list[str]:
+        """The recompile for a reader: what changed, code line, guard, cause, fix."""
+        guard = f" (compile {self.previous_compile_id})" if self.previous_compile_id else ""
+        return [
+            f"recompile: {self.change}",
+            *code_lines(self.code),
+            f"failed guard: {self.guard}{guard}",
+            *([f"cause: {self.cause}"] if self.change != self.cause else []),
+            f"fix: {self.fix}",
+            *example_lines(self.example_before, self.example_after),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,33 +107,33 @@ class CompiledGraph:
     compile_id: str
     kind: GraphKind
     function: str
-    place: str  # file:line of the function
-    called_from: str = ""  # the user's line that made the call
+    location: str  # file:line of the function
+    called_from: str = ""  # file:line of the user's call
     thread: str = ""
     start_s: float = 0.0  # since the log began
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds; they add up to `seconds`
-    spans: tuple[Span, ...] = ()
+    spans: tuple[CompileSpan, ...] = ()
     nodes: int = 0
     inputs: int = 0
     operators: Mapping[str, int] = field(default_factory=dict)
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     nodes_before_fusion: int = 0
-    cache: Cache = Cache.OFF
-    cache_why: str = ""
+    cache: CacheResult = CacheResult.OFF
+    cache_reason: str = ""  # why the cache was bypassed
     recompile: Recompile | None = None
-    device_graph: str = ""  # not asked for, captured, or why it was skipped
+    cuda_graph: str = ""  # not requested, requested, captured, or skipped: and why
     autotuning_s: float = 0.0
     finished: bool = True
 
     @property
     def launches(self) -> int:
-        """How many kernels one call of the graph starts."""
+        """How many kernels one call of the graph launches."""
         return sum(k.launches for k in self.kernels)
 
     def __str__(self) -> str:
-        again = f", again because {self.recompile.cause}" if self.recompile else ""
-        launches = f", {self.launches} launches a call" if self.kernels else ""
+        again = f"\n    recompile: {self.recompile.change}" if self.recompile else ""
+        launches = f", {self.launches} kernel launches per call" if self.kernels else ""
         return (
             f"graph {self.number} {self.kind.value} {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
             f"cache {self.cache.value}{again}"
@@ -104,37 +142,66 @@ class CompiledGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphBreak:
-    """A place where a graph ended before the function did."""
+    """A line at which Dynamo stopped tracing, why, and the fix."""
 
-    id: str  # torch's own, such as GB0170
-    kind: str  # torch's own words
-    place: str  # file:line in the user's code
+    id: str  # torch's, such as GB0170
+    kind: str  # torch's name for it
+    code: CodeLine  # the user's line, with the expression that breaks the graph
     function: str
-    line: str = ""  # the text of that line
-    cause: str  # in plain words
+    cause: str
     fix: str
-    before: str = ""  # the fix as code
-    after: str = ""
-    said: str = ""  # what torch said
+    example_before: str = ""  # the fix on sample code
+    example_after: str = ""
+    torch_message: str = ""
     stack: tuple[str, ...] = ()
+    in_loop: bool = False  # torch cannot resume inside a loop
     whole_frame: bool = False  # nothing of the function was compiled
-    fatal: bool = False  # the call fails instead of falling back to Python
-    times: int = 1
+    fatal: bool = False  # the call fails instead of running in eager
+    count: int = 1
+
+    @property
+    def location(self) -> str:
+        """`file:line`, or an empty string."""
+        return _location(self.code)
+
+    @property
+    def effect(self) -> str:
+        """What the break costs beyond a split graph; usually empty."""
+        if self.fatal:
+            return "the compile fails, and the call with it"
+        if not self.whole_frame:
+            return ""
+        reason = "torch cannot resume inside a loop, so " if self.in_loop else ""
+        return f"{reason}nothing of {self.function} is compiled"
+
+    def lines(self) -> list[str]:
+        """The break for a reader: cause, code line, fix."""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return [
+            f"graph break{times}: {self.cause}",
+            *code_lines(self.code),
+            *([f"effect: {self.effect}"] if self.effect else []),
+            f"fix: {self.fix}",
+            *example_lines(self.example_before, self.example_after),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
 
 @dataclass(frozen=True, kw_only=True)
 class UncompiledFrame:
-    """A function that Dynamo looked at and left to Python."""
+    """A function that Dynamo tried to compile and left to eager."""
 
     function: str
-    place: str
+    location: str
     seconds: float
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileLog:
-    """Everything that was compiled in a stretch of time."""
+    """Everything that was compiled while a recorder ran, or in the run that wrote a trace."""
 
     started_at: str
     seconds: float
@@ -151,14 +218,17 @@ class CompileLog:
         return sum(g.seconds for g in self.graphs) + sum(f.seconds for f in self.uncompiled)
 
     def __str__(self) -> str:
-        head = f"{len(self.graphs)} graphs, {self.compile_s:.1f} s of compiling, {len(self.breaks)} graph breaks"
-        broken = [f"  break at {b.place}: {b.cause}" for b in self.breaks]
-        return "\n".join([head, *(f"  {graph}" for graph in self.graphs), *broken])
+        head = (
+            f"{_count(len(self.graphs), 'compiled graph')}, {self.compile_s:.1f} s of compiling, "
+            f"{_count(len(self.breaks), 'graph break')}"
+        )
+        graphs = [f"  {graph}" for graph in self.graphs]
+        return "\n\n".join(["\n".join([head, *graphs]), *(str(found) for found in self.breaks)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class BreakReport:
-    """What a call falls into, and why."""
+    """The graph breaks of one call, and the graphs that it was split into."""
 
     function: str
     torch: str
@@ -167,11 +237,41 @@ class BreakReport:
     uncompiled: tuple[UncompiledFrame, ...] = ()
     backend: str = "inductor"
 
+    @property
+    def summary(self) -> str:
+        """`f: 1 graph break, 2 compiled graphs`."""
+        breaks = _count(len(self.breaks), "graph break") if self.breaks else "no graph break"
+        return f"{self.function}: {breaks}, {_count(len(self.graphs), 'compiled graph')}"
+
     def __str__(self) -> str:
-        graphs = f"{len(self.graphs)} graph{'' if len(self.graphs) == 1 else 's'}"
-        if not self.breaks:
-            return f"{self.function}: no graph break, {graphs}"
-        lines = [f"{self.function}: {len(self.breaks)} graph break{'' if len(self.breaks) == 1 else 's'}, {graphs}"]
-        for found in self.breaks:
-            lines += [f"  {found.place} {found.id}: {found.cause}", f"    fix: {found.fix}"]
-        return "\n".join(lines)
+        return "\n\n".join([*(str(found) for found in self.breaks), self.summary])
+
+
+def code_lines(code: CodeLine) -> list[str]:
+    """A code line for a message: indented, with a path relative to the current folder."""
+    return [f"  {line}" for line in code.lines(short_location(_location(code)))] if code.file else []
+
+
+def example_lines(before: str, after: str) -> list[str]:
+    """A fix on sample code, as a diff that cannot be mistaken for the user's code."""
+    if not before or not after:
+        return []
+    minus = [f"  - {line}" for line in before.splitlines()]
+    return ["example:", *minus, *(f"  + {line}" for line in after.splitlines())]
+
+
+def short_location(location: str) -> str:
+    """A `file:line` relative to the current folder where it is below it."""
+    file, colon, line = location.rpartition(":")
+    try:
+        return f"{Path(file).relative_to(Path.cwd())}{colon}{line}"
+    except ValueError:
+        return location
+
+
+def _location(code: CodeLine) -> str:
+    return f"{code.file}:{code.line}" if code.file and code.line else code.file
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What a dry run saw: graphs, kernels, what each costs on a chip, and what will not work there."""
+"""The result of a dry run: graphs, kernels with their resource usage on a chip, and findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,42 +10,42 @@ DRYRUN_SCHEMA = "rocsolid/dryrun/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one compiled kernel asks of the chip; every figure is the compiler's own unless said otherwise."""
+    """Resource usage of one compiled kernel. Figures come from the compiler, except those marked "computed"."""
 
-    registers: int  # vector registers of a lane; on CDNA those of the matrix unit are among them
-    matrix_registers: int = 0  # AGPRs
+    registers: int  # vector registers (VGPRs) per lane; on CDNA this includes the AGPRs
+    matrix_registers: int = 0  # AGPRs per lane
     scalar_registers: int = 0
-    spills: int = 0  # vector registers that live in memory
+    spills: int = 0  # vector registers spilled to memory
     scalar_spills: int = 0
-    scratch_bytes: int = 0  # memory of a lane
-    lds_bytes: int = 0  # local memory of a workgroup
+    scratch_bytes: int = 0  # per lane
+    lds_bytes: int = 0  # local data share (shared memory) per workgroup
     lds_limit_bytes: int = 0
     wavefront: int = 64
-    register_occupancy: int = 0  # waves a SIMD holds as far as registers go
-    occupancy: int = 0  # waves a SIMD holds with local memory folded in: ours
-    block: int = 0  # elements of the widest tensor: ours, read from the intermediate code
-    lanes_used: float = 1.0  # of the workgroup's lanes by that tensor: ours
+    register_occupancy: int = 0  # waves per SIMD, limited by registers only
+    occupancy: int = 0  # waves per SIMD, limited by registers and LDS: computed
+    block: int = 0  # elements of the widest tensor in the intermediate code: computed
+    lanes_used: float = 1.0  # share of the workgroup's lanes that this tensor uses: computed
     matrix_instructions: int = 0
     code_bytes: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether a launch would be accepted."""
+        """Whether the kernel can be launched: its LDS is within the limit."""
         return self.lds_bytes <= self.lds_limit_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """A kernel with its block sizes chosen, compiled or not."""
+    """One configuration of a kernel: block sizes, warps and stages; with resources if it compiled, otherwise with the error."""
 
     values: Mapping[str, object] = field(default_factory=dict)  # block sizes and other constants
     warps: int = 0
     stages: int = 0
-    grid: tuple[int, ...] = ()  # empty where it is not known before the run
+    grid: tuple[int, ...] = ()  # empty if it is known only at run time
     resources: Resources | None = None
     error: str = ""
-    seconds: float = 0.0  # to compile; small when it came from the cache
-    asm: str = ""  # on request
+    seconds: float = 0.0  # compile time; small if it came from the cache
+    asm: str = ""  # only with asm=True
 
     @property
     def label(self) -> str:
@@ -54,100 +54,100 @@ class KernelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """A kernel that Inductor wrote or the user did."""
+class DryRunKernel:
+    """A kernel that Inductor generated or the user wrote."""
 
     name: str
     origin: str  # inductor, user or template
-    graph: str = ""  # where it is launched first; two graphs may call two kernels by one name
+    graph: str = ""  # that launches it first; two graphs may have different kernels of the same name
     source: str
-    places: tuple[str, ...] = ()  # file:line of the model code, or of the user's kernel, first
-    foreign: tuple[str, ...] = ()  # what in it belongs to the other vendor
+    locations: tuple[str, ...] = ()  # file:line of the model code; a user's kernel first
+    foreign: tuple[str, ...] = ()  # inline assembly or library functions of the other vendor
     fp8: tuple[str, ...] = ()
     configs: tuple[KernelConfig, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExternCall:
-    """A call out of the generated code into a library."""
+    """A call of the generated code into a library, such as a GEMM in hipBLASLt."""
 
     name: str
     library: str
     count: int
-    capture: str = ""  # why it is not safe in a device graph; empty when nothing is known against it
+    capture: str = ""  # why it is not safe in a CUDA/HIP graph; empty if no problem is known
     evidence: str = ""  # id of the known problem
-    places: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unfit:
-    """An operation that keeps a graph from being captured."""
+class CaptureBlocker:
+    """An operation that prevents the capture of a graph."""
 
     reason: str
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fp8Use:
-    """A number format of eight bits, and where the model uses it."""
+    """An FP8 format and where the model uses it."""
 
     format: str
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DryGraph:
-    """One graph as Inductor lowered it."""
+class DryRunGraph:
+    """One graph, as Inductor lowered it."""
 
     name: str
     kind: str  # forward, backward or inference
-    kernels: tuple[str, ...] = ()  # names, in the order of launch
+    kernels: tuple[str, ...] = ()  # names, in launch order
     externs: tuple[ExternCall, ...] = ()
-    nodes: int = 0  # launches and library calls: at least as many nodes will a capture have
+    nodes: int = 0  # launches and library calls: the minimum number of nodes of a captured graph
     partitions: int = 1
-    unfit: tuple[Unfit, ...] = ()
+    capture_blockers: tuple[CaptureBlocker, ...] = ()
     fp8: tuple[Fp8Use, ...] = ()
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphBreak:
-    """Where a model falls apart into several graphs."""
+class DryRunBreak:
+    """A graph break in the model."""
 
     reason: str
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """What autotuning would try for one operation."""
+class AutotuneSearch:
+    """The autotuning search for one operation."""
 
     op: str
     shapes: str
     choices: int
     compiled: int  # how many of them this dry run compiled
-    seconds: float  # that took, on one core
+    seconds: float  # compile time of those, on one core
     failed: int = 0
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """One workload on one chip."""
+    """One workload, compiled for one chip."""
 
     target: str
     product: str
     torch: str = ""
     triton: str = ""
-    graphs: tuple[DryGraph, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    breaks: tuple[GraphBreak, ...] = ()
-    searches: tuple[Search, ...] = ()
-    notes: tuple[str, ...] = ()  # what was done otherwise than on the device
+    graphs: tuple[DryRunGraph, ...] = ()
+    kernels: tuple[DryRunKernel, ...] = ()
+    breaks: tuple[DryRunBreak, ...] = ()
+    searches: tuple[AutotuneSearch, ...] = ()
+    notes: tuple[str, ...] = ()  # how the dry run differs from a run on the GPU
     seconds: float = 0.0
 
-    def kernel(self, name: str) -> Kernel:
-        """The kernel of that name; raises KeyError."""
+    def kernel(self, name: str) -> DryRunKernel:
+        """The kernel with that name; raises KeyError."""
         for kernel in self.kernels:
             if kernel.name == name:
                 return kernel
@@ -156,7 +156,7 @@ class DryRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTarget:
-    """A chip for which there is no run, though there is one for another."""
+    """A chip for which the dry run failed, while it worked for another."""
 
     target: str
     error: str
@@ -165,13 +165,13 @@ class FailedTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class DryRunRecord:
-    """A workload on every chip that was asked for, and what was found there."""
+    """A workload, compiled for every requested chip, with the findings."""
 
     workload: str
     mode: str = "default"
     train: bool = False
     profile: str = ""
     runs: tuple[DryRun, ...] = ()
-    against: DryRun | None = None  # the same for the other vendor
+    compared: DryRun | None = None  # the same workload for the other vendor's chip
     failed: tuple[FailedTarget, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""What a lint of some files boils down to."""
+"""The result of linting files."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,33 +10,34 @@ LINT_SCHEMA: Final = "rocsolid/lint/1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassedOver:
+class SkippedFile:
     """A file or folder that could not be read, and why."""
 
     file: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LintRecord:
-    """Findings in source, and what was left out of them.
+    """Findings in source files, and the number of findings that were left out.
 
-    A finding's `place` is its file and line; its facts hold `column`, `function`, `text` (the line itself),
-    `confidence` (inside, reachable or anywhere) and `chain` (the calls that lead from a region to it).
+    A finding's `place` is its `file:line`. Its facts contain `code` (the line with the columns of the expression), `text` (the
+    line without indentation), `column`, `function`, `confidence` (inside, reachable or anywhere) and `chain` (the calls from the
+    compiled or captured function to the finding).
     """
 
     findings: tuple[Finding, ...]
-    passed_over: tuple[PassedOver, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     files: int = 0
     lines: int = 0
     confidence: str = "reachable"
     allowed: int = 0  # by comments
     in_baseline: int = 0
-    less_sure: int = 0  # below the confidence asked for
+    below_confidence: int = 0
 
 
 def fingerprint(finding: Finding) -> str:
-    """Names a finding across edits elsewhere in its file: the rule, the file, the subject and the line's own text."""
-    file = finding.location.rpartition(":")[0]
+    """Identifies a finding across edits elsewhere in its file: a hash of rule, file, subject and the text of the line."""
+    file = finding.place.rpartition(":")[0]
     text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

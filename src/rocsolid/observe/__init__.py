@@ -1,1 +1,1 @@
-"""Watches compiles and graph breaks."""
+"""Records what torch.compile does: compiled graphs, recompiles and graph breaks."""

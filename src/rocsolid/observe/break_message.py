@@ -1,21 +1,37 @@
-"""Takes apart what torch says about a graph break."""
+"""Parses torch's message about a graph break, and adds the cause, the fix and the user's line."""
 
+import ast
 import json
-import linecache
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
+from rocsolid.catalog.breaks import cure_of
+from rocsolid.model.code_line import CodeLine
+from rocsolid.model.compile_event import BreakReported
+from rocsolid.model.compile_log import GraphBreak
+from rocsolid.model.known_cause import KnownCause
 from rocsolid.torchapi.dynamo.break_registry import registry_file
+from rocsolid.torchapi.user_frames import is_users_file, read_code_line
 
 _URL: Final = re.compile(r"/gb(\d{4})\.html", re.IGNORECASE)
 _LABEL: Final = re.compile(r"^\s*(Explanation|Hint|Developer debug context|User code context):\s?(.*)$")
+_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+?)_at_(\d+)")
+LOOP_BREAK: Final = "graph break in loop"  # torch's name for a break that it cannot resume from
+SECOND_BREAK: Final = "*** While handling this graph break, another graph break occurred: ***"
+# Names of a function or method in torch's message, for the caret.
+_NAMED: Final = (
+    re.compile(r"call_method \S+ (\w+) "),
+    re.compile(r"`(?:[\w.]+\.)?(\w+)\(?\)?`"),
+    re.compile(r"qualname: (?:[\w.]+\.)?(\w+)"),
+    re.compile(r"builtin (?:operator )?`?(\w+)"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """Torch's message, part by part."""
+class BreakMessage:
+    """The parts of torch's message about a graph break."""
 
     explanation: str = ""
     hints: tuple[str, ...] = ()
@@ -23,8 +39,8 @@ class Said:
     exception: str = ""
 
 
-def parts_of(message: str) -> Said:
-    """Explanation, hints and context; of nested messages the last, which is the one that broke the graph."""
+def parse_message(message: str) -> BreakMessage:
+    """Explanation, hints and context; of nested messages the last, which belongs to the break that was reported."""
     parts: dict[str, list[str]] = {
         "Explanation": [],
         "Hint": [],
@@ -43,7 +59,7 @@ def parts_of(message: str) -> Said:
             parts[label][-1] += f" {line.strip()}"
         else:
             rest.append(line.strip())
-    return Said(
+    return BreakMessage(
         explanation=parts["Explanation"][-1] if parts["Explanation"] else "",
         hints=tuple(parts["Hint"]),
         context=parts["Developer debug context"][-1] if parts["Developer debug context"] else "",
@@ -52,8 +68,8 @@ def parts_of(message: str) -> Said:
 
 
 @cache
-def _ids() -> dict[str, str]:
-    """Torch's own ids by its own words."""
+def known_ids() -> dict[str, str]:
+    """Torch's ids of graph breaks by torch's names, from the registry that torch ships."""
     file = registry_file()
     if file is None:
         return {}
@@ -65,14 +81,86 @@ def _ids() -> dict[str, str]:
 
 
 def break_id(kind: str, message: str = "") -> str:
-    """Torch's id for a break, such as GB0170; nothing where torch has none."""
-    if known := _ids().get(kind):
+    """Torch's id of a break, such as GB0170; empty where torch has none."""
+    if known := known_ids().get(kind):
         return known
     found = _URL.findall(message)
     return f"GB{found[-1]}" if found else ""
 
 
-def code_line(place: str) -> str:
-    """The text of a line in a file, or nothing."""
-    file, _, number = place.rpartition(":")
-    return linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+def graph_break(reports: list[BreakReported]) -> GraphBreak:
+    """One graph break from all reports of it, with cause, fix and the user's line."""
+    # A break inside a loop may be reported twice: when it is found, and when torch gives up on the function.
+    report = next((r for r in reports if r.kind == LOOP_BREAK), reports[0])
+    inner = first_break(report)
+    location = users_location(report.frames)
+    code = read_code_line(location)
+    known = _known_cause(inner, code.text)
+    message = parse_message(inner.message)
+    return GraphBreak(
+        id=break_id(report.kind, report.message),
+        kind=report.kind,
+        code=_with_caret(code, inner, known),
+        function=shown_name(report.function),
+        cause=known.cause if known else message.explanation or inner.kind,
+        fix=known.fix if known else " ".join(message.hints) or "see torch's page about this graph break",
+        example_before=known.before if known else "",
+        example_after=known.after if known else "",
+        torch_message=report.message,
+        stack=report.frames,
+        in_loop=report.kind == LOOP_BREAK,
+        whole_frame=any(r.whole_frame for r in reports),
+        fatal=any(r.fatal for r in reports),
+        count=len(reports),
+    )
+
+
+def first_break(report: BreakReported) -> BreakReported:
+    """The break that made torch give up on a loop; any other report unchanged."""
+    if report.kind != LOOP_BREAK or SECOND_BREAK not in report.message:
+        return report
+    message = report.message.partition(SECOND_BREAK)[0].strip()
+    above = message.partition("\n  Explanation:")[0].strip().splitlines()
+    return replace(report, kind=above[-1].strip() if above else report.kind, message=message)
+
+
+def shown_name(function: str) -> str:
+    """A function's name without the functions around it; torch's resume functions are named after the user's function."""
+    function = function.rpartition(".<locals>.")[2]
+    return _RESUMED.sub(r"\1 (resumed at line \2)", function)
+
+
+def users_location(frames: tuple[str, ...]) -> str:
+    """The innermost `file:line` in the user's code; the innermost of all where none is."""
+    own = [location for location in frames if is_users_file(location.rpartition(":")[0])]
+    return own[-1] if own else frames[-1]
+
+
+def _known_cause(report: BreakReported, line: str) -> KnownCause | None:
+    message = parse_message(report.message)
+    return cure_of(report.kind, f"{message.context}\n{message.explanation}\n{message.exception}", line.strip())
+
+
+def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None) -> CodeLine:
+    """The line with the columns of the expression: by the names in the catalogue, by torch's columns, by torch's message."""
+    if known and known.underline:
+        found = read_code_line(code.place, *known.underline)
+        if found.start < found.end:
+            return found
+    columns = dict(zip(report.frames, report.columns, strict=False)).get(code.place, (0, 0))
+    line = code.text.encode()
+    start, end = (len(line[:offset].decode(errors="replace")) for offset in columns)
+    if start < end and _is_expression(code.text[start:end]):
+        return replace(code, start=start, end=end)
+    message = parse_message(report.message)
+    names = [name for pattern in _NAMED for name in pattern.findall(f"{message.context} {message.explanation}")]
+    return read_code_line(code.place, *names) if names else code
+
+
+def _is_expression(text: str) -> bool:
+    """Torch has no end line: the columns of a statement, or of a call over several lines, do not fit the first line."""
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocsolid.model.compile_log import BreakReport, GraphKind
-from rocsolid.observe.build_log import shown_name
+from rocsolid.observe.break_message import shown_name
 from rocsolid.observe.recorder import CompileRecorder
 from rocsolid.torchapi.dynamo.compiled_function import freshly_compiled, original_function
 
@@ -16,17 +16,16 @@ def find_breaks(
     *,
     backend: str = "inductor",
 ) -> BreakReport:
-    """Compile the function from scratch, call it once, and tell where its graph broke.
+    """Compile the function from scratch, call it once, and return its graph breaks.
 
-    What this process has compiled before is forgotten, as `torch._dynamo.explain` does it: a frame that is known already would
-    be passed over in silence.
+    Resets Dynamo first, as `torch._dynamo.explain` does: for a frame that is compiled already, Dynamo reports no breaks.
     """
     plain = original_function(function)
     with freshly_compiled(plain, backend) as compiled, CompileRecorder() as recorder:
         try:
             compiled(*args, **(kwargs or {}))
         except Exception:
-            # A compile that fails outright is the worst of breaks; anything else is the user's own error.
+            # A failed compile is reported as a fatal break; any other error comes from the user's function.
             if not any(found.fatal for found in recorder.breaks):
                 raise
     log = recorder.log
@@ -35,7 +34,7 @@ def find_breaks(
         function=shown_name(str(name)),
         torch=log.torch,
         breaks=log.breaks,
-        # A backward graph may come along from the cache; the call falls into the others.
+        # The cache may also return a backward graph, which is not part of this call.
         graphs=tuple(graph for graph in log.graphs if graph.kind is not GraphKind.BACKWARD),
         uncompiled=log.uncompiled,
         backend=backend,

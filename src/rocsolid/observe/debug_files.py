@@ -1,4 +1,4 @@
-"""Reads what TORCH_COMPILE_DEBUG=1 wrote in a run that is over: graphs and programs, but no times."""
+"""Reads the folder that TORCH_COMPILE_DEBUG=1 writes: graphs and generated code, but no times."""
 
 import re
 from datetime import datetime, timezone
@@ -6,18 +6,25 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.model.compile_event import Began, Coded, Event, Lowered, Named, Traced
+from rocsolid.model.compile_event import (
+    CodeGenerated,
+    CompileEvent,
+    CompileIdAssigned,
+    CompileStarted,
+    GraphLowered,
+    GraphTraced,
+)
 from rocsolid.model.compile_log import CompileLog
-from rocsolid.observe.build_log import assemble
+from rocsolid.observe.build_log import build_log
 from rocsolid.observe.graph_text import read_graph
 
 _FOLDER: Final = re.compile(r"model__(\d+)_(forward|backward|inference)_(\d+)\.(\d+)")
 
 
 def read_debug(path: Path) -> CompileLog:
-    """The log of a folder that torch wrote, whichever level of it is named; raises InputError when there is no graph in it."""
+    """The log of a torch_compile_debug folder, or of any folder in it or above it; raises InputError if it contains no graph."""
     if not path.is_dir():
-        msg = f"{path} is not a folder; TORCH_COMPILE_DEBUG=1 writes one called torch_compile_debug"
+        msg = f"{path} is not a folder; pass the folder torch_compile_debug that TORCH_COMPILE_DEBUG=1 writes"
         raise InputError(msg)
     found = sorted(
         (
@@ -28,25 +35,25 @@ def read_debug(path: Path) -> CompileLog:
         key=lambda item: (str(item[0].parent), int(item[1][4])),
     )
     if not found:
-        msg = f"{path} holds no graph: no model__*/output_code.py below it"
+        msg = f"{path} contains no compiled graph (no model__*/output_code.py); run with TORCH_COMPILE_DEBUG=1 and an empty Inductor cache"
         raise InputError(msg)
-    events: list[Event] = []
+    events: list[CompileEvent] = []
     units: dict[str, int] = {}
     for folder, match in found:
         unit = units.setdefault(f"{folder.parent}/{match[1]}", len(units) + 1)
         events += _events(unit, folder, match)
     written = datetime.fromtimestamp(found[0][0].stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
-    return assemble(events, started_s=0.0, ended_s=0.0, started_at=written, torch="", source="debug")
+    return build_log(events, started_s=0.0, ended_s=0.0, started_at=written, torch="", source="debug")
 
 
-def _events(unit: int, folder: Path, match: re.Match[str]) -> list[Event]:
+def _events(unit: int, folder: Path, match: re.Match[str]) -> list[CompileEvent]:
     backward = match[2] == "backward"
     graph = read_graph(_text(folder / "fx_graph_transformed.py"))
     before = _text(folder / "ir_pre_fusion.txt")
-    events: list[Event] = [Named(unit=unit, compile_id=match[1])]
+    events: list[CompileEvent] = [CompileIdAssigned(unit=unit, compile_id=match[1])]
     if not backward:
         events.append(
-            Began(
+            CompileStarted(
                 unit=unit,
                 at_s=0.0,
                 thread="",
@@ -57,13 +64,17 @@ def _events(unit: int, folder: Path, match: re.Match[str]) -> list[Event]:
         )
         traced = read_graph(_text(folder / "fx_graph_readable.py"))
         events.append(
-            Traced(
-                unit=unit, nodes=traced.nodes, inputs=traced.inputs, operators=traced.operators, places=traced.places
+            GraphTraced(
+                unit=unit,
+                nodes=traced.nodes,
+                inputs=traced.inputs,
+                operators=traced.operators,
+                locations=traced.locations,
             )
         )
-    events.append(Lowered(unit=unit, backward=backward, nodes=graph.nodes, operators=graph.operators))
+    events.append(GraphLowered(unit=unit, backward=backward, nodes=graph.nodes, operators=graph.operators))
     events.append(
-        Coded(
+        CodeGenerated(
             unit=unit,
             backward=backward,
             source=_text(folder / "output_code.py"),

@@ -1,27 +1,31 @@
 """Graph breaks and recompiles as findings, for CI and for editors."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import CompiledGraph, GraphBreak
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.rules.observed import graph_break, recompiled
 
 
 def break_findings(breaks: Iterable[GraphBreak], graphs: int = 0) -> list[Finding]:
-    """One finding for each break."""
+    """One finding per graph break."""
     return [_of_break(found, graphs) for found in breaks]
 
 
 def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
-    """One finding for each compile that was not the first of its function."""
+    """One finding per recompile."""
     return [
         recompiled.RULE.found(
             graph.function,
-            location=graph.recompile.place,
+            place=graph.recompile.location,
             function=graph.function,
             seconds=f"{graph.seconds:.1f}",
-            reason=graph.recompile.cause,
+            reason=graph.recompile.change,
             guard=graph.recompile.guard,
+            cause_of_recompile=graph.recompile.cause,
+            **_code_facts(graph.recompile.code),
             fix=graph.recompile.fix,
         )
         for graph in graphs
@@ -32,18 +36,24 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
 def _of_break(found: GraphBreak, graphs: int) -> Finding:
     if found.fatal:
         cost = "The compile fails, and the call with it."
-    elif found.whole_frame:
-        cost = "Nothing of the function is compiled."
+    elif found.effect:
+        cost = f"{found.effect[0].upper()}{found.effect[1:]}; it runs in eager."
     else:
-        cost = f"The call falls into {graphs} graphs." if graphs else "The call falls into more graphs than one."
+        cost = f"The call is split into {graphs or 'several'} compiled graphs."
     return graph_break.RULE.found(
         found.id or found.kind,
         severity=Severity.CRITICAL if found.fatal else None,
-        location=found.place,
+        place=found.location,
         function=found.function,
         reason=found.cause,
         id=found.id,
         kind=found.kind,
         cost=cost,
-        fix=found.fix if not found.after else f"{found.fix}: {found.after.partition(chr(10))[0].strip()}",
+        fix=found.fix,
+        **_code_facts(found.code),
     )
+
+
+def _code_facts(code: CodeLine) -> dict[str, Any]:
+    """The source line and the column of the expression, as lint findings have them."""
+    return {"text": code.text.strip(), "column": code.start + 1} if code.text else {}

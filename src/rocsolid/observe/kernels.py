@@ -1,11 +1,11 @@
-"""Reads the program that Inductor wrote for a graph: which kernels it has, how often each is launched, and where they come from."""
+"""Reads the code that Inductor generated for a graph: its kernels, how often each is launched, and the lines they come from."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rocsolid.model.compile_log import GraphKind, Kernel
+from rocsolid.model.compile_log import CompiledKernel, GraphKind
 
 # name = async_compile.triton('name', '''…''')  or  async_compile.cpp_pybinding([…], r'''…''')
 _DEFINED: Final = re.compile(
@@ -14,21 +14,21 @@ _DEFINED: Final = re.compile(
 _HEADER: Final = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
 _SOURCES: Final = re.compile(r"# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
 _EXTERN: Final = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?|aten\.\w+(?:\.\w+)?)\(")
-# Helpers that a program calls by the way; they start no kernel.
+# Helpers in the generated code that launch no kernel.
 _NO_KERNEL: Final = ("torch.ops.inductor._alloc_from_pool", "torch.ops.inductor._reinterpret_tensor")
 _NUMBER: Final = re.compile(r"_\d+$")
 _TEMPLATE: Final = ("@triton_heuristics.template", "triton_tem_")
 
 
-def kind_of(source: str) -> GraphKind | None:
-    """What the program's own first line says it is."""
+def graph_kind(source: str) -> GraphKind | None:
+    """Forward, backward or inference, from the header of the generated code; None where it has no such header."""
     found = _HEADER.search(source[:200])
     return GraphKind(found[1]) if found and found[1] in {k.value for k in GraphKind} else None
 
 
-def kernels_of(source: str, places: Mapping[str, str] | None = None, *, code: bool = True) -> tuple[Kernel, ...]:
-    """Every kernel of a program. `places` gives the user's line of each node that Dynamo traced, by the node's name."""
-    known = places or {}
+def read_kernels(source: str, locations: Mapping[str, str] | None = None) -> tuple[CompiledKernel, ...]:
+    """Every kernel in the generated code. `locations` maps the name of a node that Dynamo traced to the user's `file:line`."""
+    known = locations or {}
     defined = {found[1]: found for found in _DEFINED.finditer(source)}
     body = _DEFINED.sub("", source)
     launched, comments = _launches(body, defined)
@@ -36,24 +36,24 @@ def kernels_of(source: str, places: Mapping[str, str] | None = None, *, code: bo
     for name, found in defined.items():
         nodes, operators = _comment_above(source, found.start()) or comments.get(name) or _from_name(name)
         kernels.append(
-            Kernel(
+            CompiledKernel(
                 name=name,
                 kind=_kind(found[2], name, found[4]),
                 launches=launched.get(name, 0),
                 operators=operators,
-                places=_places(nodes, operators, known),
-                code=found[4].strip("\n") if code else "",
+                locations=_locations(nodes, operators, known),
+                code=found[4].strip("\n"),
             )
         )
     for name in (n for n in launched if n not in defined):
         nodes, operators = comments.get(name, ((), ()))
         kernels.append(
-            Kernel(
+            CompiledKernel(
                 name=name,
                 kind="extern" if "." in name else "triton",
                 launches=launched[name],
                 operators=operators,
-                places=_places(nodes, operators, known),
+                locations=_locations(nodes, operators, known),
             )
         )
     return tuple(kernels)
@@ -62,7 +62,7 @@ def kernels_of(source: str, places: Mapping[str, str] | None = None, *, code: bo
 def _launches(
     body: str, defined: Mapping[str, object]
 ) -> tuple[Counter[str], dict[str, tuple[tuple[str, ...], tuple[str, ...]]]]:
-    """How often the program calls each kernel, and what the comment above the first call says."""
+    """How often each kernel is called, and the nodes and operators in the comment above its first call."""
     launched: Counter[str] = Counter()
     comments: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     last: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -81,7 +81,7 @@ def _launches(
 
 
 def _call_lines(body: str) -> Iterator[str]:
-    """The lines of the functions that run kernels; partitions are functions of their own."""
+    """The lines of the functions that launch kernels: `call`, and one function per graph partition."""
     inside = False
     for line in body.splitlines():
         bare = line.strip()
@@ -95,7 +95,7 @@ def _call_lines(body: str) -> Iterator[str]:
 
 def _called(line: str, defined: Mapping[str, object]) -> Iterator[str]:
     word = re.match(r"(?:\w+ = )?(\w+)(\.run)?\(", line)
-    if word and (word[1] in defined or word[2]):  # what is run and not defined here is a choice among kernels
+    if word and (word[1] in defined or word[2]):  # run but not defined here: a multi-kernel
         yield word[1]
         return
     for name in _EXTERN.findall(line):
@@ -110,14 +110,14 @@ def _kind(how: str, name: str, code: str) -> str:
 
 
 def _comment_above(source: str, start: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """A Triton kernel is defined under a comment that names its nodes."""
+    """The nodes and operators in the comment above the definition of a Triton kernel."""
     above = source.rfind("\n\n", 0, start - 1)
     found = _SOURCES.search(source, max(above, 0), start)
     return (_names(found[1]), _names(found[2])) if found else None
 
 
 def _from_name(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A C++ kernel carries its operators in its name alone."""
+    """The operators of a C++ kernel, which are only in its name."""
     found = re.match(r"\w+?_fused_(\w+?)_\d+$", name)
     return (), (found[1],) if found else ()
 
@@ -126,10 +126,10 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _places(nodes: tuple[str, ...], operators: tuple[str, ...], known: Mapping[str, str]) -> tuple[str, ...]:
-    """The user's lines, in their order, once each."""
+def _locations(nodes: tuple[str, ...], operators: tuple[str, ...], known: Mapping[str, str]) -> tuple[str, ...]:
+    """The user's lines behind a kernel, in order, without duplicates."""
     found = [known[node] for node in nodes if node in known]
     if not found and not nodes:
         joined = f"_{'_'.join(o.removeprefix('aten.') for o in operators)}_"
-        found = [place for node, place in known.items() if f"_{_NUMBER.sub('', node)}_" in joined]
+        found = [location for node, location in known.items() if f"_{_NUMBER.sub('', node)}_" in joined]
     return tuple(dict.fromkeys(found))

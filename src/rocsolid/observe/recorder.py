@@ -1,4 +1,4 @@
-"""Keeps what is heard of compiles, and makes the log from it at any moment."""
+"""Records compile events of this process, and builds the log from them at any time."""
 
 import sys
 import time
@@ -7,43 +7,48 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from rocsolid.errors import UsageError
-from rocsolid.model.compile_event import Began, Event, Traced
+from rocsolid.model.compile_event import CompileEvent, CompileStarted, GraphTraced
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
-from rocsolid.observe.build_log import assemble, shown_name
-from rocsolid.torchapi.dynamo.compile_events import active_compiles, subscribe
+from rocsolid.observe.break_message import shown_name
+from rocsolid.observe.build_log import build_log
+from rocsolid.torchapi.dynamo.compile_events import hear, working
 from rocsolid.torchapi.dynamo.compile_phase import phase_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiling:
-    """A compile that is going on, for somebody who waits."""
+class RunningCompile:
+    """A compile in progress, for a progress line."""
 
-    graph: int  # which it will be
+    graph: int  # the number that its graph will have
     function: str
     nodes: int  # 0 while it is being traced
     backward: bool
     seconds: float
-    doing: str
+    phase: str
 
     def __str__(self) -> str:
         nodes = f", {self.nodes} nodes" if self.nodes else ""
-        way = " backward" if self.backward else ""
-        return f"graph {self.graph}{way}, {self.function}{nodes}, {self.seconds:.0f} s: {self.doing}"
+        direction = " backward" if self.backward else ""
+        return f"graph {self.graph}{direction}, {self.function}{nodes}, {self.seconds:.0f} s: {self.phase}"
 
 
 class CompileRecorder:
-    """Hears every compile of this process while the block runs: `with CompileRecorder() as recorder:`."""
+    """Records every compile of this process while its block runs: `with CompileRecorder() as recorder:`."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[CompileEvent] = []
         self._stop: Callable[[], None] | None = None
         self._started_s = self._ended_s = 0.0
         self._started_at = ""
-        self._made: tuple[int, float, CompileLog | None] = (0, 0.0, None)  # the last log, while nothing is added
+        self._built: tuple[int, float, CompileLog | None] = (
+            0,
+            0.0,
+            None,
+        )  # number of events, end and log of the last build
 
     def __enter__(self) -> "CompileRecorder":
         if self._stop is not None:
-            msg = "this recorder is recording already; take another for a block inside its block"
+            msg = "this recorder is already recording; create another one with rs.record_compiles()"
             raise UsageError(msg)
         self._events = []
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -61,45 +66,44 @@ class CompileRecorder:
     def log(self) -> CompileLog:
         """Everything compiled so far."""
         events = list(self._events)
-        known, ended_s, log = self._made
+        known, ended_s, log = self._built
         if known == len(events) and ended_s == self._ended_s != 0 and log is not None:
             return log
         torch = getattr(sys.modules.get("torch"), "__version__", "")
-        log = assemble(
+        log = build_log(
             events,
             started_s=self._started_s,
             ended_s=self._ended_s or time.time(),
             started_at=self._started_at,
             torch=str(torch),
         )
-        self._made = (len(events), self._ended_s, log)
+        self._built = (len(events), self._ended_s, log)
         return log
 
     @property
     def graphs(self) -> tuple[CompiledGraph, ...]:
-        """The graphs compiled so far, in the order in which they began."""
+        """The graphs compiled so far, in the order in which their compiles started."""
         return self.log.graphs
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
-        """The graph breaks met so far."""
+        """The graph breaks so far."""
         return self.log.breaks
 
-    def now(self) -> tuple[Compiling, ...]:
-        """What is being compiled at this moment."""
-        going_on = active_compiles()
+    def running(self) -> tuple[RunningCompile, ...]:
+        """The compiles in progress."""
         events = list(self._events)
-        began = {e.unit: e for e in events if isinstance(e, Began)}
-        traced = {e.unit: e.nodes for e in events if isinstance(e, Traced)}
+        started = {e.unit: e for e in events if isinstance(e, CompileStarted)}
+        traced = {e.unit: e.nodes for e in events if isinstance(e, GraphTraced)}
         numbers = {unit: number for number, unit in enumerate(traced, start=1)}
         return tuple(
-            Compiling(
+            RunningCompile(
                 graph=numbers.get(work.unit, len(numbers) + 1),
-                function=shown_name(began[work.unit].function) if work.unit in began else "a graph",
+                function=shown_name(started[work.unit].function) if work.unit in started else "a graph",
                 nodes=traced.get(work.unit, 0),
                 backward=work.backward,
                 seconds=time.time() - work.since_s,
-                doing=phase_of(work.thread_id),
+                phase=phase_of(work.thread_id),
             )
-            for work in going_on
+            for work in working()
         )

@@ -1,7 +1,7 @@
-"""Reads what TORCH_TRACE wrote in a run that is over, as the same events that live hooks give.
+"""Reads the files that TORCH_TRACE writes, as the same events that live hooks report.
 
-A trace is text: a line with a JSON head, then, where the head says so, the payload, each of its lines after a tab. Every process
-writes a file of its own. A file that was cut off is read up to there.
+A trace is text: each entry is a line with a JSON header, followed by the lines of its payload, each after a tab. Every process
+writes its own file. A truncated file is read up to its end.
 """
 
 import json
@@ -14,26 +14,27 @@ from typing import Any, Final
 
 from rocsolid.errors import InputError
 from rocsolid.model.compile_event import (
-    Began,
-    Broke,
-    Cached,
-    Coded,
-    Ended,
-    Event,
-    Lowered,
-    Named,
-    Summed,
-    Timed,
-    Traced,
+    BreakReported,
+    CacheLookup,
+    CodeGenerated,
+    CompileEnded,
+    CompileEvent,
+    CompileIdAssigned,
+    CompileStarted,
+    GraphLowered,
+    GraphTraced,
+    MetricsReported,
+    PhaseTimed,
 )
 from rocsolid.model.compile_log import CompileLog, GraphKind
-from rocsolid.observe.build_log import assemble
+from rocsolid.observe.break_message import LOOP_BREAK, SECOND_BREAK
+from rocsolid.observe.build_log import build_log
 from rocsolid.observe.graph_text import read_graph
-from rocsolid.observe.kernels import kind_of
+from rocsolid.observe.kernels import graph_kind
 from rocsolid.torchapi.dynamo.compile_events import BACKWARD_PHASES, SUMMARY_FACTS
 
 _HEAD: Final = re.compile(r"^[A-Z]\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
-_BROKE: Final = re.compile(
+_BREAK: Final = re.compile(
     r"Graph break in user code at (.+?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)", re.DOTALL
 )
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -43,7 +44,7 @@ _CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 
 @dataclass
 class _Reader:
-    """One file, that is one process."""
+    """The state of reading one file, which contains one process."""
 
     first_unit: int
     strings: dict[int, str] = field(default_factory=dict)
@@ -51,43 +52,43 @@ class _Reader:
     ended: set[int] = field(default_factory=set)
     open: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)  # per thread: name, start, inner
     torch: str = ""
-    made: int = 0
+    count: int = 0
 
     def unit(self, head: dict[str, Any], *, fresh: bool = False) -> int:
-        """The unit of an entry; torch counts its ids from the start again after a reset."""
+        """The unit of an entry. After `torch._dynamo.reset()` torch uses the same ids again; `fresh` starts a new unit for them."""
         if head.get("frame_id") is None:
             return 0
         key = f"{head.get('frame_id')}/{head.get('frame_compile_id')}"
         known = self.units.get(key, 0)
         if not known or (fresh and known in self.ended):
-            self.made += 1
-            known = self.units[key] = self.first_unit + self.made
+            self.count += 1
+            known = self.units[key] = self.first_unit + self.count
         return known
 
 
 def read_trace(path: Path, rank: int | None = None) -> CompileLog:
-    """The log of a folder of traces, or of one file; raises InputError when there is none in it.
+    """The log of a folder of traces, or of one file; raises InputError if it contains no compile.
 
-    In a distributed run torch names the rank in each file; with `rank` those of others are left out.
+    In a distributed run each file name contains the rank; `rank` selects the files of one.
     """
     if not path.exists():
-        msg = f"{path} does not exist; give the folder that TORCH_TRACE named"
+        msg = f"{path} does not exist; pass the folder that TORCH_TRACE was set to"
         raise InputError(msg)
     files = sorted(path.glob("*.log")) if path.is_dir() else [path]
     files = [file for file in files if rank is None or _rank(file) in (None, rank)]
-    events: list[Event] = []
+    events: list[CompileEvent] = []
     torch = ""
     for file in files:
         reader = _Reader(first_unit=max((e.unit for e in events), default=0))
         events += _events(file, reader)
         torch = torch or reader.torch
     if not events:
-        msg = f"{path} holds no trace of a compile; TORCH_TRACE writes files that end with .log"
+        msg = f"{path} contains no trace of a compile; TORCH_TRACE=DIR writes files DIR/*.log"
         raise InputError(msg)
-    times = [t for e in events if isinstance(e, Timed) for t in (e.start_s, e.end_s)]
+    times = [t for e in events if isinstance(e, PhaseTimed) for t in (e.start_s, e.end_s)]
     begin, end = min(times, default=0.0), max(times, default=0.0)
     started = datetime.fromtimestamp(begin, timezone.utc).isoformat(timespec="seconds")
-    return assemble(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
+    return build_log(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
 
 
 def _rank(file: Path) -> int | None:
@@ -96,7 +97,7 @@ def _rank(file: Path) -> int | None:
 
 
 def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Thread, head and payload of each entry."""
+    """Thread, header and payload of each entry."""
     thread, head, payload = "", None, []
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
@@ -122,36 +123,36 @@ def _json(text: str) -> Any:
         return None
 
 
-def _events(file: Path, reader: _Reader) -> Iterator[Event]:
+def _events(file: Path, reader: _Reader) -> Iterator[CompileEvent]:
     for thread, head, payload in _entries(file):
         if "str" in head:
             reader.strings[head["str"][1]] = head["str"][0]
         elif "chromium_event" in head:
             yield from _timed(reader, head, _json(payload), thread)
         elif "dynamo_start" in head:
-            yield from _began(reader, head, thread)
+            yield from _started(reader, head, thread)
         elif "dynamo_output_graph" in head:
             graph = read_graph(payload)
             unit = reader.unit(head)
-            yield Traced(
-                unit=unit, nodes=graph.nodes, inputs=graph.inputs, operators=graph.operators, places=graph.places
+            yield GraphTraced(
+                unit=unit, nodes=graph.nodes, inputs=graph.inputs, operators=graph.operators, locations=graph.locations
             )
         elif "inductor_output_code" in head:
-            backward = kind_of(payload) is GraphKind.BACKWARD
-            yield Coded(unit=reader.unit(head), backward=backward, source=payload)
+            backward = graph_kind(payload) is GraphKind.BACKWARD
+            yield CodeGenerated(unit=reader.unit(head), backward=backward, source=payload)
         elif "compilation_metrics" in head or "bwd_compilation_metrics" in head:
-            yield from _summed(reader, head)
+            yield from _metrics(reader, head)
         elif "artifact" in head:
             yield from _artifact(reader, head, payload, thread)
 
 
-def _began(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[Event]:
+def _started(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[CompileEvent]:
     stack = head["dynamo_start"].get("stack") or [{}]
     frame = stack[-1]
     caller = next((f for f in reversed(stack[:-1]) if "/torch/" not in reader.strings.get(f.get("filename"), "")), None)
     unit = reader.unit(head, fresh=head.get("attempt", 0) == 0)
-    yield Named(unit=unit, compile_id=f"{head.get('frame_id')}/{head.get('frame_compile_id')}")
-    yield Began(
+    yield CompileIdAssigned(unit=unit, compile_id=f"{head.get('frame_id')}/{head.get('frame_compile_id')}")
+    yield CompileStarted(
         unit=unit,
         at_s=0.0,
         thread=thread,
@@ -162,10 +163,10 @@ def _began(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[Event
     )
 
 
-def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) -> Iterator[Event]:
+def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) -> Iterator[CompileEvent]:
     if not isinstance(event, dict) or event.get("ph") not in ("B", "E"):
         return
-    # A trace does not tell threads apart; what helpers do beside the compile carries no frame, and is kept out of its nesting.
+    # A trace does not separate threads. Events of helper threads have no frame id; they must not nest into the compile's.
     opened = reader.open.setdefault(thread if head.get("frame_id") is not None else "", [])
     at_s = float(event["ts"]) / 1e6
     if event["ph"] == "B":
@@ -182,7 +183,7 @@ def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) ->
         outer = opened[-1]
         opened[-1] = (outer[0], outer[1], outer[2] + took)
     if unit := reader.unit(head):
-        yield Timed(
+        yield PhaseTimed(
             unit=unit,
             name=name,
             start_s=start_s,
@@ -194,45 +195,50 @@ def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) ->
         )
 
 
-def _summed(reader: _Reader, head: dict[str, Any]) -> Iterator[Event]:
+def _metrics(reader: _Reader, head: dict[str, Any]) -> Iterator[CompileEvent]:
     backward = "bwd_compilation_metrics" in head
     given = head.get("bwd_compilation_metrics") or head.get("compilation_metrics") or {}
     unit = reader.unit(head)
     facts = {name: given[name] for name in SUMMARY_FACTS if given.get(name) is not None}
     if not facts.get("is_runtime"):
-        yield Summed(unit=unit, backward=backward, facts=facts)
+        yield MetricsReported(unit=unit, backward=backward, metrics=facts)
     if not backward:
         reader.ended.add(unit)
         failed = f"{given.get('fail_type')}: {given.get('fail_reason')}" if given.get("fail_type") else ""
-        yield Ended(unit=unit, at_s=float(given.get("end_time_us") or 0) / 1e6, compiled=not failed, error=failed)
+        yield CompileEnded(
+            unit=unit, at_s=float(given.get("end_time_us") or 0) / 1e6, compiled=not failed, error=failed
+        )
 
 
-def _artifact(reader: _Reader, head: dict[str, Any], payload: str, thread: str) -> Iterator[Event]:
+def _artifact(reader: _Reader, head: dict[str, Any], payload: str, thread: str) -> Iterator[CompileEvent]:
     name = str(head["artifact"].get("name", ""))
     backward = any(o[0] in BACKWARD_PHASES for o in reader.open.get(thread, ()))
     if name == "torch_version":
         reader.torch = str((_json(payload) or {}).get("pytorch_version", ""))
     elif name == "inductor_post_grad_graph":
         graph = read_graph(payload)
-        yield Lowered(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
+        yield GraphLowered(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
     elif found := _CACHES.fullmatch(name):
         cache = "fx" if found[1] == "fx_graph" else "autograd"
         why = str((_json(payload) or {}).get("cache_bypass_reason") or "")
-        yield Cached(unit=reader.unit(head), cache=cache, state=found[2], why=why, backward=backward)
-    elif name == "dynamo_graph_break_reason" and (said := _BROKE.search(payload)):
-        yield _broke(reader.unit(head), said, payload)
+        yield CacheLookup(unit=reader.unit(head), cache=cache, state=found[2], reason=why, backward=backward)
+    elif name == "dynamo_graph_break_reason" and (found := _BREAK.search(payload)):
+        yield _break(reader.unit(head), found, payload)
 
 
-def _broke(unit: int, said: re.Match[str], payload: str) -> Broke:
-    reason = said[3].strip()
-    explained = reason.partition("\n  Explanation:")[0].strip().splitlines()
-    user = payload[said.end() :].partition("\nTraceback (most recent call last)")[0]
+def _break(unit: int, found: re.Match[str], payload: str) -> BreakReported:
+    reason = found[3].strip()
+    # A message may contain two breaks; the last one is what torch reports.
+    above = reason.rpartition(SECOND_BREAK)[2].partition("\n  Explanation:")[0].strip().splitlines()
+    kind = above[-1].strip() if above else ""
+    user = payload[found.end() :].partition("\nTraceback (most recent call last)")[0]
     frames = [(f, n, name) for f, n, name in _FRAME.findall(user) if "/torch/" not in f]
-    at = f"{said[1]}:{said[2]}"
-    return Broke(
+    at = f"{found[1]}:{found[2]}"
+    return BreakReported(
         unit=unit,
-        kind=explained[-1].strip() if explained else "",
+        kind=kind,
         message=reason,
         frames=(*(f"{file}:{line}" for file, line, _ in frames if f"{file}:{line}" != at), at),
         function=frames[-1][2] if frames else "",
+        whole_frame=kind == LOOP_BREAK,
     )

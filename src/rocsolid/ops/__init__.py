@@ -1,1 +1,1 @@
-"""Vendor kernels as registered operators, each with a fake and a reference."""
+"""Vendor kernels as registered torch operators, each with a fake implementation and a reference."""

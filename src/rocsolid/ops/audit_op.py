@@ -1,11 +1,11 @@
-"""Says whether an operator that some library registered is fit for compile and capture."""
+"""Checks whether a registered operator can be compiled and captured in a CUDA graph."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from rocsolid.model.finding import Finding
 from rocsolid.model.op_audit import OpAudit
-from rocsolid.ops.capture_trial import captured_and_replayed
+from rocsolid.ops.capture_trial import replay_matches
 from rocsolid.rules.operators import (
     operator_declares_unneeded_mutation,
     operator_not_graph_safe,
@@ -15,19 +15,19 @@ from rocsolid.rules.operators import (
 from rocsolid.torchapi.operators import OperatorFacts, facts_of, operator
 
 _UNSAFE_TAGS: Final = {
-    "cudagraph_unsafe": "it says so itself (tag cudagraph_unsafe)",
-    "data_dependent_output": "its result is a value that the host must know (tag data_dependent_output)",
-    "dynamic_output_shape": "the data decide the shape of its result (tag dynamic_output_shape)",
+    "cudagraph_unsafe": "it has the tag cudagraph_unsafe",
+    "data_dependent_output": "it returns a value that the CPU must read (tag data_dependent_output)",
+    "dynamic_output_shape": "the shape of its result depends on the data (tag dynamic_output_shape)",
 }
 _HOST_TYPES: Final = ("int", "float", "bool", "number", "str", "SymInt", "Scalar")
 
 
 def audit_op(name: str, /, *args: Any) -> OpAudit:
-    """Say whether an operator has a fake, writes only where it must, and can be captured in a device graph.
+    """Check that an operator has a fake implementation, mutates only what it declares, and can be captured in a CUDA graph.
 
     Args:
-        name: `namespace::name`; the library that registers it must have been imported.
-        args: arguments to try it with: then it is also seen what it writes to and, on a device, whether a replay is right.
+        name: `namespace::name`; import the library that registers it first.
+        args: arguments to run it with. Then the mutated arguments are checked too and, for GPU tensors, a captured replay.
 
     Example:
         >>> import rocsolid as rs
@@ -40,8 +40,8 @@ def audit_op(name: str, /, *args: Any) -> OpAudit:
     overload = operator(name)
     facts = facts_of(overload)
     written = _written(overload, facts, args) if args else None
-    captured, why = captured_and_replayed(overload, args) if args else (None, "")
-    findings = tuple(_findings(facts, written, captured=captured, why=why))
+    captured, error = replay_matches(overload, args) if args else (None, "")
+    findings = tuple(_findings(facts, written, captured=captured, error=error))
     return OpAudit(
         name=facts.name,
         schema=facts.schema,
@@ -56,7 +56,7 @@ def audit_op(name: str, /, *args: Any) -> OpAudit:
 
 
 def _written(overload: Any, facts: OperatorFacts, args: tuple[Any, ...]) -> set[str]:
-    """The arguments that change when it runs."""
+    """The names of the arguments that the operator changes when it runs."""
     import torch
 
     given = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
@@ -69,7 +69,9 @@ def _written(overload: Any, facts: OperatorFacts, args: tuple[Any, ...]) -> set[
     }
 
 
-def _findings(facts: OperatorFacts, written: set[str] | None, *, captured: bool | None, why: str) -> Iterator[Finding]:
+def _findings(
+    facts: OperatorFacts, written: set[str] | None, *, captured: bool | None, error: str
+) -> Iterator[Finding]:
     if not facts.has_fake:
         yield operator_without_fake.RULE.found(facts.name, schema=facts.schema)
     declared = [a.name for a in facts.arguments if a.written]
@@ -78,12 +80,12 @@ def _findings(facts: OperatorFacts, written: set[str] | None, *, captured: bool 
         yield operator_declares_unneeded_mutation.RULE.found(
             facts.name, arguments=", ".join(needless), how=how, short=facts.name.partition("::")[2]
         )
-    reasons = [said for tag, said in _UNSAFE_TAGS.items() if tag in facts.tags]
+    reasons = [reason for tag, reason in _UNSAFE_TAGS.items() if tag in facts.tags]
     host = [kind for kind in facts.returns if kind.removesuffix("?") in _HOST_TYPES]
     if host and not reasons:
-        reasons.append(f"it returns {', '.join(host)} to the host")
+        reasons.append(f"it returns {', '.join(host)} to Python")
     if captured is False:
-        reasons.append(why)
+        reasons.append(error)
     if reasons:
         yield operator_not_graph_safe.RULE.found(facts.name, reason="; ".join(reasons))
     if not facts.has_autograd:
@@ -91,13 +93,9 @@ def _findings(facts: OperatorFacts, written: set[str] | None, *, captured: bool 
 
 
 def _needless(facts: OperatorFacts, declared: list[str], written: set[str] | None) -> tuple[list[str], str]:
-    """Declared and not done, where it was run; otherwise every tensor declared, which is how an unknown is written down."""
+    """Arguments that are declared as mutated and are not, if the operator was run; otherwise all, if all tensors are declared."""
     if written is not None:
-        return [name for name in declared if name not in written], ", and did not when it was run"
+        return [name for name in declared if name not in written], ", but it did not change them when it was run"
     tensors = [a.name for a in facts.arguments if a.type.startswith("Tensor")]
     everything = len(tensors) > 1 and set(tensors) <= set(declared) and bool(facts.returns)
-    return (
-        (declared, ": to every tensor it takes, which is what a schema of unknown mutation looks like")
-        if everything
-        else ([], "")
-    )
+    return (declared, ": all its tensors, as a schema does whose mutations are unknown") if everything else ([], "")

@@ -1,4 +1,4 @@
-"""Tries an operator in a device graph: captured once, replayed with other values, held against a plain call."""
+"""Captures an operator in a CUDA graph, replays it with other values, and compares the result with a plain call."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -6,36 +6,36 @@ from typing import Any, Final
 _WARMUPS: Final = 3
 
 
-def captured_and_replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool | None, str]:
-    """Whether a replay gives what a call gives, and why not; None where no argument lies on a device."""
+def replay_matches(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool | None, str]:
+    """Whether a replay returns what a call returns, and if not, why; None if no argument is on a GPU."""
     import torch
 
     if not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
         return None, ""
-    slots = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+    static_inputs = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with torch.no_grad(), torch.cuda.stream(stream):
             for _ in range(_WARMUPS):
-                function(*slots)
+                function(*static_inputs)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream):
-                made = function(*slots)
+                replayed = function(*static_inputs)
     except RuntimeError as failed:
-        return False, f"the capture fails: {str(failed).strip().partition(chr(10))[0]}"
+        return False, f"capture failed: {str(failed).strip().partition(chr(10))[0]}"
     fresh = tuple(_fresh(a) for a in args)
-    for slot, value in zip(slots, fresh, strict=True):
-        if isinstance(slot, torch.Tensor):
-            slot.copy_(value)
+    for static, value in zip(static_inputs, fresh, strict=True):
+        if isinstance(static, torch.Tensor):
+            static.copy_(value)
     graph.replay()
     torch.cuda.synchronize()
     with torch.no_grad():
-        wanted = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in fresh))
-    if all(_close(m, w) for m, w in zip(_tensors(made), _tensors(wanted), strict=True)):
+        expected = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in fresh))
+    if all(_close(r, e) for r, e in zip(_tensors(replayed), _tensors(expected), strict=True)):
         return True, ""
-    return False, "a replay with other values gives another answer than a call"
+    return False, "a replay with new inputs returns wrong results"
 
 
 def _fresh(value: Any) -> Any:
@@ -53,8 +53,8 @@ def _tensors(value: object) -> list[Any]:
     return [item for item in items if isinstance(item, torch.Tensor)]
 
 
-def _close(made: Any, wanted: Any) -> bool:
-    """Equal up to the order in which a kernel may add."""
+def _close(replayed: Any, expected: Any) -> bool:
+    """Equal up to rounding: a kernel may add in any order."""
     from rocsolid.numerics import error_limit, relative_error
 
-    return relative_error(made, wanted) <= error_limit(wanted)
+    return relative_error(replayed, expected) <= error_limit(expected)

@@ -1,4 +1,4 @@
-"""Swaps calls for the length of a block, without editing the source."""
+"""Replaces functions of a module for the duration of a block, without editing its source."""
 
 import importlib
 import sys
@@ -12,18 +12,18 @@ from rocsolid.errors import UnknownNameError, UsageError
 
 @contextmanager
 def patch_calls(where: ModuleType | str, calls: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[str, ...]]:
-    """Inside the block, let a module or package call something else than it imported.
+    """Inside the block, replace functions that a module or package calls.
 
-    Each name is replaced where it lives and wherever a module of `where` has bound it (`from aiter import flash_attn_func`), also
-    in modules that are first imported inside the block. At the end everything is as it was. Gives the places that were replaced.
+    Each name is replaced where it is defined and in every module of `where` that imported it (`from aiter import flash_attn_func`),
+    also in modules that are first imported inside the block. At the end everything is restored. Yields the replaced names.
 
     Args:
-        where: the module or package whose calls are to change; a package stands for all its modules.
-        calls: dotted name of a function, to what is called instead.
+        where: the module or package whose calls change; a package includes all its modules.
+        calls: dotted name of a function -> its replacement.
 
     Example:
         >>> import rocsolid as rs, math, statistics
-        >>> with rs.patch_calls(statistics, {"math.sqrt": lambda x: -1.0}) as places:
+        >>> with rs.patch_calls(statistics, {"math.sqrt": lambda x: -1.0}) as replaced:
         ...     math.sqrt(4)
         -1.0
         >>> math.sqrt(4)
@@ -32,26 +32,26 @@ def patch_calls(where: ModuleType | str, calls: Mapping[str, Callable[..., Any]]
     """
     package = importlib.import_module(where) if isinstance(where, str) else where
     if not isinstance(package, ModuleType):
-        msg = f"patch_calls takes a module, a package or the name of one, and not {type(package).__name__}"
+        msg = f"patch_calls takes a module or its name, not {type(package).__name__}"
         raise UsageError(msg)
-    originals = {name: _found(name) for name in calls}
-    done: list[tuple[object, str, object, object]] = []
+    originals = {name: _resolve(name) for name in calls}
+    replaced: list[tuple[object, str, object, object]] = []
     try:
         for name, (owner, attribute, original) in originals.items():
-            _replace(done, owner, attribute, original, calls[name])
+            _replace(replaced, owner, attribute, original, calls[name])
             for module in _modules(package):
                 for bound in [key for key, value in vars(module).items() if value is original]:
-                    _replace(done, module, bound, original, calls[name])
-        yield tuple(f"{getattr(owner, '__name__', owner)}.{attribute}" for owner, attribute, _, _ in done)
+                    _replace(replaced, module, bound, original, calls[name])
+        yield tuple(f"{getattr(owner, '__name__', owner)}.{attribute}" for owner, attribute, _, _ in replaced)
     finally:
-        for owner, attribute, original, ours in reversed(done):
-            if getattr(owner, attribute, None) is ours:
+        for owner, attribute, original, replacement in reversed(replaced):
+            if getattr(owner, attribute, None) is replacement:
                 setattr(owner, attribute, original)
         _clean_up(package, originals, calls)
 
 
-def _found(name: str) -> tuple[object, str, Any]:
-    """Where a dotted name lives, its last part, and what it is; the module part is imported."""
+def _resolve(name: str) -> tuple[object, str, Any]:
+    """The owner, last part and value of a dotted name; imports its module."""
     parts = name.split(".")
     owner: Any = None
     for length in range(len(parts) - 1, 0, -1):
@@ -61,7 +61,7 @@ def _found(name: str) -> tuple[object, str, Any]:
             continue
         break
     if owner is None:
-        msg = f"cannot patch {name}: there is no module {parts[0]!r} here"
+        msg = f"cannot patch {name}: module {parts[0]!r} is not installed"
         raise UsageError(msg)
     for part in parts[length:-1]:
         owner = getattr(owner, part, None)
@@ -71,15 +71,15 @@ def _found(name: str) -> tuple[object, str, Any]:
 
 
 def _replace(
-    done: list[tuple[object, str, object, object]], owner: object, name: str, original: object, ours: object
+    replaced: list[tuple[object, str, object, object]], owner: object, name: str, original: object, replacement: object
 ) -> None:
     if getattr(owner, name, None) is original:
-        setattr(owner, name, ours)
-        done.append((owner, name, original, ours))
+        setattr(owner, name, replacement)
+        replaced.append((owner, name, original, replacement))
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:
-    """The module itself and, of a package, all that are loaded."""
+    """The module itself and, for a package, all its loaded modules."""
     inside = f"{package.__name__}."
     return [package, *(m for n, m in list(sys.modules.items()) if n.startswith(inside) and isinstance(m, ModuleType))]
 
@@ -87,7 +87,7 @@ def _modules(package: ModuleType) -> list[ModuleType]:
 def _clean_up(
     package: ModuleType, originals: Mapping[str, tuple[object, str, Any]], calls: Mapping[str, Callable[..., Any]]
 ) -> None:
-    """A module that was imported inside the block has bound what it found; give it the original."""
+    """Restore the originals in modules that were imported inside the block."""
     for name, (_, _, original) in originals.items():
         for module in _modules(package):
             for bound in [key for key, value in vars(module).items() if value is calls[name]]:

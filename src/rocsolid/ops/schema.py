@@ -1,4 +1,4 @@
-"""Finds the schema of a function that is to become an operator: names, types and defaults of what it takes, and what it returns."""
+"""Infers the schema of a function that becomes an operator: names, types and defaults of its arguments, and its results."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 from rocsolid.errors import VendorOpError
 
-_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def schema_of(
+def infer_schema(
     name: str,
     function: Callable[..., Any],
     *,
@@ -17,43 +17,43 @@ def schema_of(
     others: Sequence[Callable[..., Any] | None] = (),
     example: tuple[Any, ...] | None = None,
 ) -> str:
-    """The schema from annotations, of the function or of those that go with it; otherwise from an example."""
+    """The schema from the annotations of the function, its reference or its fake; otherwise from an example."""
     import torch
 
-    known = _parameters(name, function, others)
-    unknown = [n for n in mutates if n not in known]
+    parameters = _parameters(name, function, others)
+    unknown = [n for n in mutates if n not in parameters]
     if unknown:
-        msg = f"{name}: mutates names {', '.join(unknown)}, and the function takes {', '.join(known)}"
+        msg = f"{name}: mutates={tuple(mutates)!r} names no argument {', '.join(unknown)}; the arguments are {', '.join(parameters)}"
         raise VendorOpError(msg)
-    said = ""
+    reason = ""
     for annotated in (function, *others):
         if annotated is None or not _is_annotated(annotated):
             continue
         try:
             return str(torch.library.infer_schema(annotated, mutates_args=tuple(mutates)))
-        except ValueError as refused:  # annotated, but not with what torch can use
-            said = f" ({str(refused).partition(': ')[2].partition(' The valid types')[0].strip()})"
+        except ValueError as refused:  # annotated, but not with types that torch accepts
+            reason = f" ({str(refused).partition(': ')[2].partition(' The valid types')[0].strip()})"
     if example is None:
         msg = (
-            f"{name}: the types of {', '.join(known)} are not known{said}; annotate the function, its reference or its fake, "
-            "or give schema='(Tensor x, …) -> Tensor', or an example"
+            f"{name}: the types of {', '.join(parameters)} are unknown{reason}; annotate the function, its reference "
+            "or its fake, or pass schema='(Tensor x, ...) -> Tensor' or example=(...)"
         )
         raise VendorOpError(msg)
-    return _from_example(name, known, mutates, example, others, function)
+    return _from_example(name, parameters, mutates, example, others, function)
 
 
 def _parameters(
     name: str, function: Callable[..., Any], others: Sequence[Callable[..., Any] | None]
 ) -> dict[str, inspect.Parameter]:
-    """What the function takes; where it hides that behind *args, what one of the others takes."""
-    for candidate in (function, *(o for o in others if o is not None)):
+    """The parameters of the function; if it has *args or **kwargs, those of its reference or fake."""
+    for callable_ in (function, *(o for o in others if o is not None)):
         try:
-            found = inspect.signature(candidate).parameters
+            found = inspect.signature(callable_).parameters
         except (TypeError, ValueError):
-            continue  # a function in C that does not tell
-        if not any(p.kind in _KINDS for p in found.values()):
+            continue  # a C function without a signature
+        if not any(p.kind in _VARIADIC for p in found.values()):
             return dict(found)
-    msg = f"{name}: the function does not tell what it takes; give schema='(Tensor x, …) -> Tensor', or a reference that does"
+    msg = f"{name}: the function has no signature; pass schema='(Tensor x, ...) -> Tensor', or a reference with a signature"
     raise VendorOpError(msg)
 
 
@@ -64,13 +64,13 @@ def _is_annotated(function: Callable[..., Any]) -> bool:
         return False
     empty = inspect.Parameter.empty
     return signature.return_annotation is not empty and all(
-        p.annotation is not empty and p.kind not in _KINDS for p in signature.parameters.values()
+        p.annotation is not empty and p.kind not in _VARIADIC for p in signature.parameters.values()
     )
 
 
 def _from_example(
     name: str,
-    known: dict[str, inspect.Parameter],
+    parameters: dict[str, inspect.Parameter],
     mutates: Sequence[str],
     example: tuple[Any, ...],
     others: Sequence[Callable[..., Any] | None],
@@ -79,24 +79,24 @@ def _from_example(
     import torch
 
     parts = []
-    for number, (key, parameter) in enumerate(known.items()):
+    for number, (key, parameter) in enumerate(parameters.items()):
         value = example[number] if number < len(example) else parameter.default
         if value is inspect.Parameter.empty:
-            msg = f"{name}: the example has {len(example)} values, and the function takes {len(known)}: {', '.join(known)}"
+            msg = f"{name}: the example has {len(example)} values, but the function takes {len(parameters)}: {', '.join(parameters)}"
             raise VendorOpError(msg)
         mark = "(a!)".replace("a", chr(97 + list(mutates).index(key))) if key in mutates else ""
         parts.append(f"{_type(name, key, value, mark)} {key}{_default(parameter.default)}")
     run = next((o for o in others if o is not None), function)
     with torch.no_grad():
-        made = run(*(v.clone() if isinstance(v, torch.Tensor) else v for v in example))
-    if made is None:
+        result = run(*(v.clone() if isinstance(v, torch.Tensor) else v for v in example))
+    if result is None:
         returns = "()"
-    elif isinstance(made, torch.Tensor):
+    elif isinstance(result, torch.Tensor):
         returns = "Tensor"
-    elif isinstance(made, (tuple, list)) and all(isinstance(m, torch.Tensor) for m in made):
-        returns = "(" + ", ".join("Tensor" for _ in made) + ")"
+    elif isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result):
+        returns = "(" + ", ".join("Tensor" for _ in result) + ")"
     else:
-        msg = f"{name}: the function returns {type(made).__name__}; an operator returns tensors, or nothing"
+        msg = f"{name}: the function returns {type(result).__name__}; an operator must return tensors or None"
         raise VendorOpError(msg)
     return f"({', '.join(parts)}) -> {returns}"
 
@@ -106,15 +106,15 @@ def _type(name: str, key: str, value: object, mark: str) -> str:
 
     if isinstance(value, torch.Tensor):
         return f"Tensor{mark}"
-    for kind, word in ((bool, "bool"), (int, "SymInt"), (float, "float"), (str, "str")):
+    for kind, type_name in ((bool, "bool"), (int, "SymInt"), (float, "float"), (str, "str")):
         if isinstance(value, kind):
-            return word
+            return type_name
     if value is None:
         return "Tensor?"
     if isinstance(value, (list, tuple)) and value:
         inner = _type(name, key, value[0], mark)
         return f"{inner}[]"
-    msg = f"{name}: {key} is {type(value).__name__}, which an operator cannot take; wrap the function so that it takes plain values"
+    msg = f"{name}: an operator cannot take {key} of type {type(value).__name__}; wrap the function so that it takes tensors and numbers"
     raise VendorOpError(msg)
 
 

@@ -1,31 +1,37 @@
-"""Makes a torch operator of a function that Dynamo cannot look into, so that it stays in the graph."""
+"""Registers a function that Dynamo cannot trace as a torch operator, so that it does not break the graph."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, Final
 
 from rocsolid.errors import VendorOpError
-from rocsolid.ops.schema import schema_of
-from rocsolid.ops.verify_op import Checks, check_op
+from rocsolid.ops.schema import infer_schema
+from rocsolid.ops.verify_op import OpChecks, verify_op
 from rocsolid.torchapi.operators import with_defaults
 
 _CAST_DEVICES: Final = ("cuda", "cpu")
-_ours: Final[dict[str, "VendorOp"]] = {}
+_registered: Final[set[str]] = set()
 Example = tuple[Any, ...] | Callable[[], tuple[Any, ...]]
 
 
 class VendorOp:
-    """A registered operator; call it like the function it was made of, inside `torch.compile` or outside."""
+    """A registered operator. Call it like the original function, inside `torch.compile` or outside."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], reference: Callable[..., Any] | None, overload: Any
+        self,
+        name: str,
+        function: Callable[..., Any],
+        reference: Callable[..., Any] | None,
+        overload: Any,
+        *,
+        differentiable: bool,
     ) -> None:
         self.name = name
         self.function = function
         self.reference = reference
         self.overload = overload
-        self.differentiable = False
-        self.checks: Checks | None = None
+        self.differentiable = differentiable
+        self.checks: OpChecks | None = None
         self._call = overload
         update_wrapper(self, function, updated=())
 
@@ -33,17 +39,17 @@ class VendorOp:
         """Run the operator."""
         return self._call(*args, **kwargs)
 
-    def check(self, *args: Any, rtol: float | None = None, atol: float | None = None) -> Checks:
-        """Hold the operator against its declaration and its reference with these arguments; raises VendorOpError."""
-        self.checks = check_op(self, args, rtol=rtol, atol=atol)
+    def check(self, *args: Any, rtol: float | None = None, atol: float | None = None) -> OpChecks:
+        """Compare the operator with its declaration and its reference for these arguments; raises VendorOpError."""
+        self.checks = verify_op(self, args, rtol=rtol, atol=atol)
         return self.checks
 
     def __repr__(self) -> str:
         state = "checked" if self.checks else "not checked"
-        return f"<vendor operator {self.overload._schema}, {state}>"  # noqa: SLF001 - torch has no other name for it
+        return f"<vendor operator {self.overload._schema}, {state}>"  # noqa: SLF001 - no public name
 
 
-def vendor_op(  # noqa: PLR0913 - each says one thing about the operator, by name
+def vendor_op(  # noqa: PLR0913 - all but two are keywords
     name: str,
     fn: Callable[..., Any] | None = None,
     *,
@@ -56,23 +62,23 @@ def vendor_op(  # noqa: PLR0913 - each says one thing about the operator, by nam
     autocast: Any = None,
     graph_safe: bool = True,
 ) -> Any:
-    """Register a third-party function as a torch operator: no graph break, forward and backward, inside a capture.
+    """Register a third-party function as a torch operator: it works in compiled graphs, in the backward pass and in captures.
 
-    With an `example` it is checked at once, on random inputs of the same shapes: what it writes to, what it returns, its fake, its
-    gradients, and its answer against the reference. Works as a decorator too.
+    With an `example`, it is checked at once on random inputs of the same shapes: the arguments it mutates, its results, its fake
+    implementation, its gradients, and that its results agree with the reference. Also works as a decorator.
 
     Args:
-        name: `namespace::name`, as it will be found under `torch.ops`.
+        name: `namespace::name`; the operator becomes `torch.ops.namespace.name`.
         fn: the function: a vendor's kernel, its Python wrapper, a Triton launcher.
-        fake: what tells the shape of the result, computing nothing; without it the reference is used.
-        reference: the same in plain torch.
-        mutates: the arguments it writes to.
-        backward: `backward(grads, inputs, output)`, in torch operators, returns a gradient or None for each input; without it the
-            reference is differentiated.
-        schema: `(Tensor x, float eps) -> Tensor`, where it can be seen neither from annotations nor from the example.
-        example: arguments to check it with, or a function that makes them.
-        autocast: the dtype to which floating inputs are cast under `torch.autocast`.
-        graph_safe: False keeps Inductor from capturing it in a device graph.
+        fake: returns empty tensors with the shape and dtype of the result; default: the reference.
+        reference: the same computation in plain torch.
+        mutates: names of the arguments that the function writes to.
+        backward: `backward(grads, inputs, output)`, written with torch operators, returns a gradient or None per input; default:
+            the gradients of the reference.
+        schema: such as `(Tensor x, float eps) -> Tensor`; needed only if annotations and example do not give it.
+        example: arguments to check the operator with, or a function that returns them.
+        autocast: dtype to which floating-point inputs are cast under `torch.autocast`.
+        graph_safe: False keeps Inductor from capturing the operator in a CUDA graph.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -98,19 +104,20 @@ def vendor_op(  # noqa: PLR0913 - each says one thing about the operator, by nam
         )
     _check_name(name)
     given = _example(example)
-    wanted = schema or schema_of(name, fn, mutates=mutates, others=(reference, fake), example=given)
+    used_schema = schema or infer_schema(name, fn, mutates=mutates, others=(reference, fake), example=given)
     if fake is None and reference is None:
-        msg = f"{name}: give a fake (or a reference, which can stand in for it): without one the operator cannot be traced"
+        msg = f"{name}: pass fake=... or reference=...; without one, torch.compile cannot know the shape of the result"
         raise VendorOpError(msg)
-    op = _register(name, fn, wanted, mutates, reference, graph_safe=graph_safe)
-    _register_fake(op, fake or reference)
-    _register_backward(op, backward)
+    overload = _register(name, fn, used_schema, mutates, graph_safe=graph_safe)
+    _register_fake(name, overload, fake or reference)
+    differentiable = _register_backward(name, overload, reference, backward)
     if autocast is not None:
         import torch
 
         for device in _CAST_DEVICES:
             torch.library.register_autocast(name, device, autocast)
-    _ours[name] = op
+    _registered.add(name)
+    op = VendorOp(name, fn, reference, overload, differentiable=differentiable)
     if given is not None:
         op.check(*given)
     return op
@@ -121,19 +128,19 @@ def _check_name(name: str) -> None:
 
     space, colons, rest = name.partition("::")
     if not colons or not space.isidentifier() or not rest.isidentifier():
-        msg = f"an operator is called namespace::name, and {name!r} is not"
+        msg = f"an operator name is namespace::name, not {name!r}"
         raise VendorOpError(msg)
-    if name not in _ours and hasattr(getattr(torch.ops, space), rest):
-        msg = f"{name} is an operator already, and not ours; choose a namespace of your own (rs.audit_op tells what it is)"
+    if name not in _registered and hasattr(getattr(torch.ops, space), rest):
+        msg = f"the operator {name} already exists; use your own namespace, such as mine::{rest}"
         raise VendorOpError(msg)
 
 
 def _example(example: Example | None) -> tuple[Any, ...] | None:
-    made = example() if callable(example) else example
-    if made is not None and not isinstance(made, tuple):
-        msg = f"the example is {type(made).__name__}; it must be a tuple of arguments, or a function that makes one"
+    args = example() if callable(example) else example
+    if args is not None and not isinstance(args, tuple):
+        msg = f"example must be a tuple of arguments, or a function that returns one, not {type(args).__name__}"
         raise VendorOpError(msg)
-    return made
+    return args
 
 
 def _register(
@@ -141,10 +148,10 @@ def _register(
     fn: Callable[..., Any],
     schema: str,
     mutates: Sequence[str],
-    reference: Callable[..., Any] | None,
     *,
     graph_safe: bool,
-) -> VendorOp:
+) -> Any:
+    """Register the operator and return its default overload."""
     import torch
 
     tags = () if graph_safe else (torch.Tag.cudagraph_unsafe,)
@@ -156,33 +163,37 @@ def _register(
     try:
         torch.library.custom_op(name, run, mutates_args=tuple(mutates), schema=schema, tags=tags)
     except (RuntimeError, ValueError) as refused:
-        msg = f"{name}: torch refuses the schema {schema!r}: {str(refused).strip().partition(chr(10))[0]}"
+        msg = f"{name}: torch rejects the schema {schema!r}: {str(refused).strip().partition(chr(10))[0]}"
         raise VendorOpError(msg) from refused
     space, _, rest = name.partition("::")
     overloads.append(getattr(torch.ops, space).__getattr__(rest).default)
-    return VendorOp(name, fn, reference, overloads[0])
+    return overloads[0]
 
 
-def _register_fake(op: VendorOp, fake: Callable[..., Any] | None) -> None:
+def _register_fake(name: str, overload: Any, fake: Callable[..., Any] | None) -> None:
     import torch
 
     if fake is None:
         return
 
     def shaped(*args: Any, **kwargs: Any) -> Any:
-        return fake(*with_defaults(op.overload, args, kwargs))
+        return fake(*with_defaults(overload, args, kwargs))
 
-    torch.library.register_fake(op.name, shaped)
+    torch.library.register_fake(name, shaped)
 
 
-def _register_backward(op: VendorOp, backward: Callable[..., Any] | None) -> None:
-    """Gradients as given, or those of the reference; an operator that writes to its inputs has none unless they are given."""
-    writes = op.overload._schema.is_mutable  # noqa: SLF001 - torch has no other name for it
-    if backward is not None:
-        register_gradients(op.name, op.overload, op.reference, backward)
-    elif op.reference is not None and not writes:
-        register_gradients(op.name, op.overload, op.reference)
-    op.differentiable = backward is not None or (op.reference is not None and not writes)
+def _register_backward(
+    name: str, overload: Any, reference: Callable[..., Any] | None, backward: Callable[..., Any] | None
+) -> bool:
+    """Register `backward` or the gradients of the reference; returns whether the operator is differentiable.
+
+    An operator that mutates its inputs is differentiable only with `backward`.
+    """
+    mutates = overload._schema.is_mutable  # noqa: SLF001 - no public name
+    if backward is None and (reference is None or mutates):
+        return False
+    register_gradients(name, overload, reference, backward)
+    return True
 
 
 def register_gradients(
@@ -191,17 +202,17 @@ def register_gradients(
     reference: Callable[..., Any] | None,
     backward: Callable[..., Any] | None = None,
 ) -> None:
-    """Let an operator be differentiated: by `backward(grads, inputs, output)`, or as its reference is."""
+    """Make an operator differentiable, by `backward(grads, inputs, output)` or by differentiating its reference."""
     import torch
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
+    def save(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
         del keyword_only_inputs
         filled = with_defaults(overload, inputs, {})
         outputs = output if isinstance(output, tuple) else (output,)
-        # The reference starts from the inputs alone; what is not needed is not kept.
-        kept = (*filled, *outputs) if backward is not None else filled
-        ctx.save_for_backward(*(v for v in kept if isinstance(v, torch.Tensor)))
-        ctx.plain = [None if isinstance(v, torch.Tensor) else (v,) for v in kept]
+        # The reference needs the inputs only, so the outputs are not saved for it.
+        saved = (*filled, *outputs) if backward is not None else filled
+        ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
+        ctx.plain = [None if isinstance(v, torch.Tensor) else (v,) for v in saved]
         ctx.count = len(filled)
 
     def gradients(ctx: Any, *grads: Any) -> Any:
@@ -213,25 +224,25 @@ def register_gradients(
             return backward(given, inputs, outputs[0] if len(outputs) == 1 else outputs)
         return _differentiated(reference, inputs, given, tuple(ctx.needs_input_grad))
 
-    torch.library.register_autograd(name, gradients, setup_context=keep)
+    torch.library.register_autograd(name, gradients, setup_context=save)
 
 
 def _differentiated(
     reference: Callable[..., Any] | None, inputs: tuple[Any, ...], grads: Any, needed: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """Gradients of the reference; it is computed once more, so that nothing of it has to be kept."""
+    """Gradients of the reference, which is computed again so that no intermediate results have to be saved."""
     import torch
 
     if reference is None:
         return tuple(None for _ in inputs)
-    places = [n for n, wanted in enumerate(needed) if wanted and isinstance(inputs[n], torch.Tensor)]
+    positions = [n for n, wanted in enumerate(needed) if wanted and isinstance(inputs[n], torch.Tensor)]
 
     def of(*tensors: Any) -> Any:
         filled = list(inputs)
-        for place, tensor in zip(places, tensors, strict=True):
-            filled[place] = tensor
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
         return reference(*filled)
 
-    _, pull = torch.func.vjp(of, *(inputs[n] for n in places))
-    found = dict(zip(places, pull(grads), strict=True))
+    _, pull = torch.func.vjp(of, *(inputs[n] for n in positions))
+    found = dict(zip(positions, pull(grads), strict=True))
     return tuple(found.get(n) for n in range(len(inputs)))

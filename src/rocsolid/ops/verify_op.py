@@ -1,43 +1,55 @@
-"""Holds an operator against what it claims: what it writes to, what it returns, its fake, its gradients, its answer."""
+"""Checks an operator against its declaration: mutated arguments, results, fake implementation, gradients, reference."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from rocsolid.errors import VendorOpError
 
-if TYPE_CHECKING:
-    from rocsolid.ops.vendor_op import VendorOp
-
 _OPCHECKS: Final = ("test_schema", "test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
 _MEANING: Final = {
-    "test_schema": "it does not do what its schema says",
-    "test_faketensor": "its fake gives another shape, stride or dtype than the function",
-    "test_autograd_registration": "its gradients are registered in a way that does not compile",
-    "test_aot_dispatch_dynamic": "compiled, with sizes that change, it gives another answer or other gradients",
+    "test_schema": "its schema does not match what it does",
+    "test_faketensor": "its fake returns another shape, stride or dtype than the function",
+    "test_autograd_registration": "its gradients are registered in a way that torch.compile does not support",
+    "test_aot_dispatch_dynamic": "compiled with dynamic sizes, it returns wrong results or wrong gradients",
 }
 
 
+class Op(Protocol):
+    """The operator to check, with the functions it was registered from."""
+
+    name: str
+    function: Callable[..., Any]
+    reference: Callable[..., Any] | None
+    overload: Any
+    differentiable: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
-class Checks:
-    """What was held against what, and how far off it was."""
+class OpChecks:
+    """The checks that passed, and the largest errors."""
 
     passed: tuple[str, ...]
-    error: float | None = None  # largest difference to the reference, over the largest value of it
+    error: float | None = None  # largest difference from the reference, divided by its largest value
     gradient_error: float | None = None
 
 
-def check_op(op: "VendorOp", args: tuple[Any, ...], *, rtol: float | None = None, atol: float | None = None) -> Checks:
-    """Run every check; raises VendorOpError at the first that fails."""
+def verify_op(op: Op, args: tuple[Any, ...], *, rtol: float | None = None, atol: float | None = None) -> OpChecks:
+    """Run every check; raises VendorOpError for the first that fails."""
     import torch
 
     passed = []
     inputs = _random_like(args)
     _check_writes(op, inputs)
-    passed.append("writes only where it says")
+    passed.append("mutates only what it declares")
     _check_alias(op, inputs)
-    passed.append("returns memory of its own")
-    kept = [n for n in _OPCHECKS if op.differentiable or n != "test_autograd_registration"]
-    for name in kept:
+    passed.append("returns new memory")
+    names = [n for n in _OPCHECKS if op.differentiable or n != "test_autograd_registration"]
+    for name in names:
         _opcheck(op, _leaves(inputs, grad=op.differentiable), name)
         passed.append(name)
     error = gradient_error = None
@@ -47,18 +59,18 @@ def check_op(op: "VendorOp", args: tuple[Any, ...], *, rtol: float | None = None
         passed.append("agrees with its reference")
         if op.differentiable:
             gradient_error = _compare_gradients(op, inputs, rtol, atol)
-            passed.append("gradients agree with the reference's")
-    return Checks(passed=tuple(passed), error=error, gradient_error=gradient_error)
+            passed.append("gradients agree with its reference")
+    return OpChecks(passed=tuple(passed), error=error, gradient_error=gradient_error)
 
 
 def _random_like(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Random values in the place of the example's; integers and masks are kept, since they may be indices."""
+    """Random values in place of the example's; integers and masks stay, because they may be indices."""
     import torch
 
     def fresh(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            return made.copy_(torch.randn(value.shape, dtype=torch.float32, device=value.device))
+            random = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            return random.copy_(torch.randn(value.shape, dtype=torch.float32, device=value.device))
         if isinstance(value, torch.Tensor):
             return value.clone()
         if isinstance(value, (list, tuple)):
@@ -83,52 +95,52 @@ def _leaves(args: tuple[Any, ...], *, grad: bool) -> tuple[Any, ...]:
     )
 
 
-def _names(op: "VendorOp") -> list[Any]:
-    return list(op.overload._schema.arguments)  # noqa: SLF001 - torch has no other name for it
+def _arguments(op: Op) -> list[Any]:
+    return list(op.overload._schema.arguments)  # noqa: SLF001 - no public name
 
 
-def _check_writes(op: "VendorOp", args: tuple[Any, ...]) -> None:
-    """Run the bare function and see which of its inputs have changed."""
+def _check_writes(op: Op, args: tuple[Any, ...]) -> None:
+    """Run the function and check that it changed only the declared arguments."""
     import torch
 
     given = _copies(args)
     with torch.no_grad():
         op.function(*given)
-    for argument, before, after in zip(_names(op), args, given, strict=False):
+    for argument, before, after in zip(_arguments(op), args, given, strict=False):
         if not isinstance(before, torch.Tensor):
             continue
         declared = argument.alias_info is not None and argument.alias_info.is_write
         changed = not torch.equal(torch.nan_to_num(before.float()), torch.nan_to_num(after.float()))
         if changed and not declared:
             msg = (
-                f"{op.name} writes to its argument {argument.name!r}, and mutates={_mutated(op)} does not say so: compiled code "
-                f"would read the old value; declare mutates=({argument.name!r},), or clone it before"
+                f"{op.name} writes to its argument {argument.name!r}, which mutates={_mutated(op)} does not declare. "
+                f"Compiled code would read the old value. Fix: mutates={(*_mutated(op), argument.name)!r}, or clone it first"
             )
             raise VendorOpError(msg)
 
 
-def _mutated(op: "VendorOp") -> tuple[str, ...]:
-    return tuple(a.name for a in _names(op) if a.alias_info is not None and a.alias_info.is_write)
+def _mutated(op: Op) -> tuple[str, ...]:
+    return tuple(a.name for a in _arguments(op) if a.alias_info is not None and a.alias_info.is_write)
 
 
-def _check_alias(op: "VendorOp", args: tuple[Any, ...]) -> None:
-    """An operator may not return an input, nor a view of one: the compiler would let both live apart."""
+def _check_alias(op: Op, args: tuple[Any, ...]) -> None:
+    """Check that no result is an input or a view of one, because the compiler treats them as separate memory."""
     import torch
 
     given = _copies(args)
     with torch.no_grad():
-        made = op.function(*given)
-    results = made if isinstance(made, (tuple, list)) else (made,)
+        result = op.function(*given)
+    results = result if isinstance(result, (tuple, list)) else (result,)
     for number, result in enumerate(results):
         if not isinstance(result, torch.Tensor):
             continue
-        for argument, value in zip(_names(op), given, strict=False):
+        for argument, value in zip(_arguments(op), given, strict=False):
             same = isinstance(value, torch.Tensor) and _storage(value) == _storage(result) != 0
             if same:
-                what = "its argument itself" if result is value else "a view of its argument"
+                what = "its argument" if result is value else "a view of its argument"
                 msg = (
-                    f"{op.name} returns {what} {argument.name!r} (result {number}): an operator must return memory of its own; "
-                    "return a clone, or, if it writes to the argument, return nothing and declare mutates"
+                    f"{op.name} returns {what} {argument.name!r} (result {number}); an operator must return new memory. "
+                    f"Fix: return a clone, or return None and declare mutates=({argument.name!r},)"
                 )
                 raise VendorOpError(msg)
 
@@ -137,25 +149,25 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def _opcheck(op: "VendorOp", args: tuple[Any, ...], name: str) -> None:
+def _opcheck(op: Op, args: tuple[Any, ...], name: str) -> None:
     import torch
 
     try:
         torch.library.opcheck(op.overload, args, test_utils=name)
     except Exception as failed:
         cause = failed.__cause__ or failed
-        said = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-        msg = f"{op.name}: {_MEANING[name]} ({name}: {said})"
+        error = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+        msg = f"{op.name}: {_MEANING[name]} (torch.library.opcheck {name}: {error})"
         raise VendorOpError(msg) from failed
 
 
-def _compare(op: "VendorOp", args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float:
-    """Against the reference in float32: the largest difference, relative to the largest value."""
-    made, wanted = op(*_copies(args)), _reference(op, args)
-    return _agree(f"{op.name} differs from its reference", _flat(made), _flat(wanted), rtol, atol)
+def _compare(op: Op, args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float:
+    """The largest difference from the reference in float32, relative to its largest value."""
+    result, expected = op(*_copies(args)), _reference(op, args)
+    return _agree(f"{op.name} differs from its reference", _flat(result), _flat(expected), rtol, atol)
 
 
-def _reference(op: "VendorOp", args: tuple[Any, ...]) -> Any:
+def _reference(op: Op, args: tuple[Any, ...]) -> Any:
     import torch
 
     if op.reference is None:
@@ -164,15 +176,15 @@ def _reference(op: "VendorOp", args: tuple[Any, ...]) -> Any:
     return op.reference(*widened)
 
 
-def _compare_gradients(op: "VendorOp", args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float | None:
+def _compare_gradients(op: Op, args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float | None:
     import torch
 
     mine = _leaves(args, grad=True)
     theirs = _leaves(
         tuple(a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args), grad=True
     )
-    outputs, wanted = _flat(op(*mine)), _flat(op.reference(*theirs) if op.reference else None)
-    pairs = [(o, w) for o, w in zip(outputs, wanted, strict=False) if o.requires_grad]
+    outputs, expected = _flat(op(*mine)), _flat(op.reference(*theirs) if op.reference else None)
+    pairs = [(o, w) for o, w in zip(outputs, expected, strict=False) if o.requires_grad]
     if not pairs:
         return None
     weights = [torch.randn_like(w) for _, w in pairs]
@@ -180,20 +192,25 @@ def _compare_gradients(op: "VendorOp", args: tuple[Any, ...], rtol: float | None
     torch.autograd.backward([w for _, w in pairs], weights)
     grads = [(m.grad, t.grad) for m, t in zip(mine, theirs, strict=True) if isinstance(t, torch.Tensor)]
     found = [(m, t) for m, t in grads if m is not None and t is not None]
-    said = f"the gradients of {op.name} differ from its reference's"
-    return _agree(said, [m for m, _ in found], [t for _, t in found], rtol, atol)
+    return _agree(
+        f"the gradients of {op.name} differ from those of its reference",
+        [m for m, _ in found],
+        [t for _, t in found],
+        rtol,
+        atol,
+    )
 
 
-def _agree(said: str, made: list[Any], wanted: list[Any], rtol: float | None, atol: float | None) -> float:
+def _agree(message: str, results: list[Any], expected: list[Any], rtol: float | None, atol: float | None) -> float:
     from rocsolid.numerics import reference_tolerance, worst_excess
 
-    if len(made) != len(wanted):
-        msg = f"{said}: it gives {len(made)} tensors, and the reference {len(wanted)}"
+    if len(results) != len(expected):
+        msg = f"{message}: it returns {len(results)} tensors, the reference {len(expected)}"
         raise VendorOpError(msg)
     worst = 0.0
-    for number, (mine, theirs) in enumerate(zip(made, wanted, strict=True)):
+    for number, (mine, theirs) in enumerate(zip(results, expected, strict=True)):
         if mine.shape != theirs.shape:
-            msg = f"{said}: result {number} is {list(mine.shape)}, and the reference's {list(theirs.shape)}"
+            msg = f"{message}: result {number} has shape {list(mine.shape)}, the reference {list(theirs.shape)}"
             raise VendorOpError(msg)
         relative, absolute = reference_tolerance(mine.dtype, rtol, atol)
         off = (mine.double() - theirs.double()).abs()
@@ -201,7 +218,7 @@ def _agree(said: str, made: list[Any], wanted: list[Any], rtol: float | None, at
         worst = max(worst, float(off.max()) / max(largest, 1e-12) if off.numel() else 0.0)
         if worst_excess(mine, theirs, relative, absolute) > 1:
             allowed = absolute + relative * largest
-            msg = f"{said}: result {number} is off by {float(off.max()):.3g} where {allowed:.3g} would do"
+            msg = f"{message}: result {number} is off by {float(off.max()):.3g}, tolerance {allowed:.3g}"
             raise VendorOpError(msg)
     return worst
 

@@ -4,25 +4,37 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from rocsolid.model.compile_log import BreakReport, CompiledGraph, CompileLog, GraphBreak, Kernel, Span, UncompiledFrame
+from rocsolid.model.code_line import CodeLine
+from rocsolid.model.compile_log import (
+    BreakReport,
+    CompiledGraph,
+    CompiledKernel,
+    CompileLog,
+    CompileSpan,
+    GraphBreak,
+    Recompile,
+    UncompiledFrame,
+    code_lines,
+    short_location,
+)
 from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
 from rocsolid.report.html_page import page, table
 from rocsolid.report.terminal import Terminal
 
-# Colours that stay apart in light and dark, and for most who see colours differently.
+# Colours that are distinguishable in light and dark mode, and for most colour-blind readers.
 _COLOURS: Final = {
-    "tracing": "#4477aa",
+    "Dynamo tracing": "#4477aa",
     "guards": "#66ccee",
-    "deriving forward and backward": "#228833",
-    "rewriting the graph": "#88bb55",
+    "AOTAutograd": "#228833",
+    "FX passes": "#88bb55",
     "lowering": "#ccbb44",
-    "fusing": "#ee9944",
-    "generating code": "#ee6677",
-    "compiling kernels": "#aa3377",
+    "fusion": "#ee9944",
+    "code generation": "#ee6677",
+    "kernel compilation": "#aa3377",
     "autotuning": "#cc2222",
-    "device graphs": "#775533",
-    "caches": "#999999",
-    "Inductor, other": "#887799",
+    "CUDA graphs": "#775533",
+    "cache": "#999999",
+    "Inductor (other)": "#887799",
     "other": "#bbbbbb",
 }
 _ROW: Final = 22
@@ -42,32 +54,41 @@ _STYLE: Final = """<style>
 
 
 def compiles_html(log: CompileLog) -> str:
-    """The timeline, then every graph, then what broke."""
-    parts = [_STYLE, _counts(log), "<h2>When</h2>", _timeline(log), "<h2>Graphs</h2>"]
+    """The timeline, then every graph, then the graph breaks."""
+    parts = [_STYLE, _counts(log), "<h2>Timeline</h2>", _timeline(log), "<h2>Compiled graphs</h2>"]
     parts += [_graph(graph) for graph in log.graphs] or ["<p>Nothing was compiled.</p>"]
     if log.breaks:
         parts += ["<h2>Graph breaks</h2>", *(_break(found) for found in log.breaks)]
     if log.uncompiled:
-        parts += ["<h2>Left to Python</h2>", _uncompiled(log.uncompiled)]
-    title = f"What the compiler did{': ' + log.workload if log.workload else ''}"
+        parts += ["<h2>Not compiled (runs in eager)</h2>", _uncompiled(log.uncompiled)]
+    title = f"Compile log{': ' + log.workload if log.workload else ''}"
     return page(title, f"{compiles_headline(log, Terminal())} · {log.started_at}", "\n".join(parts))
 
 
 def breaks_html(report: BreakReport) -> str:
-    """Every break with its fix, then what the call falls into."""
+    """Every break with its fix, then the graphs that the call was split into."""
     parts = [_STYLE]
     parts += [_break(found) for found in report.breaks] or [
-        '<p class="good">No graph break: one graph holds it all.</p>'
+        '<p class="good">No graph break: the whole call is one graph.</p>'
     ]
     rows = [
-        ("", [str(g.number), escape(g.function), f"<code>{escape(g.place)}</code>", str(g.launches), _operators(g)])
+        (
+            "",
+            [
+                str(g.number),
+                escape(g.function),
+                f"<code>{escape(short_location(g.location))}</code>",
+                str(g.launches),
+                _operators(g),
+            ],
+        )
         for g in report.graphs
     ]
-    parts += ["<h2>Graphs</h2>", table("graphs", ["#", "function", "place", "launches", "operators"], rows)]
+    parts += ["<h2>Compiled graphs</h2>", table("graphs", ["#", "function", "location", "launches", "operators"], rows)]
     if report.uncompiled:
-        parts += ["<h2>Left to Python</h2>", _uncompiled(report.uncompiled)]
-    said = f"{len(report.breaks)} graph breaks, {len(report.graphs)} graphs · torch {report.torch}"
-    return page(f"Where the graph breaks: {report.function}", said, "\n".join(parts))
+        parts += ["<h2>Not compiled (runs in eager)</h2>", _uncompiled(report.uncompiled)]
+    subtitle = f"{len(report.breaks)} graph breaks, {len(report.graphs)} compiled graphs · torch {report.torch}"
+    return page(f"Graph breaks: {report.function}", subtitle, "\n".join(parts))
 
 
 def _counts(log: CompileLog) -> str:
@@ -75,8 +96,8 @@ def _counts(log: CompileLog) -> str:
     launches = sum(g.launches for g in log.graphs)
     cells = [
         (f"{log.compile_s:.1f} s", "compiling", ""),
-        (str(len(log.graphs)), "graphs", ""),
-        (str(launches), "launches in them", ""),
+        (str(len(log.graphs)), "compiled graphs", ""),
+        (str(launches), "kernel launches", ""),
         (str(again), "recompiles", "warning" if again else ""),
         (str(len(log.breaks)), "graph breaks", "warning" if log.breaks else ""),
     ]
@@ -85,11 +106,11 @@ def _counts(log: CompileLog) -> str:
 
 def _timeline(log: CompileLog) -> str:
     if not any(graph.spans for graph in log.graphs):
-        return "<p>No times were written down.</p>"
+        return "<p>No times were recorded.</p>"
     begin = min(s.start_s for g in log.graphs for s in g.spans)
     end = max(s.start_s + s.seconds for g in log.graphs for s in g.spans)
     lanes = [
-        f'<div class="lane"><span title="{escape(g.place)}">{g.number} {escape(g.function)} '
+        f'<div class="lane"><span title="{escape(short_location(g.location))}">{g.number} {escape(g.function)} '
         f'<span class="faint">{g.kind.value}</span></span>{_bars(g.spans, begin, end, flat=True)}'
         f"<span>{g.seconds:.2f} s</span></div>"
         for g in log.graphs
@@ -99,18 +120,18 @@ def _timeline(log: CompileLog) -> str:
     return f'<div class="timeline" id="timeline">{"".join(lanes)}<ul class="legend">{legend}</ul></div>'
 
 
-def _bars(spans: Sequence[Span], begin: float, end: float, *, flat: bool) -> str:
-    """Spans as bars; flat: one row in which the innermost lies on top."""
+def _bars(spans: Sequence[CompileSpan], begin: float, end: float, *, flat: bool) -> str:
+    """Spans as bars; with `flat`, all in one row with the innermost on top."""
     whole = max(end - begin, 1e-9)
     depth = 0 if flat else max((s.depth for s in spans), default=0)
     bars = []
     for span in sorted(spans, key=lambda s: s.depth):
         left, width = (span.start_s - begin) / whole * 100, max(span.seconds / whole * 100, 0.1)
         top = 0 if flat else span.depth * _ROW
-        said = f"{span.phase}: {span.name}, {span.seconds:.3f} s"
+        label = f"{span.phase}: {span.name}, {span.seconds:.3f} s"
         bars.append(
             f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_ROW - 4}" rx="2" '
-            f'fill="{_COLOURS.get(span.phase, _COLOURS["other"])}"><title>{escape(said)}</title></rect>'
+            f'fill="{_COLOURS.get(span.phase, _COLOURS["other"])}"><title>{escape(label)}</title></rect>'
         )
     kind = "" if flat else ' class="flame"'
     return f'<svg{kind} height="{(depth + 1) * _ROW}" role="img" aria-label="timeline">{"".join(bars)}</svg>'
@@ -126,37 +147,64 @@ def _graph(graph: CompiledGraph) -> str:
     mark = " is-warning" if graph.recompile else " is-info"
     head = (
         f"<b>{graph.number} {escape(graph.function)}</b> {graph.kind.value} · {graph.seconds:.2f} s · "
-        f"{kernels_text(graph)} · cache {graph.cache.value}"
+        f"{f'{kernels_text(graph)} · ' if graph.kernels else ''}cache {graph.cache.value}"
     )
     return f"""<details class="finding{mark}" id="graph-{graph.number}"><summary>{head}</summary><div>
-<p class="faint">{escape(graph.place)}</p><dl>{facts}</dl>{flame}
+<p class="faint">{escape(short_location(graph.location))}</p>{_recompile(graph.recompile) if graph.recompile else ""}<dl>{facts}</dl>{flame}
 {"<h3>Kernels</h3>" + kernels if kernels else ""}</div></details>"""
 
 
-def _kernel(kernel: Kernel) -> str:
-    places = "".join(f"<div><code>{escape(place)}</code></div>" for place in kernel.places)
-    said = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'no operator named'}"
+def _kernel(kernel: CompiledKernel) -> str:
+    locations = "".join(f"<div><code>{escape(short_location(location))}</code></div>" for location in kernel.locations)
+    label = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'no operator named'}"
     code = f"<pre>{escape(kernel.code)}</pre>" if kernel.code else ""
-    return f"""<details class="kernel"><summary><code>{escape(kernel.name)}</code> <span class="faint">{escape(said)}</span></summary>
-{places}{code}</details>"""
+    return f"""<details class="kernel"><summary><code>{escape(kernel.name)}</code> <span class="faint">{escape(label)}</span></summary>
+{locations}{code}</details>"""
 
 
 def _break(found: GraphBreak) -> str:
-    minus = "".join(f'<div class="minus">- {escape(line)}</div>' for line in found.before.splitlines())
-    plus = "".join(f'<div class="plus">+ {escape(line)}</div>' for line in found.after.splitlines())
-    code = f"<pre>{minus}{plus}</pre>" if minus and plus else ""
-    weight = "the compile fails" if found.fatal else "nothing of the function is compiled" if found.whole_frame else ""
-    return f"""<details class="finding is-warning" open><summary><b>{escape(found.place)}</b> in {escape(found.function)} {escape(weight)}</summary><div>
-<pre>{escape(found.line)}</pre><dl><dt>cause</dt><dd>{escape(found.cause)}</dd><dt>fix</dt><dd>{escape(found.fix)}{code}</dd>
-<dt>torch says</dt><dd>{escape(found.id)} {escape(found.kind)}<details><summary>in full</summary><pre>{escape(found.said)}</pre></details></dd></dl></div></details>"""
+    times = f" ({found.count} times)" if found.count > 1 else ""
+    effect = f"<dt>effect</dt><dd>{escape(found.effect)}</dd>" if found.effect else ""
+    return f"""<details class="finding is-warning" open><summary><b>graph break{times}:</b> {escape(found.cause)}</summary><div>
+{_code(found.code)}<dl><dt>in</dt><dd>{escape(found.function)}</dd>{effect}<dt>fix</dt><dd>{escape(found.fix)}</dd>
+{_example(found.example_before, found.example_after)}
+<dt>torch</dt><dd>{escape(found.id)} {escape(found.kind)}<details><summary>full message</summary><pre>{escape(found.torch_message)}</pre></details></dd></dl></div></details>"""
+
+
+def _recompile(recompile: Recompile) -> str:
+    return f"""<p><b>recompile:</b> {escape(recompile.change)}</p>{_code(recompile.code)}<dl>
+<dt>cause</dt><dd>{escape(recompile.cause)}</dd><dt>failed guard</dt><dd><code>{escape(recompile.guard)}</code> of compile {escape(recompile.previous_compile_id)}</dd>
+<dt>fix</dt><dd>{escape(recompile.fix)}</dd>{_example(recompile.example_before, recompile.example_after)}</dl>"""
+
+
+def _code(code: CodeLine) -> str:
+    """The user's line, with carets under the expression."""
+    lines = [line[2:] for line in code_lines(code)]
+    return f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
+
+
+def _example(before: str, after: str) -> str:
+    if not before or not after:
+        return ""
+    minus = "".join(f'<div class="minus">- {escape(line)}</div>' for line in before.splitlines())
+    plus = "".join(f'<div class="plus">+ {escape(line)}</div>' for line in after.splitlines())
+    return f"<dt>example</dt><dd><pre>{minus}{plus}</pre></dd>"
 
 
 def _uncompiled(frames: Sequence[UncompiledFrame]) -> str:
     rows = [
-        ("", [escape(f.function), f"<code>{escape(f.place)}</code>", f"{f.seconds:.2f} s", escape(f.why)])
+        (
+            "",
+            [
+                escape(f.function),
+                f"<code>{escape(short_location(f.location))}</code>",
+                f"{f.seconds:.2f} s",
+                escape(f.reason),
+            ],
+        )
         for f in frames
     ]
-    return table("uncompiled", ["function", "place", "looked at for", "why"], rows)
+    return table("uncompiled", ["function", "location", "time", "reason"], rows)
 
 
 def _operators(graph: CompiledGraph) -> str:

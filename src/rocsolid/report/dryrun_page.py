@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from rocsolid.model.dryrun import DryRun, DryRunRecord, Kernel
+from rocsolid.model.dryrun import DryRun, DryRunKernel, DryRunRecord
 from rocsolid.report.dryrun_text import config_cells, differences, graph_lines, headings
 from rocsolid.report.html_page import finding_html, page, table
 from rocsolid.report.probe_page import counts_html
@@ -13,47 +13,46 @@ _NAME = 26
 
 
 def dryrun_html(record: DryRunRecord) -> str:
-    """Findings, then each chip: graphs, the table of all configurations, and the source of each kernel."""
+    """Findings, then for each chip its graphs, a table of all configurations, and the source of each kernel."""
     found = "".join(finding_html(f) for f in record.findings)
     parts = [
         counts_html(record.findings),
         "<h2>Findings</h2>",
-        found or '<p class="good">Nothing found that would hurt.</p>',
+        found or '<p class="good">No findings.</p>',
     ]
     parts += [
-        f'<p class="critical">Nothing for {escape(failed.target)}: {escape(failed.error)}</p>'
-        for failed in record.failed
+        f'<p class="critical">{escape(failed.target)} failed: {escape(failed.error)}</p>' for failed in record.failed
     ]
     for run in record.runs:
-        parts += list(_run(run, record.against))
-    if record.against:
-        parts += list(_run(record.against, None))
+        parts += list(_run(run, record.compared))
+    if record.compared:
+        parts += list(_run(record.compared, None))
     training = " · training" if record.train else ""
     profile = f" · profile {record.profile}" if record.profile else ""
     subtitle = f"{record.workload} · {record.mode}{training}{profile}"
-    return page("What will it meet on that chip?", subtitle, "\n".join(parts))
+    return page("Dry run", subtitle, "\n".join(parts))
 
 
-def _run(run: DryRun, against: DryRun | None) -> Iterator[str]:
+def _run(run: DryRun, compared: DryRun | None) -> Iterator[str]:
     yield f"<h2>{escape(run.target)} <span class='faint'>{escape(run.product)}</span></h2>"
     yield (
         f'<p class="faint">torch {escape(run.torch)}, Triton {escape(run.triton)}, {run.seconds:.0f} s; '
-        "nothing was run on a device, so which configuration is fastest is not known</p>"
+        "no kernel was executed, so the fastest configuration is not known</p>"
     )
     yield from (f"<p>{escape(note)}</p>" for note in run.notes)
     if run.graphs:
         lines = [line for graph in run.graphs for line in graph_lines(graph, Terminal())]
         yield f"<pre>{escape(chr(10).join(lines))}</pre>"
-    yield from (f"<p>graph break at <code>{escape(b.place)}</code>: {escape(b.reason)}</p>" for b in run.breaks)
+    yield from (f"<p>graph break at <code>{escape(b.location)}</code>: {escape(b.reason)}</p>" for b in run.breaks)
     for search in run.searches:
         yield (
             f"<p>autotuning of <code>{escape(search.op)}</code> {escape(search.shapes)}: {search.choices} choices, "
             f"{search.compiled} compiled in {search.seconds:.0f} s, {search.failed} failed</p>"
         )
-    if against:
-        said = "".join(f"<li>{escape(line)}</li>" for line in differences(run, against))
-        yield f"<h3>Against {escape(against.target)}</h3>"
-        yield f"<ul>{said}</ul>" if said else "<p>The same kernels in the same configurations.</p>"
+    if compared:
+        items = "".join(f"<li>{escape(line)}</li>" for line in differences(run, compared))
+        yield f"<h3>Compared with {escape(compared.target)}</h3>"
+        yield f"<ul>{items}</ul>" if items else "<p>Same kernels, same configurations.</p>"
     yield table(f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), tick=_tick(run), ticked=False)
     yield "<h3>Sources</h3>"
     yield from (_source(run, kernel) for kernel in run.kernels)
@@ -73,20 +72,20 @@ def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
 
 
 def _tick(run: DryRun) -> str:
-    return "only what spills, overflows or fails" if any(kind for kind, _ in _rows(run)) else ""
+    return "only configurations that spill, exceed the LDS limit or fail" if any(kind for kind, _ in _rows(run)) else ""
 
 
-def _anchor(run: DryRun, kernel: Kernel) -> str:
+def _anchor(run: DryRun, kernel: DryRunKernel) -> str:
     return escape(f"{run.target} {kernel.graph} {kernel.name}".replace(" ", "-"))
 
 
 def _short(name: str) -> str:
-    """Inductor's names tell every operation, and what sets two apart stands at the end."""
+    """Inductor's kernel names list every operation; the end of the name tells two kernels apart."""
     return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}"
 
 
-def _source(run: DryRun, kernel: Kernel) -> str:
-    places = " ".join(f"<code>{escape(place)}</code>" for place in kernel.places)
+def _source(run: DryRun, kernel: DryRunKernel) -> str:
+    locations = " ".join(f"<code>{escape(location)}</code>" for location in kernel.locations)
     asm = "".join(
         f"<details><summary>assembly, {escape(config.label)}</summary><pre>{escape(config.asm)}</pre></details>"
         for config in kernel.configs
@@ -95,5 +94,5 @@ def _source(run: DryRun, kernel: Kernel) -> str:
     return (
         f'<details class="finding is-info" id="{_anchor(run, kernel)}"><summary><code>{escape(kernel.name)}</code> '
         f'<span class="faint">{escape(kernel.origin)}, {escape(kernel.graph)}</span></summary>'
-        f"<div><p>{places}</p><pre>{escape(kernel.source.strip())}</pre>{asm}</div></details>"
+        f"<div><p>{locations}</p><pre>{escape(kernel.source.strip())}</pre>{asm}</div></details>"
     )

@@ -1,9 +1,9 @@
-"""A dry run as text for a terminal."""
+"""A dry run as text for a terminal, and as JSON."""
 
 from collections.abc import Iterator, Sequence
 
 from rocsolid.model.codec import dumps
-from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryGraph, DryRun, DryRunRecord, Kernel, KernelConfig
+from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRun, DryRunGraph, DryRunKernel, DryRunRecord, KernelConfig
 from rocsolid.model.finding import Severity
 from rocsolid.report.probe_text import finding_text, tally
 from rocsolid.report.terminal import Terminal
@@ -28,20 +28,20 @@ _HEADINGS_CUDA = {"VGPR": "regs", "LDS": "shared"}
 
 
 def dryrun_json(record: DryRunRecord) -> str:
-    """The whole record; the schema is a contract."""
+    """The whole record; users rely on its schema."""
     parts = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return dumps(DRYRUN_SCHEMA, rocsolid=__version__, **parts)
 
 
 def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Each chip's graphs and kernels, what differs on the other vendor's, and what was found."""
+    """Graphs and kernels of each chip, the differences from the compared chip, and the findings."""
     blocks = [_headline(record, terminal)]
     for run in record.runs:
         blocks += list(_run(run, terminal, verbose=verbose))
-        if record.against:
-            blocks.append(_against(run, record.against, terminal))
+        if record.compared:
+            blocks.append(_comparison(run, record.compared, terminal))
     blocks += [
-        terminal.paint(terminal.wrap(f"nothing for {failed.target}: {failed.error}", indent="  ", first=""), "red")
+        terminal.paint(terminal.wrap(f"{failed.target} failed: {failed.error}", indent="  ", first=""), "red")
         for failed in record.failed
     ]
     loud = [f for f in record.findings if verbose or f.severity > Severity.INFO]
@@ -66,38 +66,42 @@ def _headline(record: DryRunRecord, terminal: Terminal) -> str:
 def _run(run: DryRun, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     configs = sum(len(kernel.configs) for kernel in run.kernels)
     head = f"{run.target} {run.product} · {_many(len(run.kernels), 'kernel')} in {_many(configs, 'configuration')}"
-    made = f"torch {run.torch}, Triton {run.triton}; nothing was run on a device"
+    made = f"torch {run.torch}, Triton {run.triton}; no kernel was executed"
     yield terminal.paint(head, "bold") + terminal.paint(f"\n{made}", "dim")
     if run.notes:
         yield "\n".join(terminal.wrap(note, indent="  ", first="  note: ") for note in run.notes)
     if run.graphs:
         yield "\n".join(line for graph in run.graphs for line in graph_lines(graph, terminal))
-    for seen in run.breaks:
-        yield terminal.wrap(f"graph break at {seen.place or 'an unknown line'}: {seen.reason}", indent="  ")
+    for found in run.breaks:
+        yield terminal.wrap(f"graph break at {found.location or 'an unknown line'}: {found.reason}", indent="  ")
     for search in run.searches:
-        said = f"autotuning of {search.op} {search.shapes}: {search.choices} choices, {search.compiled} compiled"
-        yield terminal.wrap(f"{said} in {search.seconds:.0f} s, {search.failed} of them failed", indent="  ")
+        choices = f"autotuning of {search.op} {search.shapes}: {search.choices} choices, {search.compiled} compiled"
+        yield terminal.wrap(f"{choices} in {search.seconds:.0f} s, {search.failed} failed", indent="  ")
     yield from (_kernel(kernel, run, terminal, verbose=verbose) for kernel in run.kernels)
 
 
-def graph_lines(graph: DryGraph, terminal: Terminal) -> Iterator[str]:
-    """What a graph launches, what it calls, and whether it can be captured; HTML shows the same lines."""
-    fit = "fit for capture" if not graph.unfit else "not fit for capture"
+def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
+    """Launches and library calls of a graph, and whether it can be captured; HTML shows the same lines."""
+    state = "cannot be captured" if graph.capture_blockers else "can be captured"
     parts = f", {graph.partitions} partitions" if graph.partitions > 1 else ""
     calls = sum(extern.count for extern in graph.externs)
     launches = f"{_many(len(graph.kernels), 'launch', 'launches')}, {_many(calls, 'library call')}{parts}"
-    yield f"  {graph.name} ({graph.kind}): {launches}; {terminal.paint(fit, 'red' if graph.unfit else 'green')}"
-    for unfit in graph.unfit:
-        yield terminal.wrap(f"{unfit.reason} {unfit.place}".strip(), indent="      ", first="    because ")
+    yield f"  {graph.name} ({graph.kind}): {launches}; {terminal.paint(state, 'red' if graph.capture_blockers else 'green')}"
+    for blocker in graph.capture_blockers:
+        yield terminal.wrap(f"{blocker.reason} {blocker.location}".strip(), indent="      ", first="    because ")
     for extern in graph.externs:
-        place = f"  {terminal.paint(_short(extern.places[0]), 'dim')}" if extern.places else ""
-        yield f"    {extern.count} × {extern.name} → {extern.library}{place}"
+        location = f"  {terminal.paint(_short(extern.locations[0]), 'dim')}" if extern.locations else ""
+        yield f"    {extern.count} × {extern.name} → {extern.library}{location}"
 
 
-def _kernel(kernel: Kernel, run: DryRun, terminal: Terminal, *, verbose: bool) -> str:
-    place = f"  {terminal.paint(_short(kernel.places[0]), 'dim')}" if kernel.places else ""
-    more = terminal.paint(f" and {_many(len(kernel.places) - 1, 'more line')}", "dim") if len(kernel.places) > 1 else ""
-    lines = [f"{terminal.paint(kernel.name, 'bold')}{place}{more}"]
+def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: bool) -> str:
+    location = f"  {terminal.paint(_short(kernel.locations[0]), 'dim')}" if kernel.locations else ""
+    more = (
+        terminal.paint(f" and {_many(len(kernel.locations) - 1, 'more line')}", "dim")
+        if len(kernel.locations) > 1
+        else ""
+    )
+    lines = [f"{terminal.paint(kernel.name, 'bold')}{location}{more}"]
     rows = [headings(run), *(config_cells(config) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
         lines += _columns(rows)
@@ -108,7 +112,7 @@ def _kernel(kernel: Kernel, run: DryRun, terminal: Terminal, *, verbose: bool) -
 
 
 def headings(run: DryRun) -> list[str]:
-    """Of the resource table, in the vendor's words."""
+    """Column headings of the resource table, in the vendor's terms."""
     return [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
 
 
@@ -142,48 +146,50 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def differences(run: DryRun, other: DryRun) -> Iterator[str]:
-    """What is so here and not there, a sentence each."""
+    """The differences between two chips, one sentence each."""
     there = {kernel.name: kernel for kernel in other.kernels}
     here = {kernel.name for kernel in run.kernels}
-    tuned: list[tuple[str, int, int, int]] = []  # kernels with other configurations: how many here, there, in both
+    tuned: list[
+        tuple[str, int, int, int]
+    ] = []  # kernels whose configurations differ: how many in run, in other, in both
     for kernel in run.kernels:
         twin = there.get(kernel.name)
         if twin is None:
-            yield f"{kernel.name} is made for {run.target} only"
+            yield f"{kernel.name} exists only for {run.target}"
             continue
         ours, theirs = least_spills(kernel), least_spills(twin)
         if ours and not theirs:
-            yield f"{kernel.name} spills {ours} registers at best on {run.target}, and none on {other.target}"
+            yield f"{kernel.name} spills at least {ours} registers on {run.target}, none on {other.target}"
         failed = [sum(bool(c.error) for c in k.configs) for k in (kernel, twin)]
         if failed[0] and not failed[1]:
-            yield f"{kernel.name} fails on {run.target} and compiles on {other.target}"
+            yield f"{kernel.name} fails to compile for {run.target}, but compiles for {other.target}"
         tried = [{(tuple(c.values.items()), c.warps) for c in k.configs} for k in (kernel, twin)]
         if tried[0] != tried[1]:
             tuned.append((kernel.name, len(kernel.configs), len(twin.configs), len(tried[0] & tried[1])))
-    yield from (f"{name} is made for {other.target} only" for name in there if name not in here)
+    yield from (f"{name} exists only for {other.target}" for name in there if name not in here)
     if len(tuned) > _FEW:
         sums = [sum(counts) for counts in list(zip(*tuned, strict=True))[1:]]
         tuned = [(f"each of {len(tuned)} kernels", *sums)]
     for name, ours, theirs, both in tuned:
         counts = f"{ours} on {run.target}, {theirs} on {other.target}"
-        yield f"{name} has other configurations: {counts}, {both} of them the same"
+        yield f"{name} has different configurations: {counts}, {both} in common"
 
 
-def least_spills(kernel: Kernel) -> int:
-    """Spilled registers of the configuration that spills least."""
+def least_spills(kernel: DryRunKernel) -> int:
+    """Spilled registers of the configuration with the fewest spills."""
     return min((config.resources.spills for config in kernel.configs if config.resources), default=0)
 
 
-def _against(run: DryRun, other: DryRun, terminal: Terminal) -> str:
+def _comparison(run: DryRun, other: DryRun, terminal: Terminal) -> str:
     lines = [terminal.wrap(line, indent="    ", first="  ") for line in differences(run, other)]
-    title = terminal.paint(f"{run.target} against {other.target} ({other.product})", "bold")
-    return "\n".join([title, *(lines or ["  the same kernels in the same configurations"])])
+    title = terminal.paint(f"{run.target} compared with {other.target} ({other.product})", "bold")
+    return "\n".join([title, *(lines or ["  same kernels, same configurations"])])
 
 
 def _many(number: int, one: str, more: str = "") -> str:
     return f"{number} {one if number == 1 else more or one + 's'}"
 
 
-def _short(place: str) -> str:
-    """The last two parts of a path are enough to find it."""
-    return "/".join(place.split("/")[-2:])
+def _short(location: str) -> str:
+    """The last two parts of the path."""
+    return "/".join(location.split("/")[-2:])

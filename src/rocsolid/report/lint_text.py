@@ -1,23 +1,27 @@
-"""A lint as text for a terminal."""
+"""Lint findings as text for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rocsolid.model.code_line import CodeLine
+from rocsolid.model.codec import decode
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord
 from rocsolid.report.probe_text import tally
 from rocsolid.report.terminal import Terminal
 
+_INDENT = " " * 7
+
 
 def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Findings by file and line; each reason and its fix are said once, unless every time is asked for."""
-    said: set[str] = set()
+    """Findings by file and line; why and fix are printed once per rule, with `verbose` for every finding."""
+    explained: set[str] = set()
     blocks = []
     for finding in record.findings:
         reason = f"{finding.code} {finding.why}"
-        blocks.append(_finding(finding, terminal, full=verbose or reason not in said))
-        said.add(reason)
-    if record.passed_over:
-        blocks.append("\n".join(f"passed over {p.file}: {p.why}" for p in record.passed_over))
+        blocks.append(_finding(finding, terminal, full=verbose or reason not in explained))
+        explained.add(reason)
+    if record.skipped:
+        blocks.append("\n".join(f"skipped {skipped.file}: {skipped.reason}" for skipped in record.skipped))
     blocks.append(_summary(record, terminal))
     return "\n\n".join(blocks) + "\n"
 
@@ -31,31 +35,44 @@ def _finding(finding: Finding, terminal: Terminal, *, full: bool) -> str:
 
 
 def _rows(finding: Finding, terminal: Terminal, *, full: bool) -> Iterator[str]:
-    yield terminal.wrap(finding.message, indent=" " * 9, first="         ")
-    text = str(finding.facts.get("text", ""))
-    if text:
-        yield terminal.paint(f"       | {text}"[: terminal.width], "cyan")
+    yield terminal.wrap(finding.message, indent="  ")
+    for line in code_lines(finding):
+        yield terminal.paint(f"    {line}"[: terminal.width], "cyan")
     if chain := chain_of(finding):
-        yield terminal.wrap(" → ".join(chain), indent=" " * 9, first="  by     ")
+        yield terminal.wrap(" → ".join(chain), indent=_INDENT, first="  via  ")
     if full:
-        yield terminal.wrap(finding.why, indent=" " * 9, first="  why    ")
-        yield terminal.wrap(finding.fix, indent=" " * 9, first="  fix    ")
+        yield terminal.wrap(finding.why, indent=_INDENT, first="  why  ")
+        yield terminal.wrap(finding.fix, indent=_INDENT, first="  fix  ")
+
+
+def code_lines(finding: Finding) -> list[str]:
+    """The source line of a finding, and carets under the expression where its columns are known."""
+    facts = finding.facts.get("code")
+    if isinstance(facts, Mapping) and facts.get("text"):
+        code = decode(CodeLine, facts, "code")
+        indent = len(code.text) - len(code.text.lstrip())
+        shown = [code.text.lstrip()]
+        if indent <= code.start < code.end <= len(code.text):
+            shown.append(" " * (code.start - indent) + "^" * (code.end - code.start))
+        return shown
+    text = str(finding.facts.get("text", ""))
+    return [text] if text else []
 
 
 def chain_of(finding: Finding) -> list[str]:
-    """The calls that lead from a region to the finding; a single one is the region itself and says nothing new."""
+    """The calls from the compiled or captured function to the finding; empty where the finding is in that function itself."""
     chain = finding.facts.get("chain")
     return [str(step) for step in chain] if isinstance(chain, list) and len(chain) > 1 else []
 
 
 def _summary(record: LintRecord, terminal: Terminal) -> str:
     read = f"{record.files:,} file{'' if record.files == 1 else 's'}, {record.lines:,} lines"
-    beside = [
+    left_out = [
         f"{record.allowed} allowed by comments" if record.allowed else "",
         f"{record.in_baseline} in the baseline" if record.in_baseline else "",
-        f"{record.less_sure} less sure (--confidence anywhere)" if record.less_sure else "",
-        f"{len(record.passed_over)} passed over" if record.passed_over else "",
+        f"{record.below_confidence} with less confidence (--confidence anywhere)" if record.below_confidence else "",
+        f"{len(record.skipped)} skipped" if record.skipped else "",
     ]
-    more = "; `rocsolid explain CODE` tells more" if any(f.severity > Severity.INFO for f in record.findings) else ""
-    said = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
-    return terminal.wrap(said)
+    more = "; more: rocsolid explain CODE" if any(f.severity > Severity.INFO for f in record.findings) else ""
+    text = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {part}" for part in left_out if part)
+    return terminal.wrap(text)

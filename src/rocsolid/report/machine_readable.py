@@ -33,13 +33,13 @@ def lint_json(record: LintRecord) -> str:
         LINT_SCHEMA,
         rocsolid=__version__,
         findings=record.findings,
-        passed_over=record.passed_over,
+        skipped=record.skipped,
         files=record.files,
         lines=record.lines,
         confidence=record.confidence,
         allowed=record.allowed,
         in_baseline=record.in_baseline,
-        less_sure=record.less_sure,
+        below_confidence=record.below_confidence,
     )
 
 

@@ -1,8 +1,8 @@
-"""Operators with a plain reference, a Triton kernel, and the vendor's own kernel where there is one.
+"""Ready-made operators: each has a reference in plain torch, a Triton kernel, and AMD's kernel where AITER has one.
 
-Each function takes the vendor's kernel where AITER is installed on ROCm, ours in Triton on any other GPU, and plain torch elsewhere.
-All of them stay in a compiled graph, have gradients (those of the reference), and can be captured. Importing this package
-registers the operators under `torch.ops.rocsolid`.
+Each function uses AITER's kernel if AITER is installed on ROCm, our Triton kernel on other GPUs, and plain torch on the CPU.
+All of them work in compiled graphs and captures, and have the gradients of the reference. Importing this package registers the
+operators under `torch.ops.rocsolid`.
 """
 
 from rocsolid.ops.shipped.operators import add_rms_norm, attention, gelu_mul, linear, rms_norm, silu_mul

@@ -1,7 +1,7 @@
-"""How each kernel is launched: on how many programs, in blocks of which size, with how many warps.
+"""Launches the Triton kernels: grid, block sizes and number of warps.
 
-A kernel wants a number of lanes, and `warps` makes that the number of warps of this chip: an AMD wave has 64 lanes, an NVIDIA warp
-and an RDNA wave 32.
+Sizes are chosen in threads (lanes); `warps` converts them to warps of the GPU: a wavefront of AMD Instinct GPUs has 64 lanes, a
+wavefront of RDNA GPUs and an NVIDIA warp 32.
 """
 
 from collections.abc import Callable
@@ -24,26 +24,26 @@ Wrap = Callable[[Any], Any]
 LARGEST_ROW: Final = 16384
 WIDTHS: Final = (16, 32, 64, 128, 256)
 _LOG2_E: Final = 1.4426950408889634
-_LANES_AT_LEAST, _LANES_AT_MOST = 64, 1024
-_PER_LANE: Final = 8  # sixteen bytes of a half-precision row
+_MIN_LANES, _MAX_LANES = 64, 1024
+_PER_LANE: Final = 8  # elements: sixteen bytes in half precision
 _GATE_BLOCK: Final = 1024
-_MOST_SPLITS: Final = 16
-_ATTENTION_WARPS: Final = 4  # matrix units are fed warp by warp, whatever its width
+_MAX_SPLITS: Final = 16
+_ATTENTION_WARPS: Final = 4  # matrix instructions work per warp, whatever its size
 
 
-def as_it_is(kernel: Any) -> Any:
-    """A kernel launched directly; under `torch.compile` it is wrapped for the tracer instead."""
+def launch_directly(kernel: Any) -> Any:
+    """The default `wrap`: launch the kernel directly. Under `torch.compile`, `torch.library.wrap_triton` is used instead."""
     return kernel
 
 
 def warps(lanes: int, device: torch.device) -> int:
-    """How many warps of this chip make up the lanes that are wanted."""
-    return max(1, min(lanes, _LANES_AT_MOST) // _chip(device)[0])
+    """The number of warps of this GPU for that many lanes."""
+    return max(1, min(lanes, _MAX_LANES) // _chip(device)[0])
 
 
 @cache
 def _chip(device: torch.device) -> tuple[int, int]:
-    """Lanes in a warp, and number of compute units."""
+    """Lanes per warp, and number of multiprocessors or compute units."""
     if device.type != "cuda":
         return 32, 1
     properties = torch.cuda.get_device_properties(device)
@@ -51,20 +51,20 @@ def _chip(device: torch.device) -> tuple[int, int]:
 
 
 def _row_lanes(columns: int) -> int:
-    return max(_LANES_AT_LEAST, int(triton.next_power_of_2(columns)) // _PER_LANE)
+    return max(_MIN_LANES, int(triton.next_power_of_2(columns)) // _PER_LANE)
 
 
 def _rows(x: Tensor) -> Tensor:
-    """As rows whose elements lie side by side, without a copy where they do."""
+    """As rows with contiguous elements; copies only if they are not."""
     flat = x.reshape(-1, x.shape[-1])
     return flat if flat.stride(-1) == 1 else flat.contiguous()
 
 
-def launch_rms_norm(x: Tensor, weight: Tensor, eps: float, wrap: Wrap = as_it_is) -> Tensor:
-    """Norm every row."""
+def launch_rms_norm(x: Tensor, weight: Tensor, eps: float, wrap: Wrap = launch_directly) -> Tensor:
+    """RMS norm of every row."""
     rows = _rows(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    count, columns = rows.shape[0], int(rows.shape[1])  # the width of a row is part of the program
+    count, columns = rows.shape[0], int(rows.shape[1])  # a constant of the compiled kernel
     wrap(rms_norm_kernel)[(count,)](
         rows, weight, out, rows.stride(0), columns, eps,
         BLOCK=triton.next_power_of_2(columns), num_warps=warps(_row_lanes(columns), x.device),
@@ -73,9 +73,9 @@ def launch_rms_norm(x: Tensor, weight: Tensor, eps: float, wrap: Wrap = as_it_is
 
 
 def launch_add_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, wrap: Wrap = as_it_is
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, wrap: Wrap = launch_directly
 ) -> tuple[Tensor, Tensor]:
-    """Add and norm every row."""
+    """Add the residual, then RMS norm of every row."""
     left, right = _rows(x), _rows(residual)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     total = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -87,8 +87,8 @@ def launch_add_rms_norm(
     return out, total
 
 
-def launch_gate_mul(gate: Tensor, up: Tensor, kind: int, wrap: Wrap = as_it_is) -> Tensor:
-    """Gate every row; the halves of one tensor are taken as they lie."""
+def launch_gate_mul(gate: Tensor, up: Tensor, kind: int, wrap: Wrap = launch_directly) -> Tensor:
+    """Gate every row; views of one tensor are read without a copy."""
     left, right = _rows(gate), _rows(up)
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     count, columns = left.shape[0], int(left.shape[1])
@@ -101,27 +101,27 @@ def launch_gate_mul(gate: Tensor, up: Tensor, kind: int, wrap: Wrap = as_it_is) 
 
 
 def _precision() -> str:
-    """How float32 is multiplied: exactly, unless the user has told torch otherwise."""
+    """Precision of float32 products: full, unless `torch.set_float32_matmul_precision` allows TF32."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def launch_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool, splits: int = 0, wrap: Wrap = as_it_is
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool, splits: int = 0, wrap: Wrap = launch_directly
 ) -> Tensor:
-    """Attend; where the queries are too few to fill the chip, the keys are split among more programs."""
+    """Attention; with too few queries to fill the GPU, the keys are split over several programs."""
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     batch, heads, queries, width = q.shape[0], q.shape[1], q.shape[2], int(q.shape[3])
     keys = k.shape[2]
     block_m, block_n = (64 if queries > 16 else 16), (64 if width <= 128 else 32)  # noqa: PLR2004 - tile sizes
     blocks = triton.cdiv(queries, block_m)
     units = _chip(q.device)[1]
-    if not splits:  # as many as fill the chip, and no more than there are blocks of keys
-        splits = max(1, min(_MOST_SPLITS, units // max(1, batch * heads * blocks), triton.cdiv(keys, block_n)))
+    if not splits:  # enough to fill the GPU, at most one per block of keys
+        splits = max(1, min(_MAX_SPLITS, units // max(1, batch * heads * blocks), triton.cdiv(keys, block_n)))
     chunk = triton.cdiv(triton.cdiv(keys, splits), block_n) * block_n
     splits = triton.cdiv(keys, chunk)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lines = batch * heads * queries
-    parts, peaks, sums = out, q, q  # the last two are not touched unless the keys are split
+    parts, peaks, sums = out, q, q  # the last two are unused unless the keys are split
     if splits > 1:
         parts = torch.empty((splits, lines, width), dtype=torch.float32, device=q.device)
         peaks = torch.empty((splits, lines), dtype=torch.float32, device=q.device)

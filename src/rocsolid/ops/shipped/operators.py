@@ -1,4 +1,4 @@
-"""Registers the shipped operators, and chooses for each call who computes it."""
+"""Registers the ready-made operators, and chooses the kernel for each call."""
 
 import importlib.util
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from rocsolid.ops.vendor_op import register_gradients
 HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 
 
-def on_triton(x: Tensor, *others: Tensor) -> bool:
-    """Whether our kernels take these: on one device that has Triton, in a dtype they know."""
+def triton_supports(x: Tensor, *others: Tensor) -> bool:
+    """Whether our Triton kernels support these tensors: on the GPU, in a supported dtype, with Triton installed."""
     known = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
     return bool(x.is_cuda and known and all(o.is_cuda for o in others) and HAS_TRITON)
 
@@ -26,7 +26,7 @@ def _row_fits(x: Tensor) -> bool:
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    if on_triton(x, weight) and _row_fits(x):
+    if triton_supports(x, weight) and _row_fits(x):
         from rocsolid.ops.shipped.launch import launch_rms_norm
 
         return launch_rms_norm(x, weight.contiguous(), eps, torch.library.wrap_triton)
@@ -34,7 +34,7 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
-    if on_triton(x, residual, weight) and _row_fits(x) and x.shape == residual.shape:
+    if triton_supports(x, residual, weight) and _row_fits(x) and x.shape == residual.shape:
         from rocsolid.ops.shipped.launch import launch_add_rms_norm
 
         return launch_add_rms_norm(x, residual, weight.contiguous(), eps, torch.library.wrap_triton)
@@ -43,23 +43,23 @@ def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 
 
 def _silu_mul(gate: Tensor, up: Tensor) -> Tensor:
-    if on_triton(gate, up) and gate.shape == up.shape and gate.numel() > 0:
+    if triton_supports(gate, up) and gate.shape == up.shape and gate.numel() > 0:
         from rocsolid.ops.shipped.launch import launch_gate_mul
 
         return launch_gate_mul(gate, up, 0, torch.library.wrap_triton)
     return references.silu_mul(gate, up).contiguous()
 
 
-def _gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - as a schema has it
-    if on_triton(gate, up) and gate.shape == up.shape and gate.numel() > 0:
+def _gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
+    if triton_supports(gate, up) and gate.shape == up.shape and gate.numel() > 0:
         from rocsolid.ops.shipped.launch import launch_gate_mul
 
         return launch_gate_mul(gate, up, 2 if tanh else 1, torch.library.wrap_triton)
     return references.gelu_mul(gate, up, tanh).contiguous()
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - as a schema has it
-    if on_triton(q, k, v) and q.numel() > 0 and q.dtype == k.dtype == v.dtype:
+def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
+    if triton_supports(q, k, v) and q.numel() > 0 and q.dtype == k.dtype == v.dtype:
         from rocsolid.ops.shipped.launch import WIDTHS, launch_attention
 
         if q.shape[-1] in WIDTHS and v.shape[-1] == q.shape[-1]:
@@ -73,9 +73,9 @@ def _register(
     reference: Callable[..., Any],
     fake: Callable[..., Any] = references.like_first,
 ) -> Any:
-    """As an operator that the compiler may look into: it sees the kernel, and launches it without us."""
-    made = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
-    made.register_fake(fake)
+    """Register with `triton_op`, so that Inductor sees the Triton kernel and launches it itself."""
+    op = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
+    op.register_fake(fake)
     overload = getattr(torch.ops.rocsolid, name).default
     register_gradients(f"rocsolid::{name}", overload, reference)
     return overload
@@ -89,15 +89,15 @@ _ATTENTION = _register("attention", _attention, references.attention)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """Divide each row by its root mean square, and scale the columns."""
-    if amd.takes(x, weight):
+    """Divide each row by its root mean square, then scale the columns by the weight."""
+    if amd.supports(x, weight):
         return amd.OPERATORS["rms_norm"](x, weight, eps)
     return _RMS_NORM(x, weight, eps)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """Add the residual, then norm: returns the norm and the sum, which is the next residual."""
-    if amd.takes(x, residual, weight):
+    """RMS norm of `x + residual`; returns the norm and the sum, which is the next residual."""
+    if amd.supports(x, residual, weight):
         normed, total = amd.OPERATORS["add_rms_norm"](x, residual, weight, eps)
     elif torch.compiler.is_compiling():  # Inductor's own kernel was 2 per cent faster (docs/background/kernels.md)
         normed, total = references.add_rms_norm(x, residual, weight, eps)
@@ -107,26 +107,26 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
 
 
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
-    """`silu(gate) * up`; the halves of one tensor are taken as they lie."""
+    """`silu(gate) * up`; views of one tensor, such as its halves, are read without a copy."""
     if torch.compiler.is_compiling():  # Inductor's own kernel was 1 per cent faster (docs/background/kernels.md)
         return references.silu_mul(gate, up)
     return _SILU_MUL(gate, up)
 
 
 def gelu_mul(gate: Tensor, up: Tensor, *, tanh: bool = False) -> Tensor:
-    """`gelu(gate) * up`; `tanh` for the approximation."""
+    """`gelu(gate) * up`; `tanh` selects the tanh approximation."""
     return _GELU_MUL(gate, up, tanh)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, causal: bool = False) -> Tensor:
-    """Softmax attention over [batch, heads, tokens, width]; fewer heads of keys and values are shared among those of queries."""
-    if amd.takes(q, k, v):
+    """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention)."""
+    if amd.supports(q, k, v):
         return amd.OPERATORS["attention"](q, k, v, scale, causal)
     return _ATTENTION(q, k, v, scale, causal)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A matrix product with the weight's transpose: by the vendor's tuned GEMM where there is one, by torch elsewhere."""
-    if amd.takes(x, weight):
+    """`torch.nn.functional.linear`, with AITER's tuned GEMM where it is installed."""
+    if amd.supports(x, weight):
         return amd.OPERATORS["linear"](x, weight, bias)
     return references.linear(x, weight, bias)

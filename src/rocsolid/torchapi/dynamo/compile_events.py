@@ -19,16 +19,16 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.model.compile_event import (
-    Began,
-    Cached,
-    Coded,
-    Ended,
-    Event,
-    Lowered,
-    Named,
-    Summed,
-    Timed,
-    Traced,
+    CacheLookup,
+    CodeGenerated,
+    CompileEnded,
+    CompileEvent,
+    CompileIdAssigned,
+    CompileStarted,
+    GraphLowered,
+    GraphTraced,
+    MetricsReported,
+    PhaseTimed,
 )
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
@@ -185,6 +185,8 @@ class _EventHub:
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
         """Dynamo has finished the frame."""
         unit = self._here.units.pop() if self._here.units else 0
+        if self._here.compiles:
+            self._here.compiles.pop()
         error = compile_.error
         from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
@@ -365,8 +367,8 @@ class _EventHub:
                 backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],
                 source=source,
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
-                graphs_wanted=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
-                graphs_refused=str(refused or ""),
+                cuda_graph_requested=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
+                cuda_graph_skipped=str(refused or ""),
             )
         )
 

@@ -104,6 +104,7 @@ class _Listeners:
                 thread_id=threading.get_ident(),
                 started=time.monotonic(),
                 full_graph=bool(getattr(convert, "_one_graph", False)),
+                frame=frame,
                 stack=sys._getframe(1),
                 wrapped=_wrapped(frame),
                 frame=frame,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rocsolid.model.compile_event import Broke
+from rocsolid.model.compile_event import BreakReported
 from rocsolid.torchapi.dynamo.compile_hooks import Compile
 
 _FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager for these
@@ -18,15 +18,22 @@ def break_event(unit: int, error: BaseException, reason: str, where: Any, *, who
     frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
     code = where.user_code if isinstance(where, Compile) else where.f_code
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    return Broke(
+    return BreakReported(
         unit=unit,
         kind=str(getattr(error, "gb_type", "") or _named_in(reason) or type(error).__name__),
         message=reason,
         frames=frames or (f"{code.co_filename}:{getattr(where, 'lineno', 0) or code.co_firstlineno}",),
+        columns=tuple(_columns(frame) for frame in stack),
         function=stack[-1].name if stack else code.co_name,
         whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
         fatal=whole_frame and not kinds & _FALLS_BACK,
     )
+
+
+def _columns(frame: Any) -> tuple[int, int]:
+    """Where in its line the frame is, in bytes; torch 2.13 records it on Python 3.11 and later."""
+    start, end = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
+    return (start, end) if start is not None and end is not None and start < end else (0, 0)
 
 
 def _named_in(reason: str) -> str:

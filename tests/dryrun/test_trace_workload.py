@@ -1,4 +1,4 @@
-"""A model traced and compiled for chips that are not here; one trace is shared among the tests."""
+"""A model traced and compiled for GPUs that are not present; the tests share one trace."""
 
 import tempfile
 from importlib.util import find_spec
@@ -94,7 +94,7 @@ def dry(folder: Path, name: str, target: str = "gfx942", **options: Any) -> DryR
 
 @pytest.fixture(scope="module")
 def rms(folder: Path) -> DryRunRecord:
-    return dry(folder, "rms", save=folder / "kept", asm=True, against="cuda")
+    return dry(folder, "rms", save=folder / "kept", asm=True, compare="cuda")
 
 
 @pytest.fixture(scope="module")
@@ -102,19 +102,19 @@ def net(folder: Path) -> DryRunRecord:
     return dry(folder, "net", train=True)
 
 
-def test_rmsnorm_becomes_what_a_real_mi300x_ran(rms: DryRunRecord) -> None:
-    """The figures are those of a profiler trace from an MI300X under ROCm 7.2 (TraceLens, torch_compile_triton)."""
+def test_rmsnorm_compiles_to_the_kernel_of_a_real_mi300x(rms: DryRunRecord) -> None:
+    """Expected values from a profiler trace of an MI300X with ROCm 7.2 (TraceLens, torch_compile_triton)."""
     (kernel,) = rms.runs[0].kernels
     (config,) = kernel.configs
 
     assert kernel.name == "triton_red_fused_add_mean_mul_pow_rsqrt_0"
     assert dict(config.values) == {"XBLOCK": 2, "R0_BLOCK": 2048}
     assert (config.warps, config.stages, config.grid) == (8, 1, (16384,))
-    assert kernel.places[0].endswith("w.py:16")
+    assert kernel.locations[0].endswith("w.py:16")
 
 
-def test_figures_equal_those_of_the_object_file(rms: DryRunRecord, folder: Path) -> None:
-    """Read from the note of the ELF file, which the loader reads, and not from the assembly's text."""
+def test_figures_match_the_object_file(rms: DryRunRecord, folder: Path) -> None:
+    """The ELF note that the loader reads, instead of the text of the assembly."""
     (config,) = rms.runs[0].kernels[0].configs
     used = config.resources
     (object_file,) = (folder / "kept" / "gfx942").glob("*.hsaco")
@@ -140,28 +140,28 @@ def test_figures_equal_those_of_the_object_file(rms: DryRunRecord, folder: Path)
     }
 
 
-def test_the_other_vendor_stands_beside_it(rms: DryRunRecord) -> None:
-    assert rms.against
-    (kernel,) = rms.against.kernels
+def test_compares_with_the_other_vendor(rms: DryRunRecord) -> None:
+    assert rms.compared
+    (kernel,) = rms.compared.kernels
 
-    assert (rms.against.target, kernel.name) == ("sm_90", rms.runs[0].kernels[0].name)
+    assert (rms.compared.target, kernel.name) == ("sm_90", rms.runs[0].kernels[0].name)
     assert all(config.resources and config.resources.wavefront == 32 for config in kernel.configs)
     assert all(config.resources and config.resources.registers > 8 for config in kernel.configs)
 
 
-def test_training_gives_both_graphs_with_their_libraries(net: DryRunRecord) -> None:
+def test_training_compiles_forward_and_backward(net: DryRunRecord) -> None:
     (run,) = net.runs
     libraries = {extern.name: extern.library for graph in run.graphs for extern in graph.externs}
 
     assert [graph.kind for graph in run.graphs] == ["forward", "backward"]
     assert libraries["convolution"] == "MIOpen"
     assert libraries["mm"] == "hipBLASLt or rocBLAS"
-    assert all(not graph.unfit and graph.nodes for graph in run.graphs)
+    assert all(not graph.capture_blockers and graph.nodes for graph in run.graphs)
     assert run.notes == ()  # parameters are converted without their values
     assert_all_compiled(run)
 
 
-def test_library_calls_that_captures_do_not_bear_are_found_with_their_line(net: DryRunRecord) -> None:
+def test_finds_library_calls_that_are_unsafe_in_a_capture(net: DryRunRecord) -> None:
     found = [f for f in net.findings if f.code == "DRY008" and "MIOpen" in f.subject]
 
     assert found
@@ -169,7 +169,7 @@ def test_library_calls_that_captures_do_not_bear_are_found_with_their_line(net: 
     assert all(f.severity.name == "WARNING" for f in found)
 
 
-def test_a_record_comes_back_from_json(net: DryRunRecord) -> None:
+def test_a_record_survives_json(net: DryRunRecord) -> None:
     from rocsolid.cli.records import read_record
     from rocsolid.report.dryrun_text import dryrun_json
 
@@ -180,32 +180,32 @@ def test_a_record_comes_back_from_json(net: DryRunRecord) -> None:
     assert [f.key for f in back.findings] == [f.key for f in net.findings]
 
 
-def test_breaks_user_kernels_and_what_cannot_be_captured(folder: Path) -> None:
-    """On RDNA, whose wavefront of 32 suits the block."""
+def test_reports_breaks_user_kernels_and_capture_blockers(folder: Path) -> None:
+    """On RDNA, whose wavefront of 32 fits the block."""
     record = dry(folder, "mixed", "gfx1100")
     (run,) = record.runs
     kernel = run.kernel("doubled_0")
 
-    assert (kernel.origin, kernel.places[0].rpartition("/")[2]) == ("user", "w.py:8")
+    assert (kernel.origin, kernel.locations[0].rpartition("/")[2]) == ("user", "w.py:8")
     assert kernel.configs[0].resources
     assert kernel.configs[0].resources.lanes_used == 1
-    assert [graph_break.place.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
+    assert [graph_break.location.rpartition("/")[2] for graph_break in run.breaks] == ["w.py:45", "w.py:47"]
     (unfit,) = [f for f in record.findings if f.code == "DRY011"]
     assert unfit.location.endswith("w.py:46")
     assert "is on the CPU" in unfit.message
     (note,) = run.notes
-    assert note.endswith("needs values; what comes after was not seen")
+    assert note.endswith("needs real values; the rest was not compiled")
     assert "w.py:47" in note
 
 
-def test_a_workload_that_compiles_nothing_says_so(folder: Path) -> None:
+def test_a_workload_that_compiles_nothing_gets_a_note(folder: Path) -> None:
     (run,) = dry(folder, "idle").runs
 
     assert run.kernels == ()
-    assert run.notes == ("nothing was compiled: the workload ran no operation on a tensor that torch.compile sees",)
+    assert run.notes == ("nothing was compiled: torch.compile found no tensor operation in the workload",)
 
 
-def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
+def test_a_workload_that_cannot_be_traced_is_a_one_line_error(folder: Path) -> None:
     with pytest.raises(CannotRunError) as error:
         dry(folder, "wrong")
 
@@ -214,21 +214,19 @@ def test_what_cannot_be_traced_is_one_line(folder: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_deadline_ends_the_child_and_leaves_nothing_running(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # names the child's files, and so the child
-    with pytest.raises(TimedOutError, match=r"was not done after 0\.5 s while tracing"):
+def test_a_deadline_ends_the_child_process(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # identifies the child process by its files
+    with pytest.raises(TimedOutError, match=r"passed its deadline of 0\.5 s while tracing"):
         dry(folder, "net", deadline_s=0.5)
 
     assert not running(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_names_are_said_before_anything_starts(folder: Path) -> None:
+def test_wrong_names_are_errors_before_anything_starts(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown target 'gfx943'; did you mean 'gfx942'"):
         dry(folder, "net", "gfx943")
-    with pytest.raises(UsageError, match="unknown mode 'fast'; there are default, reduce-overhead"):
+    with pytest.raises(UsageError, match="unknown mode 'fast'; known modes: default, reduce-overhead"):
         dry(folder, "net", mode="fast")
     with pytest.raises(UsageError, match=r"a workload is file\.py:function"):
         rs.dryrun("w.py")

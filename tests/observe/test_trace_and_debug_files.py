@@ -1,4 +1,4 @@
-"""Runs that are over: TORCH_TRACE and TORCH_COMPILE_DEBUG, read as the live log would have been."""
+"""Files of TORCH_TRACE and TORCH_COMPILE_DEBUG: read into the same log that a live recorder builds."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from tests.support import clean_environ, run_cli, run_python
 
 from rocsolid.errors import InputError
-from rocsolid.model.compile_log import Cache, CompileLog, GraphKind
+from rocsolid.model.compile_log import CacheResult, CompileLog, GraphKind
 from rocsolid.observe.debug_files import read_debug
 from rocsolid.observe.graph_text import read_graph
 from rocsolid.observe.torch_trace_files import read_trace
@@ -35,14 +35,14 @@ compiled(torch.ones(3, 4).double(), torch.ones(4, 5).double())
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that was run with everything written down."""
+    """The files of a program that was run with TORCH_TRACE and TORCH_COMPILE_DEBUG."""
     made = tmp_path_factory.mktemp("run")
     (made / "script.py").write_text(SCRIPT)
     env = clean_environ(
         TORCH_TRACE=str(made / "trace"),
         TORCH_COMPILE_DEBUG="1",
         TORCH_COMPILE_DEBUG_DIR=str(made / "debug"),
-        TORCHINDUCTOR_CACHE_DIR=str(made / "cache"),  # nothing is written of a graph that is found compiled
+        TORCHINDUCTOR_CACHE_DIR=str(made / "cache"),  # torch writes nothing for a graph that comes from the cache
     )
     ran = run_python(str(made / "script.py"), env=env)
     assert ran.code == 0, ran.err
@@ -55,26 +55,26 @@ def trace(folder: Path) -> CompileLog:
 
 
 @pytest.mark.torch
-def test_a_trace_tells_every_graph(trace: CompileLog, folder: Path) -> None:
+def test_a_trace_lists_every_graph(trace: CompileLog, folder: Path) -> None:
     kinds = [(g.function, g.kind) for g in trace.graphs]
 
     assert kinds == [
         ("loss", GraphKind.FORWARD),
         ("loss", GraphKind.BACKWARD),
-        ("loss (from line 10 on)", GraphKind.FORWARD),
-        ("loss (from line 10 on)", GraphKind.BACKWARD),
+        ("loss (resumed at line 10)", GraphKind.FORWARD),
+        ("loss (resumed at line 10)", GraphKind.BACKWARD),
         ("loss", GraphKind.INFERENCE),
-        ("loss (from line 10 on)", GraphKind.INFERENCE),
+        ("loss (resumed at line 10)", GraphKind.INFERENCE),
         ("loss", GraphKind.INFERENCE),
-        ("loss (from line 10 on)", GraphKind.INFERENCE),
+        ("loss (resumed at line 10)", GraphKind.INFERENCE),
     ]
     first = trace.graphs[0]
-    assert first.place == f"{folder}/script.py:8"
+    assert first.location == f"{folder}/script.py:8"
     assert trace.graphs[2].called_from == f"{folder}/script.py:15"
-    assert first.cache is Cache.MISS
+    assert first.cache is CacheResult.MISS
     assert first.operators["aten.mm"] == 1
     assert {k.kind for k in first.kernels} == {"cpp", "extern"}
-    assert next(k for k in first.kernels if k.kind == "cpp").places == (f"{folder}/script.py:9",)
+    assert next(k for k in first.kernels if k.kind == "cpp").locations == (f"{folder}/script.py:9",)
     assert sum(first.phases.values()) == pytest.approx(first.seconds)
     assert 0 < first.seconds <= trace.seconds
     assert trace.torch.startswith("2.")
@@ -82,18 +82,20 @@ def test_a_trace_tells_every_graph(trace: CompileLog, folder: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_trace_tells_breaks_and_recompiles(trace: CompileLog, folder: Path) -> None:
+def test_a_trace_lists_breaks_and_recompiles(trace: CompileLog, folder: Path) -> None:
     (broke,) = trace.breaks
     (again, _) = [g.recompile for g in trace.graphs if g.recompile]
 
-    assert (broke.id, broke.place, broke.times) == ("GB0025", f"{folder}/script.py:10", 3)
-    assert broke.cause == "`torch._dynamo.graph_break()` requests the break"
+    assert (broke.id, broke.location, broke.count) == ("GB0025", f"{folder}/script.py:10", 3)
+    assert broke.code.text.strip() == "torch._dynamo.graph_break()"
+    assert broke.code.start < broke.code.end
     assert again is not None
+    assert again.change.endswith(".dtype changed from float32 to float64")
     assert "dtype mismatch" in again.guard
 
 
 @pytest.mark.torch
-def test_a_trace_that_was_cut_off_is_read_up_to_there(folder: Path, tmp_path: Path) -> None:
+def test_a_truncated_trace_is_read_up_to_its_end(folder: Path, tmp_path: Path) -> None:
     (whole,) = (folder / "trace").glob("*.log")
     text = whole.read_bytes()
     (tmp_path / "half.log").write_bytes(text[: len(text) // 3])
@@ -102,7 +104,7 @@ def test_a_trace_that_was_cut_off_is_read_up_to_there(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.torch
-def test_a_debug_folder_tells_graphs_and_programs(folder: Path) -> None:
+def test_a_debug_folder_lists_graphs_and_kernels(folder: Path) -> None:
     log = read_debug(folder / "debug")
 
     assert log.source == "debug"
@@ -113,36 +115,36 @@ def test_a_debug_folder_tells_graphs_and_programs(folder: Path) -> None:
     assert first.operators["aten.mm"] == 1
     assert first.launches == 2
     assert first.nodes_before_fusion >= 2
-    assert next(k for k in first.kernels if k.kind == "cpp").places == (f"{folder}/script.py:9",)
+    assert next(k for k in first.kernels if k.kind == "cpp").locations == (f"{folder}/script.py:9",)
 
 
 @pytest.mark.torch
-def test_the_command_reads_both(folder: Path) -> None:
+def test_the_command_reads_a_trace_and_a_debug_folder(folder: Path) -> None:
     shown = run_cli("compiles", "--trace", str(folder / "trace"))
 
     assert shown.code == 0, shown.err
-    assert shown.out.startswith("8 graphs · ")
-    assert "BREAK " in shown.out
+    assert shown.out.startswith("8 compiled graphs · ")
+    assert "graph break (3 times): " in shown.out
     assert run_cli("compiles", "--trace", str(folder / "trace"), "--fail-on", "break").code == 1
     code = run_cli("compiles", "--debug", str(folder / "debug"), "--code")
     assert "extern_kernels.mm" not in code.out.splitlines()[0]
     assert "kernel(" in code.out
 
 
-def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_refuses_files_without_a_compile(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("nothing of the kind\n")
 
-    with pytest.raises(InputError, match="holds no trace of a compile"):
+    with pytest.raises(InputError, match="contains no trace of a compile"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         read_trace(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="holds no graph"):
+    with pytest.raises(InputError, match="contains no compiled graph"):
         read_debug(tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
         read_debug(tmp_path / "x.log")
 
 
-def test_a_printed_graph_is_read() -> None:
+def test_parses_a_printed_graph() -> None:
     graph = read_graph(
         """
 class GraphModule(torch.nn.Module):
@@ -164,5 +166,5 @@ class GraphModule(torch.nn.Module):
     assert graph.inputs == 2
     assert graph.nodes == 8
     assert graph.operators == {"aten.mm": 1, "add": 1, "split": 1, "sum": 1}
-    assert graph.places["matmul"] == "/m.py:3"
-    assert graph.places["sum_1"] == "/m.py:4"
+    assert graph.locations["matmul"] == "/m.py:3"
+    assert graph.locations["sum_1"] == "/m.py:4"

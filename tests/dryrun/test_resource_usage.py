@@ -1,4 +1,4 @@
-"""Reading compilers' output, and what is said before a child is started."""
+"""Resource usage read from compiler output, library names, and the check of torch and Triton versions."""
 
 from pathlib import Path
 
@@ -33,18 +33,18 @@ amdhsa.kernels:
         ("gfx942", 0, 8, 8),
         ("gfx942", 32768, 8, 4),  # two workgroups of eight waves on four SIMDs
         ("gfx942", 40960, 4, 1),
-        ("gfx950", 40960, 4, 4),  # 160 KiB hold four
-        ("gfx942", 65537, 8, 8),  # cannot be launched at all: what registers allow is said
+        ("gfx950", 40960, 4, 4),  # 160 KiB fit four
+        ("gfx942", 65537, 8, 8),  # cannot be launched: the limit by registers
     ],
 )
-def test_local_memory_is_folded_into_occupancy(arch: str, shared: int, warps: int, waves: int) -> None:
+def test_lds_limits_the_occupancy(arch: str, shared: int, warps: int, waves: int) -> None:
     used = amd_resources({"amdgcn": ASM, "ttgir": ""}, shared=shared, warps=warps, chip=chip(arch))
 
     assert used.occupancy == waves
     assert used.register_occupancy == 8
 
 
-def test_every_figure_is_read() -> None:
+def test_reads_every_figure() -> None:
     used = amd_resources({"amdgcn": ASM, "ttgir": "tensor<2x64xf32, #b>"}, shared=8, warps=4, chip=chip("gfx942"))
 
     assert (used.registers, used.matrix_registers, used.scalar_registers) == (44, 16, 26)
@@ -52,14 +52,14 @@ def test_every_figure_is_read() -> None:
     assert (used.matrix_instructions, used.block, used.lanes_used) == (1, 128, 0.5)
 
 
-def test_a_report_of_ptxas_is_read() -> None:
+def test_reads_a_ptxas_report() -> None:
     report = "40 bytes stack frame, 64 bytes spill stores, 64 bytes spill loads\nUsed 128 registers, used 1 barriers"
     used = nvidia_resources({"ptx": "", "ttgir": ""}, report, shared=0, warps=4, chip=chip("sm_90"))
 
     assert (used.registers, used.spills, used.scratch_bytes, used.occupancy) == (128, 16, 40, 4)
 
 
-def test_the_widest_tensor_counts() -> None:
+def test_finds_the_widest_tensor() -> None:
     assert widest_block("%0 = tensor<64xi32> %1 = tensor<2x2048xf32, #blocked> tensor<!tt.ptr<f32>>") == 4096
     assert widest_block("no tensor") == 1
 
@@ -75,11 +75,11 @@ def test_the_widest_tensor_counts() -> None:
         ("from triton.language.extra import libdevice", "gfx942", False),
     ],
 )
-def test_code_of_the_other_vendor(source: str, platform_arch: str, foreign: bool) -> None:  # noqa: FBT001 - a case
+def test_finds_code_of_the_other_vendor(source: str, platform_arch: str, foreign: bool) -> None:  # noqa: FBT001 - a case
     assert bool(foreign_code(source, "", chip(platform_arch))) is foreign
 
 
-def test_number_formats_are_known_in_both_spellings() -> None:
+def test_finds_fp8_formats_in_both_spellings() -> None:
     assert fp8_formats("*fp8e4nv") == fp8_formats("tensor<8xf8E4M3FN>") == ("float8_e4m3fn",)
     assert fp8_formats("*fp8e4b8", "f8E5M2FNUZ") == ("float8_e4m3fnuz", "float8_e5m2fnuz")
 
@@ -97,18 +97,18 @@ def test_number_formats_are_known_in_both_spellings() -> None:
         ("aiter.mha_fwd.default", "operator of aiter", "operator of aiter"),
     ],
 )
-def test_a_call_reaches_its_library(call: str, rocm: str, cuda: str) -> None:
+def test_names_the_library_of_a_call(call: str, rocm: str, cuda: str) -> None:
     assert library_of(call, Platform.ROCM).name == rocm
     assert library_of(call, Platform.CUDA).name == cuda
 
 
-def test_what_is_said_of_a_library_is_backed_by_a_known_problem() -> None:
+def test_library_warnings_refer_to_known_problems() -> None:
     known = {problem.id for problem in all_problems()}
 
     assert {library_of(call, Platform.ROCM).problem for call in ("addmm", "convolution")} <= known
 
 
-def test_chips_hold_together() -> None:
+def test_chips_are_consistent() -> None:
     assert len({c.arch for c in CHIPS}) == len(CHIPS)
     assert all(c.lds_bytes <= c.unit_lds_bytes and c.wavefront in (32, 64) for c in CHIPS)
     assert chip("gfx942").runtime_name == "gfx942:sramecc+:xnack-"
@@ -116,30 +116,34 @@ def test_chips_hold_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("torch", "triton", "says"),
+    ("torch", "triton", "message"),
     [
-        ("", "3.7.1", "a dry run needs torch, and it is not installed"),
-        ("2.13.0", "", r"needs Triton beside torch 2\.13\.0, and it is not installed: pip install 'triton==3\.7\.\*'"),
-        ("2.13.0", "3.9.0", r"torch 2\.13\.0 goes with Triton 3\.7, and here is Triton 3\.9\.0: pip install"),
+        ("", "3.7.1", "a dry run needs torch, which is not installed"),
+        (
+            "2.13.0",
+            "",
+            r"a dry run with torch 2\.13\.0 needs Triton, which is not installed: pip install 'triton==3\.7\.\*'",
+        ),
+        ("2.13.0", "3.9.0", r"torch 2\.13\.0 needs Triton 3\.7, but Triton 3\.9\.0 is installed: pip install"),
     ],
 )
-def test_a_pair_that_does_not_fit_says_which_does(
-    monkeypatch: pytest.MonkeyPatch, torch: str, triton: str, says: str
+def test_mismatched_versions_name_the_matching_one(
+    monkeypatch: pytest.MonkeyPatch, torch: str, triton: str, message: str
 ) -> None:
     monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": torch, "triton": triton}[package])
 
-    with pytest.raises(CannotRunError, match=says):
+    with pytest.raises(CannotRunError, match=message):
         runner.pair_note()
 
 
-def test_a_pair_that_is_untried_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untested_versions_get_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
-    assert runner.pair_note() == "the dry run was not tried with torch 2.15 and Triton 3.9"
+    assert runner.pair_note() == "dry runs are untested with torch 2.15 and Triton 3.9"
     monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.99.0", "triton": "9.0.0"}[package])
-    assert "is no pair we know (torch 2.10 with Triton 3.6" in runner.pair_note()
+    assert "is untested (tested: torch 2.10 with Triton 3.6" in runner.pair_note()
 
 
-def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from rocsolid.torchapi.pretend import device
 
     torch = tmp_path / "torch"

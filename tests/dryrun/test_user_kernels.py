@@ -1,4 +1,4 @@
-"""Kernels of a file, compiled alone: four planted mistakes are found, each with its line, and a crash costs one kernel."""
+"""Triton kernels of a file: four planted mistakes are found with their lines, and a compiler crash affects one kernel."""
 
 import signal
 import subprocess
@@ -88,7 +88,7 @@ def found(record: DryRunRecord, code: str, kernel: str) -> Finding:
         ("DRY003", "spilling", Severity.WARNING),
     ],
 )
-def test_a_planted_mistake_is_found_with_its_line(
+def test_finds_a_planted_mistake_with_its_line(
     planted: DryRunRecord, file: Path, code: str, kernel: str, severity: Severity
 ) -> None:
     finding = found(planted, code, kernel)
@@ -98,12 +98,12 @@ def test_a_planted_mistake_is_found_with_its_line(
 
 
 @needs_triton
-def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord) -> None:
-    """The kernels after the one with PTX are there all the same."""
+def test_a_compiler_crash_affects_one_kernel(planted: DryRunRecord) -> None:
+    """The kernels after the one with PTX are compiled."""
     run = planted.runs[0]
 
     assert [kernel.name for kernel in run.kernels] == ["greedy", "narrow", "ptx", "spilling"]
-    assert run.kernel("ptx").configs[0].error.startswith("the compiler ended its process: ")
+    assert run.kernel("ptx").configs[0].error.startswith("the compiler crashed: ")
     assert run.kernel("ptx").foreign == ('inline assembly "ex2.approx.f32 $0, $1;"',)
     used = run.kernel("spilling").configs[0].resources
     assert used
@@ -116,9 +116,9 @@ def test_a_compiler_that_ends_its_process_costs_one_kernel(planted: DryRunRecord
 
 
 @needs_triton
-def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
+def test_the_command_names_the_missing_signatures_in_one_line(file: Path) -> None:
     cache = str(file.parent / "cache")
-    env = clean_environ(TRITON_INTERPRET="1")  # which would leave nothing to compile
+    env = clean_environ(TRITON_INTERPRET="1")  # would compile nothing
     ran = run_cli("dryrun", "kernels", str(file), "--cache", cache, env=env)
 
     assert ran.code == 2
@@ -128,89 +128,89 @@ def test_the_command_says_what_is_missing_in_one_line(file: Path) -> None:
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (PLANTED, "unknown argument of narrow 'BLOK'; did you mean 'BLOCK'?"),
-        ("import sys; sys.exit(4)", "broken.py ended its process by sys.exit(4) while it was loaded"),
-        ("x = 1", "broken.py holds no @triton.jit kernel"),
+        ("import sys; sys.exit(4)", "broken.py called sys.exit(4) while it was imported"),
+        ("x = 1", "broken.py contains no @triton.jit kernel"),
         ("x = 1 / 0", "broken.py failed: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_a_file_gets_wrong_is_one_line(file: Path, tmp_path: Path, content: str, said: str) -> None:
+def test_a_wrong_file_prints_one_line(file: Path, tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "broken.py").write_text(content)
     signature = "narrow(x=*fp32, y=*fp32, BLOK=32, BLOCK=32)"
     cache = ["--cache", str(file.parent / "cache")]
     ran = run_cli("dryrun", "kernels", str(tmp_path / "broken.py"), "--kernel", signature, *cache)
 
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
-        (["kernels", "{file}", "--train"], 2, "a file of kernels takes no --train"),
-        (["{file}:narrow", "--kernel", "narrow()"], 2, "leave out --kernel"),
-        (["{file}:narrow", "--most-choices", "-1"], 2, "-1 kernels of a search cannot be compiled"),
-        (["kernels", "{file}", "--deadline", "0"], 2, "a deadline of 0 s is none"),
+        (["kernels", "{file}", "--train"], 2, "dryrun kernels FILE.py does not take --train"),
+        (["{file}:narrow", "--kernel", "narrow()"], 2, "drop --kernel"),
+        (["{file}:narrow", "--max-choices", "-1"], 2, "max_choices must be at least 0, not -1"),
+        (["kernels", "{file}", "--deadline", "0"], 2, "argument --deadline: "),
         (["kernels", "{file}", "--out", "{file}/x"], 2, "planted.py is a file"),
-        (["kernels", "{file}", "--cache", "{file}"], 3, "cannot keep compiled kernels in {file}: File exists"),
-        (["kernels", "{file}", "--save", "{file}"], 3, "cannot keep what --save writes in {file}: File exists"),
+        (["kernels", "{file}", "--cache", "{file}"], 3, "cannot write compiled kernels to {file}: File exists"),
+        (["kernels", "{file}", "--save", "{file}"], 3, "cannot write the files of --save to {file}: File exists"),
     ],
 )
-def test_wrong_usage_is_one_line(file: Path, args: list[str], code: int, said: str) -> None:
+def test_wrong_usage_prints_one_line(file: Path, args: list[str], code: int, message: str) -> None:
     given = [arg.format(file=file) for arg in args]
     ran = run_cli("dryrun", *given, env=clean_environ(XDG_CACHE_HOME=str(file.parent)))
 
     assert ran.code == code, ran.err
-    assert said.format(file=file) in ran.err
+    assert message.format(file=file) in ran.err
     assert ran.err.count("\n") == 1
 
 
 @needs_triton
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_nothing_is_left_when_the_command_is_ended(tmp_path: Path, number: int, code: int) -> None:
+def test_no_process_is_left_when_the_command_is_killed(tmp_path: Path, number: int, code: int) -> None:
     file = tmp_path / "sleepy.py"
     file.write_text(f"import time\nopen({str(tmp_path / 'loaded')!r}, 'w').close()\ntime.sleep(1000)\n")
     command = [sys.executable, "-m", "rocsolid", "dryrun", "kernels", str(file), "--cache", str(tmp_path / "cache")]
-    env = clean_environ(TMPDIR=str(tmp_path))  # names the child's files, and so the child
-    asker = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    env = clean_environ(TMPDIR=str(tmp_path))  # identifies the child process by its files
+    parent = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
     until((tmp_path / "loaded").exists)
-    asker.send_signal(number)
-    asker.communicate(timeout=30)
+    parent.send_signal(number)
+    parent.communicate(timeout=30)
 
-    assert asker.returncode == code
+    assert parent.returncode == code
     until(lambda: not running(str(tmp_path)))
 
 
-def test_a_chip_that_is_named_twice_is_compiled_for_once() -> None:
+def test_duplicate_targets_are_compiled_once() -> None:
     assert [chip.arch for chip in _chips(["gfx942", "gfx950", "gfx942"])] == ["gfx942", "gfx950"]
-    with pytest.raises(UsageError, match="name at least one chip to compile for: gfx90a, gfx942"):
+    with pytest.raises(UsageError, match="name at least one chip: gfx90a, gfx942"):
         _chips([])
 
 
-def test_signatures_are_read_from_one_line() -> None:
+def test_parses_a_signature() -> None:
     assert parse_signature(SIGNATURES[1]) == KernelSignature(
         name="narrow", types={"x": "*fp32", "y": "*fp32"}, constants={"BLOCK": 32}, options={"num_warps": 1}
     )
-    for text, says in (
-        ("narrow", "a kernel's signature is name"),
+    for text, message in (
+        ("narrow", "a kernel signature is name"),
         ("narrow(x)", "'x' is not argument=type"),
         ("narrow(x=*float)", "is neither a type such as"),
     ):
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=message):
             parse_signature(text)
 
 
-def test_two_words_are_a_command_only_after_kernels() -> None:
+def test_two_workloads_are_an_error() -> None:
     ran = run_cli("dryrun", "a.py:b", "c.py:d")
 
     assert ran.code == 2
     assert ran.err == "rocsolid: error: dryrun takes one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
 
 
-def test_an_unknown_target_is_said_at_once() -> None:
+def test_an_unknown_target_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="unknown target 'mi300x'"):
         dryrun_kernels("x.py", "mi300x")

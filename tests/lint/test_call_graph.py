@@ -1,4 +1,4 @@
-"""The graph of calls: which functions a region leads to, and how sure that is."""
+"""The call graph: which functions a compiled or captured region reaches, and with which confidence."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -10,7 +10,7 @@ from rocsolid.lint.project import lint
 
 
 def confidences(folder: Path, **files: str) -> dict[str, str]:
-    """Where `.item()` or `.cpu()` was seen: the function, and the confidence of its surest finding."""
+    """Functions with a finding about `.item()` or `.cpu()`, and the highest confidence of those findings."""
     for name, text in files.items():
         path = folder / f"{name.replace('_of_', '/')}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,11 +37,11 @@ def confidences(folder: Path, **files: str) -> dict[str, str]:
         "def f(x): return x.item()\ng = torch.cuda.make_graphed_callables((f,), ((x,),))",
     ],
 )
-def test_every_way_into_a_region_is_seen(tmp_path: Path, compiling: str) -> None:
+def test_finds_every_way_to_compile_or_capture(tmp_path: Path, compiling: str) -> None:
     assert confidences(tmp_path, m=f"import torch\n{compiling}\n") == {"f": "inside"}
 
 
-def test_a_region_leads_through_imports_aliases_and_packages(tmp_path: Path) -> None:
+def test_follows_imports_aliases_and_packages(tmp_path: Path) -> None:
     found = confidences(
         tmp_path,
         pkg_of___init__="from .ops import scale as exported\n",
@@ -60,7 +60,7 @@ def test_a_region_leads_through_imports_aliases_and_packages(tmp_path: Path) -> 
     assert found == {"scale": "reachable", "other": "anywhere"}
 
 
-def test_methods_are_found_by_class(tmp_path: Path) -> None:
+def test_resolves_methods_by_class(tmp_path: Path) -> None:
     found = confidences(
         tmp_path,
         m="""
@@ -98,7 +98,7 @@ def test_methods_are_found_by_class(tmp_path: Path) -> None:
     }
 
 
-def test_the_chain_of_calls_is_told(tmp_path: Path) -> None:
+def test_reports_the_chain_of_calls(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(
         "import torch\ndef c(x): return x.item()\ndef b(x): return c(x)\n@torch.compile\ndef a(x): return b(x)\n"
     )
@@ -111,7 +111,7 @@ def test_the_chain_of_calls_is_told(tmp_path: Path) -> None:
     assert found.severity.name == "WARNING"
 
 
-def test_module_compile_and_wrappers_of_the_project_are_ways_in(tmp_path: Path) -> None:
+def test_follows_module_compile_and_wrappers_of_the_project(tmp_path: Path) -> None:
     found = confidences(
         tmp_path,
         wrapping="""
@@ -143,7 +143,7 @@ def test_module_compile_and_wrappers_of_the_project_are_ways_in(tmp_path: Path) 
     assert found == {"f": "reachable", "g": "reachable", "Net.forward": "inside", "h": "anywhere"}
 
 
-def test_what_the_code_keeps_out_of_the_trace_is_out(tmp_path: Path) -> None:
+def test_code_that_is_not_traced_has_no_findings(tmp_path: Path) -> None:
     found = confidences(
         tmp_path,
         m="""
@@ -178,8 +178,8 @@ def test_what_the_code_keeps_out_of_the_trace_is_out(tmp_path: Path) -> None:
     }
 
 
-def test_a_capture_goes_on_into_what_a_trace_does_not(tmp_path: Path) -> None:
-    """A custom operator is one node for the compiler; in a capture its body runs like any other."""
+def test_a_capture_includes_functions_that_are_not_traced(tmp_path: Path) -> None:
+    """A custom operator is one node for the compiler; in a capture its body runs like any other code."""
     found = confidences(
         tmp_path,
         m="""
@@ -195,7 +195,7 @@ def test_a_capture_goes_on_into_what_a_trace_does_not(tmp_path: Path) -> None:
     assert found == {"op": "reachable"}
 
 
-def test_a_local_name_hides_an_import(tmp_path: Path) -> None:
+def test_a_local_name_shadows_an_import(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(
         "import torch._dynamo.config as config\n"
         "def a(config):\n    config.nonsense = 1\n"
