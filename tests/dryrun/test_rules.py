@@ -130,7 +130,7 @@ def test_the_fix_for_a_wrong_fp8_type_names_the_right_one() -> None:
 
 
 def test_findings_are_sorted_by_severity_and_have_pages() -> None:
-    findings = judge_run(kernel("boom", foreign=("inline assembly x",)))
+    findings = check_dry_run(kernel("boom", foreign=("inline assembly x",)))
 
     assert [f.code for f in findings] == ["DRY007", "DRY001"]
     assert findings[1].cause == findings[0].key

@@ -207,7 +207,7 @@ def test_a_crashing_rule_becomes_a_finding_and_hides_no_other() -> None:
     )
 
     assert [s.code for s in facts.matches] == ["INT001", "SRC107"]
-    assert "RuntimeError: boom" in facts.matches[0].sighting.facts["error"]
+    assert "RuntimeError: boom" in facts.matches[0].found.facts["error"]
 
 
 def test_a_variable_that_the_project_reads_is_allowed(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_a_failing_hook_does_not_affect_the_compile(caplog: pytest.LogCaptureFix
     def failing(_event: object) -> None:
         raise RuntimeError
 
-    stop = compile_events.hear(failing)
+    stop = compile_events.subscribe(failing)
     try:
         result = torch.compile(lambda x: x + 1, backend=eager)(torch.ones(2))
     finally:

@@ -242,7 +242,7 @@ def test_reports_cause_change_and_line_and_the_fix_avoids_the_recompile(name: st
 
 
 def test_an_unknown_guard_gets_the_general_cause() -> None:
-    assert recompile_cure("something(new) failed") is RECOMPILES[-1]
+    assert find_recompile_cause("something(new) failed") is RECOMPILE_CAUSES[-1]
     assert recompile_from_reason("no colon in it").guard == "no colon in it"
 
 

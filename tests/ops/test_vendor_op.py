@@ -245,7 +245,7 @@ def test_audit_reports_what_is_missing() -> None:
     run = audit_op("testvendor::mha", torch.ones(2), torch.ones(2))
 
     assert [f.code for f in bare.findings] == ["OPR001", "OPR002", "OPR004"]
-    assert (bare.fit, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
+    assert (bare.ok, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
     assert "all its tensors" in bare.findings[1].message
     assert "q, k, but it did not change them when it was run" in run.findings[1].message
     assert [f.code for f in counting.findings] == ["OPR001", "OPR003", "OPR004"]

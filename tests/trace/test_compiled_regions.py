@@ -12,6 +12,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.trace import analyze_traces
+from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, GraphKind, Recompile
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.analysis.compiled_regions import add_compile_log, compile_id, graphs_in_trace
@@ -52,7 +53,9 @@ def graph(compile_id: str, function: str, place: str, **more: Any) -> CompiledGr
 
 
 def graph_break(place: str, function: str, stack: tuple[str, ...] = ()) -> GraphBreak:
-    return GraphBreak(id="GB0059", kind="k", place=place, function=function, cause="print", fix="do not", stack=stack)
+    file, _, line = place.partition(":")
+    code = CodeLine(file=file, line=int(line))
+    return GraphBreak(id="GB0059", kind="k", code=code, function=function, cause="print", fix="do not", stack=stack)
 
 
 def compile_log(graphs: tuple[CompiledGraph, ...], *breaks: GraphBreak) -> CompileLog:
@@ -68,7 +71,7 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
     trace = write_trace(
         tmp_path, "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0", "Torch-Compiled Region: 2/1"
     )
-    again = Recompile(against="2/0", guard="g", cause="the size changed", fix="mark it dynamic")
+    again = Recompile(previous_compile_id="2/0", guard="g", cause="the size changed", fix="mark it dynamic")
     log = compile_log(
         (
             graph("0/0", "f", "a.py:1"),
@@ -94,13 +97,13 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
         joined.compile_log.unmatched_regions,
         joined.compile_log.other_breaks,
     ) == (3, (), 1)
-    assert [one.place for one in joined.compile_log.breaks] == ["a.py:3", "deep.py:9"]
+    assert [one.location for one in joined.compile_log.breaks] == ["a.py:3", "deep.py:9"]
     assert [shown.compile_id for shown in graphs_in_trace(joined, log)] == ["0/0", "1/0", "2/1"]
 
 
 def test_all_functions_with_the_same_compile_id_are_listed(tmp_path: Path) -> None:
     trace = write_trace(tmp_path, "Torch-Compiled Region: 0/0")
-    backward = CompiledGraph(number=2, compile_id="0/0", kind=GraphKind.BACKWARD, function="x", place="x.py:1")
+    backward = CompiledGraph(number=2, compile_id="0/0", kind=GraphKind.BACKWARD, function="x", location="x.py:1")
     log = compile_log((graph("0/0", "f", "a.py:1"), graph("0/0", "g", "b.py:2"), graph("0/0", "f", "a.py:1"), backward))
     (region,) = add_compile_log(trace, log, "logs").regions
 

@@ -146,7 +146,7 @@ def _each(
 
 def with_findings(record: DryRunRecord) -> DryRunRecord:
     """The record with the findings of all rules about its runs; the run for comparison is not checked."""
-    return replace(record, findings=tuple(worst_first([f for run in record.runs for f in judge_run(run)])))
+    return replace(record, findings=tuple(worst_first([f for run in record.runs for f in check_dry_run(run)])))
 
 
 def _other(compare: str) -> Chip | None:
@@ -178,8 +178,8 @@ def _context(
 
 
 def _run_command(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[Answer, str]:
-    reply = ask(Question(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
-    return reply.answer, reply.errors
+    result = run_with_deadline(Command(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
+    return result.check, result.stderr
 
 
 def _options(profile: str, on: Chip) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driv
 def main(request_file: Path, result_file: Path) -> None:
     """Run one request and write its result; our own errors are results too."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
-    end_with(request.parent_pid)
+    die_with_parent(request.parent_pid)
     try:
         result = ChildResult(run=_run(request))
     except RocsolidError as error:
@@ -45,7 +45,7 @@ def _run(request: Request) -> DryRun:
     if request.file:
         from rocsolid.dryrun.user_kernels import compile_file
 
-        pretend_driver(target)
+        pretend_triton_driver(target)
         return compile_file(request, shared)
     from rocsolid.dryrun.trace_workload import trace
 

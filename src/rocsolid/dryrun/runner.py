@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog import cache_folders
 from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
@@ -40,7 +39,7 @@ class RunnerContext:
 
 def default_cache() -> Path:
     """The folder in which compiled kernels are cached."""
-    return user_cache.folder_for("dryrun")
+    return user_cache.cache_folder("dryrun")
 
 
 def check_folder(folder: Path, what: str) -> None:
@@ -84,7 +83,7 @@ def pair_note() -> str:
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:
     """Run a request in a child process; raises the child's error."""
-    guard = build_guard(context.cache) if request.workload else ""
+    guard = build_stub_library(context.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         journal = Path(folder) / "journal"
         complete = replace(request, guard=str(guard), journal=str(journal), parent_pid=os.getpid())

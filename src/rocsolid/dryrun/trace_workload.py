@@ -149,7 +149,9 @@ def _graph(graph: LoweredGraph, chip: Chip) -> DryRunGraph:
         externs=tuple(_externs(graph, chip)),
         nodes=len(graph.calls) + len(graph.externs),
         partitions=graph.partitions,
-        capture_blockers=tuple(CaptureBlocker(reason=reason, location=location) for reason, location in graph.unfit),
+        capture_blockers=tuple(
+            CaptureBlocker(reason=reason, location=location) for reason, location in graph.capture_blockers
+        ),
         fp8=tuple(Fp8Use(format=name, location=location) for name, location in graph.fp8),
         seconds=round(graph.seconds, 3),
     )
@@ -159,7 +161,7 @@ def _externs(graph: LoweredGraph, chip: Chip) -> Iterator[ExternCall]:
     counts = Counter(extern.name for extern in graph.externs)
     for name, count in counts.items():
         library = library_of(name, chip.platform)
-        locations = [location for extern in graph.externs if extern.name == name for location in extern.places]
+        locations = [location for extern in graph.externs if extern.name == name for location in extern.locations]
         yield ExternCall(
             name=name,
             library=library.name,
@@ -181,7 +183,7 @@ class _Loaded:
     error: str = ""
 
 
-def _kernels(watch: Watch, shared: CompileContext) -> tuple[DryRunKernel, ...]:
+def _kernels(watch: LoweringRecord, shared: CompileContext) -> tuple[DryRunKernel, ...]:
     found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch the same kernel
     for graph in watch.graphs:
         for name, (function, source) in graph.sources.items():
@@ -201,7 +203,7 @@ def _load(graph: LoweredGraph, name: str, function: str, source: str) -> _Loaded
     return _Loaded(graph=graph, name=name, source=source, tasks=tasks)
 
 
-def _kernel(kernel: _Loaded, tries: list[CompiledConfig], watch: Watch, chip: Chip) -> DryRunKernel:
+def _kernel(kernel: _Loaded, tries: list[CompiledConfig], watch: LoweringRecord, chip: Chip) -> DryRunKernel:
     own = watch.user_kernels.get(kernel.name)
     tries = tries or [CompiledConfig(config=KernelConfig(error=kernel.error))]
     error = " ".join(t.config.error for t in tries)
@@ -210,7 +212,7 @@ def _kernel(kernel: _Loaded, tries: list[CompiledConfig], watch: Watch, chip: Ch
         origin="user" if own else "template" if "triton_heuristics.template" in kernel.source else "inductor",
         graph=kernel.graph.name,
         source=kernel.source,
-        locations=tuple(filter(None, (own, *watch.places.get(kernel.name, ())))),
+        locations=tuple(filter(None, (own, *watch.locations.get(kernel.name, ())))),
         foreign=foreign_code(kernel.source, error, chip) if own else (),
         fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
         configs=tuple(t.config for t in tries),

@@ -28,7 +28,7 @@ def fix_files(findings: Iterable[Finding]) -> list[FixedFile]:
     by_file: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.facts.get("edit") and rule(finding.code).rule.autofix is Autofix.SAFE:
-            by_file.setdefault(finding.place.rpartition(":")[0], []).append(finding)
+            by_file.setdefault(finding.location.rpartition(":")[0], []).append(finding)
     return [_fix(file, there) for file, there in by_file.items()]
 
 
@@ -77,4 +77,4 @@ def _fixed_text(source: str, findings: Sequence[Finding]) -> str:
 
 
 def _position(finding: Finding) -> tuple[int, int]:
-    return int(finding.place.rpartition(":")[2]), int(str(finding.facts["column"]))
+    return int(finding.location.rpartition(":")[2]), int(str(finding.facts["column"]))

@@ -16,7 +16,7 @@ SCHEMA: Final = "rocsolid/lint-baseline/1"
 
 def baseline_text(findings: Iterable[Finding]) -> str:
     """The baseline as text, one finding per line so that it merges and reviews well."""
-    rows = Counter((f.place.rpartition(":")[0], f.code, fingerprint(f)) for f in findings)
+    rows = Counter((f.location.rpartition(":")[0], f.code, fingerprint(f)) for f in findings)
     lines = [json.dumps([file, code, mark, count]) for (file, code, mark), count in sorted(rows.items())]
     return f'{{"schema": "{SCHEMA}", "findings": [\n' + ",\n".join(lines) + "\n]}\n"
 

@@ -1,9 +1,7 @@
 """Checks one file: decode it, parse it, run the rules over it, and collect the facts."""
 
-import ast
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from rocsolid.lint.collect_facts import collect_facts
@@ -16,7 +14,6 @@ from rocsolid.rules.engine import RuleFile, source_rules
 LONGEST_LINE_BYTES: Final = 1_000_000
 LARGEST_FILE_BYTES: Final = 20_000_000
 _SHOWN: Final = 160  # characters of a line
-_UNDERLINED: Final = (ast.Call, ast.Attribute, ast.Subscript, ast.Name, ast.Constant)
 
 
 def check_text(
@@ -34,7 +31,7 @@ def check_text(
         return FileFacts(module=module, error=str(broken))
     except (RecursionError, MemoryError):
         return FileFacts(module=module, error="an expression is nested too deeply for the parser")
-    matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, carets=not is_shell(file))
+    matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, shell=is_shell(file))
     return collect_facts(source, text, list(matches), package=package)
 
 
@@ -61,17 +58,14 @@ def _decoded(data: bytes) -> str:
         raise ValueError(msg) from broken
 
 
-def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *, carets: bool) -> Iterator[RuleMatch]:
-    """All matches of the rules; `carets` is false where the parsed text is not the file's own."""
-    ends: dict[tuple[int, int], int] | None = None
+def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *, shell: bool) -> Iterator[RuleMatch]:
     for file in rules:
         if file.check_source is None:
             continue
         try:
-            for sighting in list(file.inspect(source)):
-                if carets and ends is None:
-                    ends = _expression_ends(source.tree)
-                yield _match(file.rule.code, sighting, lines, ends or {})
+            for found in list(file.check_source(source)):
+                line = lines[found.line - 1].rstrip() if found.line <= len(lines) else ""
+                yield _match(file.rule.code, found, line, shell=shell)
         except Exception as crash:  # noqa: BLE001 - a rule that crashes must not hide the matches of the others
             facts = {
                 "name": file.rule.name,
@@ -79,24 +73,18 @@ def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *,
                 "trace": traceback.format_exc(),
             }
             yield RuleMatch(
-                code="INT001", sighting=Sighting(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
+                code="INT001", found=SourceMatch(line=1, column=1, subject=file.rule.code, scope="", facts=facts)
             )
 
 
-def _match(code: str, sighting: Sighting, lines: Sequence[str], ends: dict[tuple[int, int], int]) -> RuleMatch:
-    line = lines[sighting.line - 1].rstrip() if sighting.line <= len(lines) else ""
+def _match(code: str, found: SourceMatch, line: str, *, shell: bool) -> RuleMatch:
+    """A match with the columns to underline: the expression, or in a shell script the variable."""
+    if shell:
+        start = max(line.find(found.subject), 0)
+        end = start + len(found.subject)
+    else:
+        data = line.encode()  # `ast` counts bytes
+        start = len(data[: found.column - 1].decode(errors="replace"))
+        end = len(data[: found.end_column - 1].decode(errors="replace")) if found.end_column else len(line)
     indent = len(line) - len(line.lstrip())
-    end = ends.get((sighting.line, sighting.column - 1), 0)
-    columns = [len(line.encode()[:offset].decode(errors="replace")) for offset in (sighting.column - 1, end)]
-    start, end = columns if end else (0, 0)
-    return RuleMatch(code=code, sighting=sighting, line=line[: indent + _SHOWN], start=start, end=end)
-
-
-def _expression_ends(tree: ast.Module) -> dict[tuple[int, int], int]:
-    """The end column of the longest call, attribute or name that starts at each line and column, in bytes."""
-    ends: dict[tuple[int, int], int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, _UNDERLINED) and node.end_lineno == node.lineno and node.end_col_offset:
-            at = (node.lineno, node.col_offset)
-            ends[at] = max(ends.get(at, 0), node.end_col_offset)
-    return ends
+    return RuleMatch(code=code, found=found, line=line[: indent + _SHOWN], start=start, end=end)

@@ -59,7 +59,7 @@ class RuleMatch(NamedTuple):
     """One match of a rule, with its source line."""
 
     code: str  # of the rule
-    sighting: Sighting
+    found: SourceMatch
     line: str = ""  # the text, shortened
     start: int = 0  # columns of the expression in `line`; equal if unknown
     end: int = 0
@@ -137,8 +137,8 @@ def from_texts(head: str, body: str) -> FileFacts:
 
 
 def _match_row(match: RuleMatch) -> list[Any]:
-    s = match.sighting
-    flags = int(s.inside) | 2 * int(s.doubtful)
+    s = match.found
+    flags = int(s.inside) | 2 * int(s.uncertain)
     edit = [s.edit.kind, s.edit.text] if s.edit else None
     return [
         match.code,
@@ -147,7 +147,6 @@ def _match_row(match: RuleMatch) -> list[Any]:
         match.end,
         s.line,
         s.column,
-        s.end_column,
         s.subject,
         s.scope,
         s.region.value,
@@ -160,10 +159,9 @@ def _match_row(match: RuleMatch) -> list[Any]:
 
 def _match(row: list[Any]) -> RuleMatch:
     code, text, start, end, line, column, subject, scope, region, flags, severity, edit, facts = row
-    sighting = Sighting(
+    found = SourceMatch(
         line=line,
         column=column,
-        end_column=end_column,
         subject=subject,
         scope=scope,
         region=Region(region),
@@ -173,7 +171,7 @@ def _match(row: list[Any]) -> RuleMatch:
         edit=Edit(kind=edit[0], text=edit[1]) if edit else None,
         facts=facts,
     )
-    return RuleMatch(code, sighting, text, start, end)
+    return RuleMatch(code, found, text, start, end)
 
 
 def _body(data: list[Any]) -> FileBody:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, implied_by, make_block
-from rocsolid.model.source import Block, Item, Scope, Site, Source, Write, full_name
+from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, full_name
 
 # Local aliases of these are followed: `config = torch._inductor.config`.
 _FOLLOWED: Final = ("torch.", "triton.")
@@ -177,7 +177,7 @@ class _Reader:
                 whole = (
                     node.value if isinstance(node.value, ast.Call) else None
                 )  # each name is one element of the call's result
-                self.writes += [Write(node, t, self.name(t), whole, scope, block) for t in target.elts]
+                self.writes += [Assignment(node, t, self.name(t), whole, scope, block) for t in target.elts]
                 self._hide(target.elts, scope)
                 continue
             name = self.name(target.value if isinstance(target, ast.Subscript) else target)

@@ -1,5 +1,6 @@
 """Lints a whole project: check the files, follow compiled and captured regions, and turn matches into findings."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from rocsolid.model.code_line import CodeLine
 from rocsolid.model.codec import encode
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord, SkippedFile
-from rocsolid.model.source import Confidence, Region, Sighting
+from rocsolid.model.source import Confidence, Region, SourceMatch
 from rocsolid.rules import check_crashed
 from rocsolid.rules.engine import RuleFile, source_rules
 from rocsolid.rules.source.allow import allow_without_reason, unused_allow
@@ -66,6 +67,9 @@ def _facts(found: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[s
             if keys[checked.shown]:
                 fresh[keys[checked.shown]] = (checked.head, checked.body)
         fact_cache.save(cache, fresh)
+    finally:
+        if collecting:
+            gc.enable()
     return {file.shown: facts[file.shown] for file in found}
 
 
@@ -80,12 +84,12 @@ def _findings(facts: Mapping[str, FileFacts], options: Options) -> Iterator[Find
         for match in file.matches:
             number = _allowing(match, file)
             used |= {number} if number is not None else set()
-            if number is not None or match.sighting.facts.get("variable") in read:
+            if number is not None or match.found.facts.get("variable") in read:
                 continue
             declared = rules.get(match.code)
             if declared and not options.includes(match.code, declared.rule.name, shown):
                 continue
-            confidence, path = _confidence(match.sighting, shown, graph)
+            confidence, path = _confidence(match.found, shown, graph)
             yield _finding(match, declared, shown, confidence, path) if confidence >= options.min_confidence else None
         yield from _comment_findings(file, shown, used, options)
 
@@ -93,24 +97,23 @@ def _findings(facts: Mapping[str, FileFacts], options: Options) -> Iterator[Find
 def _finding(
     match: RuleMatch, declared: RuleFile | None, shown: str, confidence: Confidence, path: CallPath | None
 ) -> Finding:
-    sighting = match.sighting
+    found = match.found
     rule = declared.rule if declared else check_crashed.RULE
-    severity = Severity[match.severity.upper()] if match.severity else rule.severity
+    severity = Severity[found.severity.upper()] if found.severity else rule.severity
     if confidence is Confidence.REACHABLE:
         severity = min(severity, Severity.WARNING)
     facts: dict[str, Any] = {
-        **match.facts,
-        "where": _where(match.region, confidence),
-        "column": match.column,
-        "end_column": match.end_column,
-        "function": match.scope,
+        **found.facts,
+        "where": _where(found.region, confidence),
+        "column": found.column,
+        "function": found.scope,
         "confidence": confidence.name.lower(),
         "chain": list(path.chain) if path else [],
         "text": match.text,
-        "code": encode(CodeLine(file=shown, line=sighting.line, text=match.line, start=match.start, end=match.end)),
-        "edit": {"kind": sighting.edit.kind, "text": sighting.edit.text} if sighting.edit else {},
+        "code": encode(CodeLine(file=shown, line=found.line, text=match.line, start=match.start, end=match.end)),
+        "edit": {"kind": found.edit.kind, "text": found.edit.text} if found.edit else {},
     }
-    return rule.found(match.subject, severity=severity, location=f"{shown}:{match.line}", **facts)
+    return rule.found(found.subject, severity=severity, location=f"{shown}:{found.line}", **facts)
 
 
 def _where(region: Region, confidence: Confidence) -> str:
@@ -122,14 +125,14 @@ def _where(region: Region, confidence: Confidence) -> str:
     return f"a function that {region.value} code calls" if confidence else f"code that may or may not be {region.value}"
 
 
-def _confidence(sighting: Sighting, shown: str, graph: CallGraph) -> tuple[Confidence, CallPath | None]:
+def _confidence(found: SourceMatch, shown: str, graph: CallGraph) -> tuple[Confidence, CallPath | None]:
     """How sure the linter is that a match is in such a region, and the calls that lead there."""
-    if sighting.doubtful:
+    if found.uncertain:
         return Confidence.ANYWHERE, None
-    if match.region is Region.NONE or match.inside:
+    if found.region is Region.NONE or found.inside:
         return Confidence.INSIDE, None
-    function = FunctionRef(shown, sighting.scope)
-    path = graph.paths.get((sighting.region, function)) or graph.disabled_callees.get(function)
+    function = FunctionRef(shown, found.scope)
+    path = graph.paths.get((found.region, function)) or graph.disabled_callees.get(function)
     if path is None:
         return Confidence.ANYWHERE, None
     return (Confidence.INSIDE if path.direct else Confidence.REACHABLE), path
@@ -139,7 +142,7 @@ def _allowing(match: RuleMatch, file: FileFacts) -> int | None:
     """The index of the comment that allows a match; None if there is none."""
     names = {f.rule.code: f.rule.name for f in source_rules()} if file.allows else {}
     return next(
-        (n for n, a in enumerate(file.allows) if a.covers(match.sighting.line, match.code, names.get(match.code, ""))),
+        (n for n, a in enumerate(file.allows) if a.covers(match.found.line, match.code, names.get(match.code, ""))),
         None,
     )
 
@@ -148,16 +151,14 @@ def _comment_findings(file: FileFacts, shown: str, used: set[int], options: Opti
     """Findings about allow comments: without a reason, or without an effect."""
     for number, comment in enumerate(file.allows):
         names = ", ".join(comment.names)
-        rule = allow_without_reason.RULE if not comment.reason else allow_of_nothing.RULE
+        rule = allow_without_reason.RULE if not comment.reason else unused_allow.RULE
         if number in used or not options.includes(rule.code, rule.name, shown):
             continue
         where: dict[str, Any] = {
             "column": 1,
-            "end_column": 1,
             "function": "",
             "confidence": "inside",
             "chain": [],
             "text": f"allow[{names}]",
-            "line_text": "",
         }
         yield rule.found(names or "nothing", location=f"{shown}:{comment.line}", **where)

@@ -89,7 +89,7 @@ def _dotted(node: ast.expr) -> str:
 
 def has_capture(source: Source) -> bool:
     """Whether a file may capture a CUDA graph; a cheap check."""
-    return "capture_begin" in source.text or any(item.name in CAPTURE_BLOCKS for item in source.withs)
+    return "capture_begin" in source.text or any(item.name in CAPTURE_BLOCKS for item in source.with_items)
 
 
 def wrappers(source: Source) -> Iterator[Wrapper]:

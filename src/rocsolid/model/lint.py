@@ -38,6 +38,6 @@ class LintRecord:
 
 def fingerprint(finding: Finding) -> str:
     """Identifies a finding across edits elsewhere in its file: a hash of rule, file, subject and the text of the line."""
-    file = finding.place.rpartition(":")[0]
+    file = finding.location.rpartition(":")[0]
     text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from rocsolid.catalog.breaks import cure_of
+from rocsolid.catalog.breaks import find_break_cause
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_event import BreakReported
 from rocsolid.model.compile_log import GraphBreak
 from rocsolid.model.known_cause import KnownCause
 from rocsolid.torchapi.dynamo.break_registry import registry_file
-from rocsolid.torchapi.user_frames import is_users_file, read_code_line
+from rocsolid.torchapi.user_frames import is_user_file, read_code_line
 
 _URL: Final = re.compile(r"/gb(\d{4})\.html", re.IGNORECASE)
 _LABEL: Final = re.compile(r"^\s*(Explanation|Hint|Developer debug context|User code context):\s?(.*)$")
@@ -132,13 +132,13 @@ def shown_name(function: str) -> str:
 
 def users_location(frames: tuple[str, ...]) -> str:
     """The innermost `file:line` in the user's code; the innermost of all where none is."""
-    own = [location for location in frames if is_users_file(location.rpartition(":")[0])]
+    own = [location for location in frames if is_user_file(location.rpartition(":")[0])]
     return own[-1] if own else frames[-1]
 
 
 def _known_cause(report: BreakReported, line: str) -> KnownCause | None:
     message = parse_message(report.message)
-    return cure_of(report.kind, f"{message.context}\n{message.explanation}\n{message.exception}", line.strip())
+    return find_break_cause(report.kind, f"{message.context}\n{message.explanation}\n{message.exception}", line.strip())
 
 
 def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None) -> CodeLine:

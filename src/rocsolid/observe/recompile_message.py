@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from rocsolid.catalog.recompiles import recompile_cure
+from rocsolid.catalog.recompiles import find_recompile_cause
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import Recompile
 from rocsolid.torchapi.dynamo.guard_value import guard_text, split_guard
@@ -42,7 +42,7 @@ def recompile_from_reason(reason: str, *, called_from: str = "", new_value: str 
     comment = (rest if colon else reason).partition("\n")[0].partition("  # ")[2]
     hint = comment[comment.find("HINT:") :] if "HINT:" in comment else ""
     argument, old, new = guarded_argument(guard)
-    known = recompile_cure(f"{guard} {hint}".strip())
+    known = find_recompile_cause(f"{guard} {hint}".strip())
     return Recompile(
         previous_compile_id=previous if colon else "",
         guard=guard,

@@ -11,7 +11,7 @@ from rocsolid.model.compile_event import CompileEvent, CompileStarted, GraphTrac
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
 from rocsolid.observe.break_message import shown_name
 from rocsolid.observe.build_log import build_log
-from rocsolid.torchapi.dynamo.compile_events import hear, working
+from rocsolid.torchapi.dynamo.compile_events import subscribe
 from rocsolid.torchapi.dynamo.compile_phase import phase_of
 
 
@@ -105,5 +105,5 @@ class CompileRecorder:
                 seconds=time.time() - work.since_s,
                 phase=phase_of(work.thread_id),
             )
-            for work in working()
+            for work in active_compiles()
         )

@@ -46,7 +46,7 @@ def _cells(finding: Finding) -> list[str]:
     link = f'<a href="#{finding.code}" {_NO_WRAP}><code>{finding.code}</code></a>'
     return [
         f"{badge} {link}<br>{escape(finding.name)}",
-        f"<code>{escape(finding.place)}</code>",
+        f"<code>{escape(finding.location)}</code>",
         f'{escape(finding.message)}<pre>{code}</pre><span class="faint">{chain}</span>',
         f"<span {_NO_WRAP}>{escape(str(finding.facts.get('confidence', '')))}</span>",
     ]

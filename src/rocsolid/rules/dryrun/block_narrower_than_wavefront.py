@@ -48,7 +48,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.WARNING if kernel.origin == "user" else Severity.INFO,
-            location=next(iter(kernel.places), ""),
+            location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             target=run.target,

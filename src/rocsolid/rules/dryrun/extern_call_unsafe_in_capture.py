@@ -50,7 +50,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 f"{run.target} {graph.name} {library}",
                 severity=Severity.WARNING if library == "MIOpen" else Severity.INFO,
                 evidence=problem.evidence,
-                location=next(iter(calls[0].places), ""),
+                location=next(iter(calls[0].locations), ""),
                 graph=f"{graph.name} ({graph.kind})",
                 library=library,
                 target=run.target,

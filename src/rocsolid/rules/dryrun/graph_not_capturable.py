@@ -44,10 +44,10 @@ RULE = Rule(
 def check_run(run: DryRun) -> Iterator[Finding]:
     """Every operation that prevents a capture."""
     for graph in run.graphs:
-        for index, unfit in enumerate(graph.unfit):
+        for index, unfit in enumerate(graph.capture_blockers):
             yield RULE.found(
                 f"{run.target} {graph.name}" + (f" {index + 1}" if index else ""),
-                location=unfit.place,
+                location=unfit.location,
                 graph=f"{graph.name} ({graph.kind})",
                 reason=unfit.reason,
                 target=run.target,

@@ -46,7 +46,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.CRITICAL if len(failed) == len(kernel.configs) else Severity.WARNING,
-            location=next(iter(kernel.places), ""),
+            location=next(iter(kernel.locations), ""),
             cause=f"DRY007:{run.target} {kernel.name}" if kernel.foreign else "",
             kernel=kernel.name,
             target=run.target,

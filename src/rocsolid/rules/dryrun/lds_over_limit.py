@@ -47,7 +47,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.CRITICAL if len(over) == len(compiled) else Severity.WARNING,
-            location=next(iter(kernel.places), ""),
+            location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             bytes=used.lds_bytes,

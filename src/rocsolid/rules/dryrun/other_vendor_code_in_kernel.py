@@ -42,7 +42,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         if kernel.foreign:
             yield RULE.found(
                 f"{run.target} {kernel.name}",
-                location=next(iter(kernel.places), ""),
+                location=next(iter(kernel.locations), ""),
                 kernel=kernel.name,
                 what=", ".join(kernel.foreign),
                 target=run.target,

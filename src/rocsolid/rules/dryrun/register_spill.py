@@ -55,7 +55,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         yield RULE.found(
             f"{run.target} {kernel.name}",
             severity=Severity.WARNING if every else Severity.INFO,
-            location=next(iter(kernel.places), ""),
+            location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             spilling=len(spilling),
             configs=len(compiled),

@@ -46,7 +46,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         config, used = compiled[0]
         yield RULE.found(
             f"{run.target} {kernel.name}",
-            location=next(iter(kernel.places), ""),
+            location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
             target=run.target,

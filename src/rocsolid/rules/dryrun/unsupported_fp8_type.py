@@ -41,10 +41,10 @@ RULE = Rule(
 def check_run(run: DryRun) -> Iterator[Finding]:
     """FP8 types that the GPU does not support, with the first line that uses each."""
     known = chip(run.target).fp8
-    used = {use.format: use.place for graph in run.graphs for use in graph.fp8}
+    used = {use.format: use.location for graph in run.graphs for use in graph.fp8}
     for kernel in run.kernels:
         for name in kernel.fp8:
-            used.setdefault(name, next(iter(kernel.places), ""))
+            used.setdefault(name, next(iter(kernel.locations), ""))
     for name, place in used.items():
         if name in known:
             continue

@@ -32,6 +32,7 @@ from rocsolid.model.compile_event import (
 )
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
+from rocsolid.torchapi.dynamo.guard_value import found_value, guard_text
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private
@@ -66,7 +67,7 @@ SUMMARY_FACTS: Final = (
     "is_forward",
     "is_runtime",
 )
-EventHandler = Callable[[Event], None]
+EventHandler = Callable[[CompileEvent], None]
 
 
 @dataclass
@@ -86,6 +87,7 @@ class _Thread:
 
     units: list[int] = field(default_factory=list)
     open: list[_OpenPhase] = field(default_factory=list)
+    compiles: list[Compile] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,7 @@ class _EventHub:
         if last:
             self._stop()
 
-    def _publish(self, event: Event) -> None:
+    def _publish(self, event: CompileEvent) -> None:
         for handler in self._handlers:
             handler(event)
 
@@ -167,10 +169,11 @@ class _EventHub:
         """Dynamo starts compiling a frame."""
         unit = self._new_unit()
         self._here.units.append(unit)
+        self._here.compiles.append(compile_)
         code = compile_.user_code
         _log_failures(
             self._publish,
-            Began(
+            CompileStarted(
                 unit=unit,
                 at_s=time.time(),
                 thread=threading.current_thread().name,
@@ -192,7 +195,7 @@ class _EventHub:
         if error is not None and from_dynamo and not getattr(error, "logged", False):
             _log_failures(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"
-        _log_failures(self._publish, Ended(unit=unit, at_s=time.time(), compiled=compiled, error=message))
+        _log_failures(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
     # Which unit an event belongs to.
 
@@ -241,7 +244,7 @@ class _EventHub:
                 unit = self._count
             self._contexts[id(context)] = (context, unit)
             self._unit_by_id[str(context.compile_id)] = unit
-        self._publish(Named(unit=unit, compile_id=str(context.compile_id)))
+        self._publish(CompileIdAssigned(unit=unit, compile_id=str(context.compile_id)))
         return unit
 
     @property
@@ -301,7 +304,7 @@ class _EventHub:
             opened[-1].inner_ns += took
         if unit := self._unit(args[3] if len(args) > 3 else kwargs.get("compile_id")):  # noqa: PLR2004 - its position in the signature
             self._publish(
-                Timed(
+                PhaseTimed(
                     unit=unit,
                     name=event_name,
                     start_s=span.start_ns / 1e9,
@@ -319,13 +322,15 @@ class _EventHub:
         if (found := _CACHE.fullmatch(event_name)) and (unit := self._unit()):
             why = str((metadata or {}).get("cache_bypass_reason") or "")
             cache, state = found[1].removesuffix("_graph"), found[2]
-            self._publish(Cached(unit=unit, cache=cache, state=state, why=why, backward=self._in_backward))
+            self._publish(CacheLookup(unit=unit, cache=cache, state=state, reason=why, backward=self._in_backward))
 
     def _summary(self, metrics: Mapping[str, Any]) -> None:
         unit = self._unit(metrics.get("compile_id"))
         if unit and not metrics.get("is_runtime"):
             facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
-            self._publish(Summed(unit=unit, backward=metrics.get("is_forward") is False, facts=facts))
+            if (reason := facts.get("recompile_reason")) and self._here.compiles:
+                facts["recompile_new_value"] = found_value(guard_text(str(reason)), self._here.compiles[-1].frame)
+            self._publish(MetricsReported(unit=unit, backward=metrics.get("is_forward") is False, metrics=facts))
 
     # Graphs, programs and breaks.
 
@@ -341,12 +346,12 @@ class _EventHub:
     def _graph_traced(self, _output: Any, gm: Any, *_: Any, **__: Any) -> None:
         nodes = list(gm.graph.nodes)
         self._publish(
-            Traced(
+            GraphTraced(
                 unit=self._unit(),
                 nodes=len(nodes),
                 inputs=sum(node.op == "placeholder" for node in nodes),
                 operators=operators(nodes),
-                places={node.name: location for node in nodes if (location := node_location(node))},
+                locations={node.name: location for node in nodes if (location := node_location(node))},
             )
         )
 
@@ -354,14 +359,14 @@ class _EventHub:
         if unit := self._unit():
             nodes = list(gm.graph.nodes)
             backward = bool(getattr(graph, "is_backward", False))
-            self._publish(Lowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
+            self._publish(GraphLowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
 
     def _code_ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
         refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
         source = str(getattr(compiled, "source_code", ""))
         self._publish(
-            Coded(
+            CodeGenerated(
                 unit=self._unit() or self._new_unit(),
                 # Some releases do not set this flag for cached code; the code itself contains its id.
                 backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],

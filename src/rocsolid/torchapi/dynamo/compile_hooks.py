@@ -107,7 +107,6 @@ class _Listeners:
                 frame=frame,
                 stack=sys._getframe(1),
                 wrapped=_wrapped(frame),
-                frame=frame,
             )
             listeners = list(self.listeners)
             compiled = False

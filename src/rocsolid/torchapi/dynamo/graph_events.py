@@ -12,7 +12,9 @@ _FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def break_event(unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False) -> Broke:
+def break_event(
+    unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False
+) -> BreakReported:
     """A graph break event from torch's exception; `where` is Dynamo's tracer, or the compile that failed."""
     stack = getattr(error, "real_stack", None) or ()
     frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)

@@ -54,12 +54,12 @@ def _with_source(region: HostRegion, by_id: dict[str, list[CompiledGraph]], brea
     graphs = by_id.get(compile_id(region.name), [])
     if not graphs:
         return region
-    locations = list(dict.fromkeys(graph.place for graph in graphs))
+    locations = list(dict.fromkeys(graph.location for graph in graphs))
     causes = [graph.recompile.cause for graph in graphs if graph.recompile]
     broken = [
-        f"graph break at {found.place}: {found.cause}"
+        f"graph break at {found.location}: {found.cause}"
         for found in breaks
-        if found.place in locations and any(_RESUMED.search(graph.function) for graph in graphs)
+        if found.location in locations and any(_RESUMED.search(graph.function) for graph in graphs)
     ]
     return replace(
         region,
@@ -71,11 +71,11 @@ def _with_source(region: HostRegion, by_id: dict[str, list[CompiledGraph]], brea
 
 def _is_in_trace(found: GraphBreak, graphs: Iterable[CompiledGraph]) -> bool:
     """Whether a graph break is in one of the graphs, or in a function that one of them calls."""
-    file = found.place.rpartition(":")[0]
+    file = found.location.rpartition(":")[0]
     for graph in graphs:
-        if graph.place in (found.place, *found.stack):
+        if graph.location in (found.location, *found.stack):
             return True
         same = _RESUMED.sub("", graph.function) == found.function
-        if same and graph.place.rpartition(":")[0] == file:
+        if same and graph.location.rpartition(":")[0] == file:
             return True
     return False
