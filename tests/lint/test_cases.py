@@ -44,6 +44,7 @@ def test_rule_reports_its_bad_file(file: RuleFile, monkeypatch: pytest.MonkeyPat
     for finding in found:
         assert not UNFILLED.search(finding.message + finding.why + finding.fix + finding.check)
         assert finding.fix
+        assert len(finding.message) <= 100
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
