@@ -44,6 +44,7 @@ def test_rule_reports_its_bad_file(file: RuleFile, monkeypatch: pytest.MonkeyPat
     for finding in found:
         assert not UNFILLED.search(finding.message + finding.why + finding.fix + finding.check)
         assert finding.fix
+        assert len(finding.message) <= 100
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: file.rule.name)
@@ -92,3 +93,24 @@ def test_rule_files_have_the_name_of_their_rule() -> None:
     for file in RULES:
         name = file.rule.name.replace("-", "_")
         assert list((ROOT / "src/rocsolid/rules/source").glob(f"*/{name}.py")), name
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "marked"),
+    [
+        ("m.py", 'import torch\nmodel = torch.compile(model, mode="max-autotune")', '"max-autotune"'),
+        ("m.py", 'import torch\nif x:\n    é = "é"; torch.compile(m, mode="max-autotune")', '"max-autotune"'),
+        (
+            "m.py",
+            "import torch\ntorch._inductor.config.group_fusion = (\n    True\n)",
+            "torch._inductor.config.group_fusion = (",
+        ),
+        ("run.sh", "export A=1 INDUCTOR_COORD_DESCENT=1", "INDUCTOR_COORD_DESCENT"),
+    ],
+)
+def test_columns_mark_the_expression_in_its_line(tmp_path: Path, file: str, text: str, marked: str) -> None:
+    (tmp_path / file).write_text(f"{text}\n", encoding="utf-8")
+    (finding,) = found_in(tmp_path / file)
+    line, start, end = (finding.facts[name] for name in ("line_text", "column", "end_column"))
+
+    assert line[start - 1 : end - 1] == marked  # type: ignore[index,operator]

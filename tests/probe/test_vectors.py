@@ -295,6 +295,6 @@ def test_the_environment_of_the_public_rocm_images(shadow_torch: Callable[..., P
     ):
         found = finding(data, setting)
         assert found["severity"] == severity
-        assert found["message"].startswith(f"the environment variable {variable} makes {setting} True")
+        assert found["message"].startswith(f"Environment variable {variable} sets `{setting}` to True")
         assert found["fix"].startswith(f"unset {variable}")
         assert found["fix_commands"]["unset"] == [variable]

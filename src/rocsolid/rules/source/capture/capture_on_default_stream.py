@@ -51,7 +51,7 @@ RULE = Rule(
         ),
     ),
 )
-_STREAMS = ("torch.cuda.default_stream", "torch.cuda.current_stream")
+_DEFAULT_STREAM = "torch.cuda.default_stream"
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -72,7 +72,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             )
     for site in source.calls_to(*GRAPH_CONTEXTS):
         stream = argument(site.call, 2, "stream")
-        if stream is not None and any(source.resolve(c.func) == _STREAMS[0] for c in calls_in(stream)):
+        if stream is not None and any(source.resolve(c.func) == _DEFAULT_STREAM for c in calls_in(stream)):
             yield match_at(site, site.name, stream="the default stream")
 
 

@@ -34,7 +34,7 @@ RULE = Rule(
     code="SRC125",
     name="cudagraphs-off-overridden-by-mode",
     severity=Severity.INFO,
-    message="`{change}` is overridden by compile modes that capture graphs",
+    message="`{change}` is overridden by modes that capture graphs",
     why='mode="reduce-overhead" and mode="max-autotune" turn graphs on again; since torch 2.12 the assignment affects only this thread.',
     fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} to torch.compile.',
     check="rocsolid lint --select {code} {file}",

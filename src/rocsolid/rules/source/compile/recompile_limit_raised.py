@@ -65,8 +65,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 def _default(change: SettingChange) -> int | None:
     """The default in the newest known release if the setting is a recompile limit, else None."""
-    name = change.name if change.owner == "compiler" else ""  # torch.compiler.config has aliases of Dynamo's settings
-    setting = find(f"dynamo.{name}" if name else change.id)
+    # torch.compiler.config has aliases of some Dynamo settings.
+    setting = find(f"dynamo.{change.name}" if change.owner == "compiler" else change.id)
     newest = upstream_release(known_releases()[-1])
     if setting is None or setting.id not in _LIMITS or newest is None:
         return None
