@@ -157,8 +157,8 @@ def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -
         (["compiles"], 2, "give a WORKLOAD, --trace DIR or --debug DIR"),
         (["compiles", "x.py:f", "--trace", "y"], 2, "and one of them only"),
         (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
-        (["breaks", "x.py"], 2, "a workload is file.py:function"),
-        (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
+        (["breaks", "x.py"], 2, "a workload is written file.py:function"),
+        (["breaks", "nothing.py:f"], 2, "the workload file nothing.py does not exist"),
     ],
 )
 def test_wrong_usage_is_one_line(command: Command, args: list[str], code: int, says: str) -> None:
