@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -326,7 +327,7 @@ def test_workload_errors(tmp_path: Path) -> None:
     bodies = ["return 3", "return print, ()", "return 3, (), {}", "return print, 3, {}", "return print, (), {1: 2}"]
     bodies += ["raise ValueError('no weights')", "import no_such_package", "return print, (), {"]
     lines = [load(body) for body in bodies]
-    lines += [caught(lambda name=name: load_workload(name)) for name in ("work.py", "build", f"{tmp_path}:build")]
+    lines += [caught(partial(load_workload, name)) for name in ("work.py", "build", f"{tmp_path}:build")]
     (tmp_path / "work.py").write_text("def build(): ...\n")
     lines.append(caught(lambda: load_workload(f"{tmp_path}/work.py:biuld")))
     check_golden("tune/workload-errors", "\n".join(lines), replace={str(tmp_path): "<folder>"})
