@@ -44,5 +44,5 @@ def test_a_budget_of_zero_chooses_eager_and_reports_skipped_forms(workload: str,
 def test_a_workload_that_is_none_is_one_line(tmp_path: Path) -> None:
     ran = run_cli("optimize", str(tmp_path / "nothing.py:build"))
     assert ran.code == 2
-    assert ran.err.startswith("rocsolid: error: the workload's file")
+    assert ran.err.startswith("rocsolid: error: the workload file")
     assert len(ran.err.splitlines()) == 1

@@ -159,8 +159,8 @@ def test_a_deadline_ends_a_hanging_compile_and_reports_its_phase(work: Path) -> 
         (["compiles"], 2, "give exactly one of WORKLOAD, --trace DIR and --debug DIR"),
         (["compiles", "x.py:f", "--trace", "y"], 2, "give exactly one of"),
         (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
-        (["breaks", "x.py"], 2, "a workload is file.py:function"),
-        (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
+        (["breaks", "x.py"], 2, "a workload is written file.py:function"),
+        (["breaks", "nothing.py:f"], 2, "the workload file nothing.py does not exist"),
     ],
 )
 def test_wrong_usage_prints_one_line(command: Command, args: list[str], code: int, message: str) -> None:
