@@ -300,7 +300,8 @@ def test_optimize_report_and_reasons(check: Callable[..., None], caplog: pytest.
 
 
 def test_optimize_usage_errors(check: Callable[..., None]) -> None:
-    texts = [error_of(examples_of, given) for given in ([], "x", 3)]
+    wrong: tuple[Any, ...] = ([], "x", 3)
+    texts = [error_of(examples_of, given) for given in wrong]
     check("optimize_errors", "\n".join([*texts, error_of(rs.optimize, 3, torch.ones(1))]))
 
 
@@ -329,7 +330,7 @@ def test_run_warns_about_unprotected_processes(check: Callable[..., None]) -> No
 def test_run_usage_errors(check: Callable[..., None]) -> None:
     from rocsolid.cli.run import launch_from
 
-    cases = (
+    cases: tuple[list[str], ...] = (
         [],
         ["-m"],
         ["--profile"],
