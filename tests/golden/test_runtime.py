@@ -300,7 +300,7 @@ def test_optimize_report_and_reasons(check: Callable[..., None], caplog: pytest.
 
 
 def test_optimize_usage_errors(check: Callable[..., None]) -> None:
-    wrong: tuple[object, ...] = ([], "x", 3)
+    wrong: tuple[Any, ...] = ([], "x", 3)
     texts = [error_of(examples_of, given) for given in wrong]
     check("optimize_errors", "\n".join([*texts, error_of(rs.optimize, 3, torch.ones(1))]))
 
