@@ -41,7 +41,7 @@ from rocsolid.errors import RocsolidError  # noqa: E402
 from rocsolid.measure.process_race import Rules  # noqa: E402
 from rocsolid.model.study import Duel, Finalist, Study, TrialRecord  # noqa: E402
 from rocsolid.model.timing import Comparison, Verdict  # noqa: E402
-from rocsolid.probe.quick_facts import surroundings  # noqa: E402
+from rocsolid.probe.quick_facts import quick_environment  # noqa: E402
 from rocsolid.tune.ab_test import run_duel  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress  # noqa: E402
 from rocsolid.tune.engine import Local  # noqa: E402
@@ -240,7 +240,7 @@ class Wave:
 
 
 def _made(name: str, said: Narrowing, folder: Path, limits: Limits | None) -> Job:
-    env = surroundings()
+    env = quick_environment()
     job, _ = _job(f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, said, folder / "tune.db", limits)
     return replace(job, folder=folder / name, variables=_ALONE)
 

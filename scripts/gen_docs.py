@@ -19,8 +19,8 @@ from benchmarks.draw import drawn, page
 
 import rocsolid
 from rocsolid.catalog.breaks import BREAKS
-from rocsolid.catalog.counters import METERS
-from rocsolid.catalog.device_peaks import CARDS
+from rocsolid.catalog.counters import HARDWARE_COUNTERS
+from rocsolid.catalog.device_peaks import DEVICE_PEAKS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES
 from rocsolid.catalog.recompiles import RECOMPILES
@@ -246,13 +246,14 @@ def chips() -> str:
     ]
     lines += [
         f"| {c.name} | {c.arch} | {c.memory_gb_per_s:,.1f} | {c.compute_units} | {c.waves_per_unit or 'unknown'} |"
-        for c in CARDS
+        for c in DEVICE_PEAKS
     ]
-    evidence = {str(e): e for chip in CARDS for e in chip.evidence}
+    evidence = {str(e): e for chip in DEVICE_PEAKS for e in chip.evidence}
     lines += ["", "## Where the figures are from", "", *evidence_list(tuple(evidence.values())), ""]
     lines += ["## Counters", "", "| Counter | Gives | Meaning |", "|---|---|---|"]
     lines += [
-        f"| `{m.counter}` | {m.figure.value}, value × {m.scale:g} | {m.evidence[0].says} |" for m in METERS.values()
+        f"| `{m.counter}` | {m.metric.value}, value × {m.scale:g} | {m.evidence[0].says} |"
+        for m in HARDWARE_COUNTERS.values()
     ]
     return "\n".join(lines) + "\n"
 

@@ -38,7 +38,7 @@ def test_a_budget_of_nothing_leaves_eager_and_says_what_was_skipped(workload: st
     assert "every form of it" in page.out
     refused = run_cli("report", str(saved), "--output", "sarif")
     assert refused.code == 2
-    assert "optimizations have no form 'sarif'; there are text, json, html" in refused.err
+    assert "an optimize report has no output format 'sarif'; choose one of text, json, html" in refused.err
 
 
 def test_a_workload_that_is_none_is_one_line(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_baseline_excuses_what_was_there_and_nothing_new(tmp_path: Path) -> No
     ("text", "says"),
     [
         (None, "write one with --write-baseline"),
-        ("[]", "no document of rocsolid's"),
+        ("[]", "was not written by rocsolid"),
         ('{"schema": "rocsolid/probe/1"}', "holds rocsolid/probe/1, and a baseline is"),
         ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is no baseline"),
     ],

@@ -156,7 +156,7 @@ def test_a_deadline_ends_a_compile_that_hangs_and_says_what_it_did(work: Path) -
     [
         (["compiles"], 2, "give a WORKLOAD, --trace DIR or --debug DIR"),
         (["compiles", "x.py:f", "--trace", "y"], 2, "and one of them only"),
-        (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
+        (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: must be a whole number of at least 1, not '0'"),
         (["breaks", "x.py"], 2, "a workload is file.py:function"),
         (["breaks", "nothing.py:f"], 2, "the workload's file nothing.py does not exist"),
     ],

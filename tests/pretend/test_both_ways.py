@@ -14,11 +14,11 @@ from tests.rules.test_rules import CASES as RULE_CASES
 from tests.support import has_gpu
 
 from rocsolid.catalog.profiles import resolve
-from rocsolid.model.environment import Environment, Host, Observed, Origin
+from rocsolid.model.environment import Environment, Host, Origin, SettingValue
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import Pretence
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.rules.engine import rule
 
 pytestmark = [
@@ -34,7 +34,7 @@ def look(pretend_chip: Pretend) -> Callable[[str], Environment]:
     def looked(text: str) -> Environment:
         if text:
             pretend_chip(text)
-        env = surroundings()
+        env = quick_environment()
         assert env.pretended == text
         return env
 
@@ -88,7 +88,7 @@ def asks(code: str) -> bool:
 
 
 def _moved(origin: Origin) -> dict[str, Any]:
-    return {"settings": {"inductor.max_autotune": Observed(value=True, upstream=False, origin=origin, by="who")}}
+    return {"settings": {"inductor.max_autotune": SettingValue(value=True, default=False, origin=origin, set_by="who")}}
 
 
 # By code: what is planted in the surroundings, where it is found as on ROCm, and where the same is found otherwise or not at all.
@@ -132,6 +132,6 @@ def _found(code: str, env: Environment) -> Iterator[tuple[str, Severity]]:
 
 
 def _full(text: str) -> str:
-    from rocsolid.catalog.chips import pretence
+    from rocsolid.catalog.chips import parse_pretended_chip
 
-    return str(pretence(text))
+    return str(parse_pretended_chip(text))

@@ -10,14 +10,14 @@ import pytest
 from tests.support import clean_environ, has_gpu, run_cli, run_python
 
 import rocsolid as rs
-from rocsolid.api.images import keep
-from rocsolid.catalog.chips import CHIPS, pretence
+from rocsolid.api.images import record_probe
+from rocsolid.catalog.chips import CHIPS, parse_pretended_chip
 from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.capture_report import Reason
 from rocsolid.model.pretended_chip import Pretence
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe import pretended
-from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.report.probe_text import headline
 from rocsolid.report.terminal import Terminal
 from rocsolid.runtime.launch.protect import set_variables
@@ -143,10 +143,10 @@ def test_every_chip_of_the_catalogue_can_be_pretended(pretend_chip: Pretend, chi
 
     assert env.platform is given.chip.platform
     assert (torch.version.hip or "", torch.version.cuda or "") == (given.hip, given.cuda)
-    assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.units
+    assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.compute_units
     assert [device.arch for device in env.devices] == [given.chip.arch]
     assert headline(env, Terminal()).startswith(f"PRETENDED ({given})")
-    assert pretence(str(given)) == given
+    assert parse_pretended_chip(str(given)) == given
 
 
 def test_the_guard_pins_on_a_pretended_amd_chip_alone(pretend_chip: Pretend) -> None:
@@ -211,7 +211,7 @@ def test_the_probe_reads_defaults_and_folders_of_the_pretended_platform(pretend_
         env = rs.probe(live=False)
         seen[text] = env.settings["inductor.layout_optimization"].value, {cache.name for cache in env.caches}
 
-    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen found"})
+    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen user db"})
     assert seen["sm_90"] == (True, {"inductor", "triton"})
 
 
@@ -251,25 +251,25 @@ def test_a_pretended_machine_does_not_enter_the_ledger(pretend_chip: Pretend, tm
     pretend_chip("gfx942")
     record = ProbeRecord(environment=rs.probe(live=False), findings=(), profile="safe")
 
-    with pytest.raises(UsageError, match=r"the probe is of gfx942@7\.2\.4, which was pretended"):
-        keep(record, file=tmp_path / "ledger.json")
+    with pytest.raises(UsageError, match=r"its chip gfx942@7\.2\.4 is pretended"):
+        record_probe(record, file=tmp_path / "ledger.json")
     assert not (tmp_path / "ledger.json").exists()
 
 
 def test_a_machine_with_a_device_does_not_pretend(tmp_path: Path) -> None:
-    refuse_beside_a_device(tmp_path)
+    require_no_gpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
 
     with pytest.raises(CannotRunError, match="for machines without an accelerator"):
-        refuse_beside_a_device(tmp_path)
+        require_no_gpu(tmp_path)
 
 
 def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On ROCm the first capture is tried in a child, which cannot load what the user's own script defines; that is no failure."""
     import torch
 
-    from rocsolid.model.environment import Answer, Ending
+    from rocsolid.model.environment import CheckResult, CheckStatus
     from rocsolid.runtime.compile_in_child import main, try_in_child
 
     script = types.ModuleType("script")
@@ -281,17 +281,17 @@ def test_what_a_script_defines_is_not_tried_in_a_child(tmp_path: Path, monkeypat
     vars(script).pop("double")
     with pytest.raises(SystemExit) as left:
         main(str(file))
-    said = Answer(name="in a child", ending=Ending.FAILED, detail=str(left.value))
+    said = CheckResult(name="in a child", status=CheckStatus.FAILED, detail=str(left.value))
     answer = try_in_child(lambda _command, _limit: said, 1, len, (), {}, {})
 
-    assert answer.ending is Ending.SKIPPED
+    assert answer.status is CheckStatus.SKIPPED
     assert answer.detail.startswith("the function cannot be sent to a child: ")
 
 
 def test_a_variable_left_in_a_shell_is_refused_beside_a_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pretended.VARIABLE, "gfx942")
-    assert pretended.pretended() == pretence("gfx942")
+    assert pretended.pretended_chip() == parse_pretended_chip("gfx942")
 
     monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):
-        pretended.pretended()
+        pretended.pretended_chip()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support import run_python
 
-from rocsolid.model.environment import Ending
+from rocsolid.model.environment import CheckStatus
 from rocsolid.process.run_command import Question, ask, ask_all
 
 
@@ -19,30 +19,30 @@ def python(code: str, deadline_s: float = 10) -> Question:
 def test_an_answer_comes_with_its_output() -> None:
     reply = ask(python("print('hello')"))
 
-    assert (reply.answer.ending, reply.output) == (Ending.ANSWERED, "hello\n")
+    assert (reply.answer.status, reply.output) == (CheckStatus.OK, "hello\n")
 
 
 def test_an_error_is_told_by_its_last_line() -> None:
     reply = ask(python("raise SystemExit('no driver')"))
 
-    assert (reply.answer.ending, reply.answer.detail) == (Ending.FAILED, "no driver")
+    assert (reply.answer.status, reply.answer.detail) == (CheckStatus.FAILED, "no driver")
 
 
 def test_a_crash_is_told_by_its_signal() -> None:
     reply = ask(python("import os; os.abort()"))
 
-    assert (reply.answer.ending, reply.answer.detail) == (Ending.CRASHED, "SIGABRT")
+    assert (reply.answer.status, reply.answer.detail) == (CheckStatus.CRASHED, "SIGABRT")
 
 
 def test_a_program_that_is_not_there_is_missing() -> None:
-    assert ask(Question(name="x", command=("no-such-program",))).answer.ending is Ending.MISSING
+    assert ask(Question(name="x", command=("no-such-program",))).answer.status is CheckStatus.MISSING
 
 
 def test_a_hang_costs_its_deadline_and_nothing_else() -> None:
     started = time.monotonic()
     reply = ask(python("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", 0.5))
 
-    assert reply.answer.ending is Ending.HUNG
+    assert reply.answer.status is CheckStatus.HUNG
     assert reply.answer.detail == "silent after 0.5 s"
     assert time.monotonic() - started < 30
 
@@ -59,7 +59,7 @@ print("done")
     started = time.monotonic()
     reply = ask(python(code))
 
-    assert (reply.answer.ending, reply.output) == (Ending.ANSWERED, "done\n")
+    assert (reply.answer.status, reply.output) == (CheckStatus.OK, "done\n")
     assert time.monotonic() - started < 30
     assert _is_gone(int(note.read_text()))
 

@@ -10,16 +10,16 @@ from tests.support import make_env
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import UnknownNameError
 from rocsolid.model.environment import (
-    Answer,
-    Cache,
+    CacheFolder,
+    CheckResult,
+    CheckStatus,
     ConfigFile,
-    Ending,
     Environment,
     Host,
     Integrity,
-    Observed,
     Origin,
-    Route,
+    ProbeMode,
+    SettingValue,
     TorchBuild,
 )
 from rocsolid.model.finding import Finding, Severity
@@ -37,7 +37,7 @@ def moved(origin: Origin) -> Environment:
 
 def with_file(integrity: Integrity) -> Environment:
     file = ConfigFile(owner="inductor", file="_inductor/config.py", integrity=integrity)
-    build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), table="2.13.0")
+    build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), known_release="2.13.0")
     return replace(moved(Origin.PATCHED), torch=build)
 
 
@@ -64,14 +64,26 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     "CFG008": ([moved(Origin.ASSIGNED), moved(Origin.MUTATED)], [moved(Origin.STARTUP)]),
     "CFG009": (
         [
-            make_env(settings={"a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2, where="x")}),
-            make_env(settings={"a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2, where="x")}),
+            make_env(
+                settings={
+                    "a.b": SettingValue(
+                        value=1, default=1, origin=Origin.OTHER_THREAD, other_thread_value=2, other_threads="x"
+                    )
+                }
+            ),
+            make_env(
+                settings={
+                    "a.b": SettingValue(
+                        value=1, default=2, origin=Origin.ASSIGNED, other_thread_value=2, other_threads="x"
+                    )
+                }
+            ),
         ],
         [moved(Origin.ASSIGNED)],
     ),
     "CFG010": (
-        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=0, upstream=0)})],
-        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=900, upstream=0)}), QUIET],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=0, default=0)})],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=900, default=0)}), QUIET],
     ),
     "ENV001": (
         [
@@ -136,22 +148,22 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
             ),
         ],
     ),
     "SYS009": (
         [
-            make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=1024, writable=True),)),
-            make_env(caches=(Cache(name="triton", folder="/x", free_bytes=None, writable=False),)),
+            make_env(caches=(CacheFolder(name="inductor", folder="/x", free_bytes=1024, writable=True),)),
+            make_env(caches=(CacheFolder(name="triton", folder="/x", free_bytes=None, writable=False),)),
         ],
-        [make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=10 * 1024**3, writable=True),))],
+        [make_env(caches=(CacheFolder(name="inductor", folder="/x", free_bytes=10 * 1024**3, writable=True),))],
     ),
     "SYS010": (
         [
@@ -163,15 +175,22 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     ),
     "SYS011": (
         [
-            make_env(tools=(Answer(name="rocminfo", ending=Ending.HUNG, detail="silent"),)),
-            make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED, detail="sees no chip"),)),
+            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="silent"),)),
+            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK, detail="sees no chip"),)),
         ],
-        [make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED),))],
+        [make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK),))],
     ),
     "KNO001": ([make_env(rocm="7.2.1")], [make_env(Platform.CPU, torch="2.15.0", rocm="")]),
     "ACT001": (
-        [make_env(checks=(Answer(name="capture", ending=Ending.WRONG, detail="off"),))],
-        [make_env(checks=(Answer(name="capture", ending=Ending.ANSWERED), Answer(name="fp8", ending=Ending.SKIPPED)))],
+        [make_env(checks=(CheckResult(name="capture", status=CheckStatus.WRONG, detail="off"),))],
+        [
+            make_env(
+                checks=(
+                    CheckResult(name="capture", status=CheckStatus.OK),
+                    CheckResult(name="fp8", status=CheckStatus.SKIPPED),
+                )
+            )
+        ],
     ),
 }
 CHECKED = [file for file in all_rules() if file.check]
@@ -287,4 +306,4 @@ def test_the_misspelled_name_of_the_guide_is_answered_with_the_right_one() -> No
 
 
 def test_a_route_is_part_of_a_snapshot() -> None:
-    assert QUIET.route is Route.STATIC
+    assert QUIET.probe_mode is ProbeMode.STATIC

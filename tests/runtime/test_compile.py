@@ -342,7 +342,7 @@ def test_what_cannot_travel_to_a_child_is_compiled_here() -> None:
 
     answer = try_in_child(lambda _command, _limit: pytest.fail("asked"), 1, lambda x: x, (torch.ones(1),), {}, {})
 
-    assert answer.ending.value == "skipped"
+    assert answer.status.value == "skipped"
     assert "cannot be sent to a child" in answer.detail
 
 

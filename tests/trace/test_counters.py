@@ -15,8 +15,8 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.trace import read_traces
-from rocsolid.catalog.counters import METERS, RUNS
-from rocsolid.catalog.device_peaks import CARDS, card_named
+from rocsolid.catalog.counters import HARDWARE_COUNTERS, RUNS
+from rocsolid.catalog.device_peaks import DEVICE_PEAKS, find_peaks
 from rocsolid.model.trace import HardwareUse, TraceFile
 from rocsolid.trace.analysis import answer
 from rocsolid.trace.read import read_trace
@@ -208,8 +208,8 @@ def test_real_counters_without_a_name_of_the_chip() -> None:
 
 
 def test_every_chip_and_counter_is_declared_with_a_source() -> None:
-    assert len({chip.name for chip in CARDS}) == len(CARDS)
-    assert all(chip.evidence and card_named(f"AMD Instinct {chip.name}") == chip for chip in CARDS)
-    assert all(meter.evidence for meter in METERS.values())
-    assert all(counter in METERS for choices in RUNS for asked in choices for counter in asked)
-    assert card_named("NVIDIA H100 80GB HBM3") is None
+    assert len({chip.name for chip in DEVICE_PEAKS}) == len(DEVICE_PEAKS)
+    assert all(chip.evidence and find_peaks(f"AMD Instinct {chip.name}") == chip for chip in DEVICE_PEAKS)
+    assert all(meter.evidence for meter in HARDWARE_COUNTERS.values())
+    assert all(counter in HARDWARE_COUNTERS for choices in RUNS for asked in choices for counter in asked)
+    assert find_peaks("NVIDIA H100 80GB HBM3") is None

@@ -179,4 +179,4 @@ def test_what_cannot_be_shown_so_is_said(tmp_path: Path) -> None:
     ran = run_cli("report", str(tmp_path / "study.json"), "--output", "sarif")
 
     assert ran.code == 2
-    assert "studies have no form 'sarif'; there are text, json, html" in ran.err
+    assert "a study has no output format 'sarif'; choose one of text, json, html" in ran.err

@@ -13,7 +13,7 @@ from rocsolid.measure.process_race import Rules
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.tune.engine import VISIBLE, slots_of
 from rocsolid.tune.final_race import run_finals
 from rocsolid.tune.space import Narrowing, space_of
@@ -173,9 +173,9 @@ def test_the_device_that_is_here_is_reckoned_with(tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "work.py").write_text("def build(): ...\n")
-    env = surroundings()
+    env = quick_environment()
     job, _ = _job(f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Narrowing(), tmp_path / "db", None)
 
     assert job.turns == 1
     assert job.room.device_bytes == pytest.approx(torch.cuda.get_device_properties(0).total_memory, rel=0.05)
-    assert len(slots_of(env.platform, len(env.usable))) == torch.cuda.device_count()
+    assert len(slots_of(env.platform, len(env.usable_devices))) == torch.cuda.device_count()

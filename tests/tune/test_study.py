@@ -93,7 +93,7 @@ def test_tpe_searches_with_two_objectives(second: str) -> None:
         done.append(a_trial(len(done) + 1, choices, cost(choices), setup_s=dear, peak_bytes=dear))
 
     assert len(done) == 17  # both are minimised over the same space, and nothing is tried twice
-    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; there are memory, setup"):
+    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; choose one of memory, setup"):
         search_of("tpe", space, second="colour")
 
 
@@ -336,8 +336,8 @@ def test_ab_finds_a_planted_difference(tmp_path: Path) -> None:
         (["tune", WORKLOAD, "--plan", "/proc"], "cannot write /proc: it is a folder"),
         (["ab", WORKLOAD, "--a", "fast", "--b", "safe", "--least-gain", "2"], "the least gain is a ratio such as 0.02"),
         (["tune", WORKLOAD, "--vary", "inductor.freezin"], "did you mean 'inductor.freezing'"),
-        (["tune", WORKLOAD, "--budget", "soon"], "'soon' is no time; write 90s, 10m or 2h"),
-        (["tune", WORKLOAD, "--memory", "much"], "'much' is no size; write 500M or 64G"),
+        (["tune", WORKLOAD, "--budget", "soon"], "'soon' is not a time; write 90s, 10m or 2h"),
+        (["tune", WORKLOAD, "--memory", "much"], "'much' is not a size; write 500M or 64G"),
         (["tune", WORKLOAD, "--set", "freezing"], "--set takes name=value"),
         (["tune", WORKLOAD, "--deadline", "lunch=1h"], "unknown phase 'lunch'"),
         (["ab", WORKLOAD, "--a", "fast", "--b", "quick"], "'quick' is neither a profile, nor a plan.toml, nor values"),

@@ -11,8 +11,8 @@ from rocsolid.catalog.problems import problem
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.environment import Environment
 from rocsolid.model.known_problem import Problem
-from rocsolid.probe.pretended import pretended
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.pretended import pretended_chip
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.care import Care
@@ -85,7 +85,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         1
 
     """
-    given = pretended()
+    given = pretended_chip()
     if given and backend == "auto" and not plays:
         backend, plays = "record", nearest(given.chip.platform, given.release).value
     options = Options(
@@ -108,7 +108,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         keep_graph=keep_graph,
         plays=plays,
     )
-    env = surroundings()
+    env = quick_environment()
     if problem("hip-graph-replay-corruption").strikes(env):
         options = replace(options, verify=replace(options.verify, rounds=max(_ROUNDS, options.verify.rounds)))
     dies = options.backend != "record" and any(problem(name).strikes(env) for name in _ENDS_THE_PROCESS)

@@ -12,11 +12,11 @@ from rocsolid.dryrun.runner import Surroundings, check_folder, default_cache, pa
 from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
-from rocsolid.model.environment import Answer, Device
+from rocsolid.model.environment import CheckResult, Device
 from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.process.run_command import Question, ask
 from rocsolid.rules.dryrun.judging import judge_run
 
@@ -177,7 +177,7 @@ def _around(
     return Surroundings(ask=_asked, cache=folder, deadline_s=deadline_s, progress=progress)
 
 
-def _asked(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[Answer, str]:
+def _asked(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[CheckResult, str]:
     reply = ask(Question(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
     return reply.answer, reply.errors
 
@@ -187,7 +187,7 @@ def _options(profile: str, on: Chip) -> dict[str, Any]:
     if not profile:
         return {}
     device = Device(index=0, name=on.product, arch=on.arch, memory_bytes=on.memory_gib << 30, platform=on.platform)
-    env = replace(surroundings(), platform=on.platform, devices=(device,))
+    env = replace(quick_environment(), platform=on.platform, devices=(device,))
     plan = resolve_profile(profile, env)
     return {d.name: d.value for d in plan if d.channel is Channel.OPTION}
 

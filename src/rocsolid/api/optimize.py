@@ -13,7 +13,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.optimize.example_inputs import Example, examples_of
 from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.compiled import choose_options, compiled_with
 from rocsolid.torchapi.pytree import flatten
@@ -67,7 +67,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
-    chosen = chosen_plan(profile, plan, surroundings())
+    chosen = chosen_plan(profile, plan, quick_environment())
     capturing = captured if on_device else None
     if not progressive:
         kept_in = Path(artefacts) if artefacts is not None else None

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocsolid.catalog.chips import pretence
+from rocsolid.catalog.chips import parse_pretended_chip
 from rocsolid.model.pretended_chip import Pretence
-from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.torchapi.pretend.fake_device_info import StandIn
 
 _log = logging.getLogger("rocsolid")
@@ -34,8 +34,8 @@ def pretend(chip: str = "gfx942") -> Iterator[Pretence]:
         ''
 
     """
-    given = pretence(chip)
-    refuse_beside_a_device()
+    given = parse_pretended_chip(chip)
+    require_no_gpu()
     stand_in = StandIn(given)
     _log.warning("pretending to have %s; everything runs on the CPU", given.label)
     if stand_in.late:

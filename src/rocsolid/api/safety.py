@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocsolid.catalog.overrides import overridden
+from rocsolid.catalog.overrides import apply_overrides
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError
-from rocsolid.model.environment import Answer, Ending, Environment
+from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.process.run_command import Question, ask
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compile_in_child import try_in_child
@@ -41,7 +41,7 @@ def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
         'safe'
 
     """
-    return Applied(plan=fitting(plan, surroundings(), anywhere=anywhere))
+    return Applied(plan=fitting(plan, quick_environment(), anywhere=anywhere))
 
 
 def compile(  # noqa: A001 - the public name is torch's
@@ -91,7 +91,7 @@ def compile(  # noqa: A001 - the public name is torch's
             options=options,
             **kwargs,
         )
-    env = surroundings()
+    env = quick_environment()
     return compiled_with(
         chosen_plan(profile, plan, env),
         model,
@@ -122,7 +122,7 @@ def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadl
         ()
 
     """
-    env = surroundings()
+    env = quick_environment()
     return Guard(guarding(chosen_plan(profile, plan, env), env), deadline_s=deadline_s)
 
 
@@ -140,7 +140,7 @@ def chosen_plan(profile: str, plan: Plan | str | Path | None, env: Environment, 
         chosen = resolve_profile(profile, env)
     else:
         chosen = fitting(plan if isinstance(plan, Plan) else Plan.load(plan), env, anywhere=anywhere)
-    return overridden(chosen, os.environ)
+    return apply_overrides(chosen, os.environ)
 
 
 def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
@@ -158,7 +158,7 @@ def fitting(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
 
 def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
     """A tuned plan says what was measured on one chip: on another the safe profile is used in its place."""
-    chips = {device.arch for device in env.usable}
+    chips = {device.arch for device in env.usable_devices}
     if chips and tuned.arch not in chips:
         _log.warning(
             "the plan was tuned on %s (%s), and this is %s: the safe profile is used instead; tune again here",
@@ -176,7 +176,7 @@ def _still_true(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
     return plan
 
 
-def asked(command: Sequence[str], deadline_s: float) -> Answer:
+def asked(command: Sequence[str], deadline_s: float) -> CheckResult:
     """Run a command of ours in a child, against a deadline."""
     return ask(Question(name="in a child", command=tuple(command), deadline_s=deadline_s)).answer
 
@@ -189,11 +189,11 @@ def tried_elsewhere(
 ) -> str:
     """Do something with a call in a child process first; nothing when that went well, or cannot be tried."""
     answer = try_in_child(asked, deadline_s, *call, what)
-    if answer.ending is Ending.SKIPPED:
+    if answer.status is CheckStatus.SKIPPED:
         _log.warning("%s; it is done in this process", answer.detail)
-    if answer.ending in (Ending.ANSWERED, Ending.SKIPPED):
+    if answer.status in (CheckStatus.OK, CheckStatus.SKIPPED):
         return ""
-    return f"{doing} in a child process {answer.ending.value} after {answer.seconds:.0f} s ({answer.detail})"
+    return f"{doing} in a child process {answer.status.value} after {answer.seconds:.0f} s ({answer.detail})"
 
 
 def _trial(deadline_s: float) -> Any:

@@ -22,7 +22,7 @@ from rocsolid.model.study import Duel, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.devices import has_driver
 from rocsolid.probe.host import read_host
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.tune.ab_test import run_duel
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import VISIBLE, Engine, Local, slots_of
@@ -100,7 +100,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     """
     spending = effort or Effort()
     _sane(spending.rounds, spending.least_gain, spending.trials, spending.budget_s)
-    env = surroundings()
+    env = quick_environment()
     start = chosen_plan(profile, plan, env)
     said = _narrowing(settings, vary, without, space)
     home = DEFAULT_FILE if shared(file) else Path(file)
@@ -173,7 +173,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
 
     """
     _sane(rounds, least_gain)
-    env = surroundings()
+    env = quick_environment()
     sides = []
     with ExitStack() as trees:
         for key, text in (("a", a), ("b", b)):
@@ -280,7 +280,7 @@ def _on_device(env: Environment, *, elsewhere: bool) -> bool:
 
 def _seen(env: Environment) -> tuple[Device, ...]:
     """The chips that trials will find, unless the user has hidden them all."""
-    return () if _hidden(env) else env.usable
+    return () if _hidden(env) else env.usable_devices
 
 
 def _hidden(env: Environment) -> bool:

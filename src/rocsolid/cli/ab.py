@@ -14,7 +14,7 @@ The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too rest
 
 import argparse
 
-from rocsolid.cli.output import add_output, add_workload, writable, write
+from rocsolid.cli.output import add_output, add_workload, require_writable, write
 from rocsolid.cli.tune import add_limits, limits_of, progress
 
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.model.timing import Verdict
 
     if args.out:
-        writable(args.out)
+        require_writable(args.out)
     with progress() as heard:
         duel = ab(
             args.workload,

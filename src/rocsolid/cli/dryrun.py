@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging, fails, not_allowed
-from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
+from rocsolid.cli.output import add_output, require_writable, write
 from rocsolid.cli.parse_units import deadline
 from rocsolid.cli.render import render_dryrun
 from rocsolid.errors import UsageError
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where compiled kernels are kept (default: ~/.cache/rocsolid/dryrun)"
     )
-    add_judging(parser, "critical")
+    add_fail_on(parser, "critical")
     parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grids")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     if args.out:
-        writable(args.out)
+        require_writable(args.out)
     try:
         record = _record(args)
     finally:

@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging
+from rocsolid.cli.fail_on import add_fail_on
 from rocsolid.cli.output import add_output, add_workload
 from rocsolid.cli.parse_units import count
 
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-counters", action="store_true", help="with --rocprof: one run for the trace, none for counters"
     )
-    add_judging(parser, "never")
+    add_fail_on(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
     parser.set_defaults(ranks=False)
     add_output(parser, ("text", "json", "html"))

@@ -99,11 +99,11 @@ def _check(options: dict[str, str], words: list[str]) -> None:
 
 def _pretending(text: str) -> str:
     """Say once, before the program says anything, that what follows is of no real chip."""
-    from rocsolid.catalog.chips import pretence
-    from rocsolid.probe.pretended import refuse_beside_a_device
+    from rocsolid.catalog.chips import parse_pretended_chip
+    from rocsolid.probe.pretended import require_no_gpu
 
-    given = pretence(text)
-    refuse_beside_a_device()
+    given = parse_pretended_chip(text)
+    require_no_gpu()
     sys.stderr.write(f"rocsolid: pretending to have {given.label}; the program runs on the CPU\n")
     return str(given)
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
 from rocsolid.cli.output import add_output, write
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.trace import TraceRecord
@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="what TORCH_TRACE wrote in the same run: compiled regions and graph breaks get the user's line",
     )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also keep the events as Parquet files")
-    add_judging(parser, "never")
+    add_fail_on(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="show longer tables, and notes in full")
     add_output(parser, ("text", "json", "html"))
 

@@ -28,7 +28,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.output import add_output, require_writable, write
 from rocsolid.cli.parse_units import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):
-        writable(file)  # said before ten minutes are spent, not after
+        require_writable(file)  # said before ten minutes are spent, not after
     effort = Effort(
         budget_s=seconds(args.budget),
         trials=args.trials,

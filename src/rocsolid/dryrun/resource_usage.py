@@ -33,7 +33,7 @@ def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, ch
     text = str(asm["amdgcn"])
     registers = _comment(text, "Occupancy") or 1
     occupancy = _with_local_memory(registers, shared, warps, chip)
-    wavefront = _metadata(text, ".wavefront_size") or chip.wavefront
+    wavefront = _metadata(text, ".wavefront_size") or chip.wavefront_size
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
     return Resources(
         registers=_metadata(text, ".vgpr_count"),
@@ -58,17 +58,21 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
     """From what `ptxas -v` reports; spills are counted in registers of four bytes, as they are on AMD."""
     registers = _number(r"Used (\d+) registers", report)
     spilled = _number(r"(\d+) bytes spill stores", report)
-    threads = warps * chip.wavefront
-    held = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
+    threads = warps * chip.wavefront_size
+    held = (
+        chip.registers_per_unit // max(1, registers * threads) * warps // chip.simds
+        if registers
+        else chip.waves_per_simd
+    )
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
-    occupancy = max(1, min(chip.waves, held))
+    occupancy = max(1, min(chip.waves_per_simd, held))
     return Resources(
         registers=registers,
         spills=spilled // 4,
         scratch_bytes=_number(r"(\d+) bytes stack frame", report),
         lds_bytes=shared,
         lds_limit_bytes=chip.lds_bytes,
-        wavefront=chip.wavefront,
+        wavefront=chip.wavefront_size,
         register_occupancy=occupancy,
         occupancy=_with_local_memory(occupancy, shared, warps, chip),
         block=block,
@@ -107,7 +111,7 @@ def _with_local_memory(waves: int, shared: int, warps: int, chip: Chip) -> int:
     """The compiler does not see local memory that Triton asks for at launch, so its occupancy counts registers only."""
     if not shared or shared > chip.lds_bytes:
         return waves
-    return max(1, min(waves, chip.unit_lds_bytes // shared * warps // chip.simds))
+    return max(1, min(waves, chip.lds_bytes_per_unit // shared * warps // chip.simds))
 
 
 def _metadata(text: str, key: str) -> int:

@@ -13,17 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
+from rocsolid.catalog.chips import TESTED_TORCH, TRITON_RELEASES, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildAnswer, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend.device import build_guard
 
-Asker = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
+Asker = Callable[[Sequence[str], Mapping[str, str], float], tuple[CheckResult, str]]  # how it ended, and its stderr
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -72,9 +72,9 @@ def pair_note() -> str:
         )
         raise CannotRunError(msg)
     if wanted is None:
-        known = ", ".join(f"torch {a} with Triton {b}" for a, b in PAIRS.items())
+        known = ", ".join(f"torch {a} with Triton {b}" for a, b in TRITON_RELEASES.items())
         return f"torch {torch} with Triton {triton} is no pair we know ({known}); what follows may be incomplete"
-    return "" if release in TRIED else f"the dry run was not tried with torch {release} and Triton {wanted}"
+    return "" if release in TESTED_TORCH else f"the dry run was not tried with torch {release} and Triton {wanted}"
 
 
 def run_request(request: Request, around: Surroundings) -> DryRun:
@@ -89,7 +89,7 @@ def run_request(request: Request, around: Surroundings) -> DryRun:
     return _run_of(answer)
 
 
-def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[ChildAnswer | None, Answer, str]:
+def _ask_once(request: Request, folder: Path, around: Surroundings) -> tuple[ChildAnswer | None, CheckResult, str]:
     question, reply = folder / "request.json", folder / "answer.json"
     question.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
     environ = {
@@ -114,14 +114,14 @@ def _run_of(answer: ChildAnswer) -> DryRun:
     raise (InputError if answer.usage else CannotRunError)(answer.error)
 
 
-def _failure(request: Request, ended: Answer, errors: str, key: str, deadline_s: float) -> Exception:
+def _failure(request: Request, ended: CheckResult, errors: str, key: str, deadline_s: float) -> Exception:
     what = request.workload or request.file
     at = f" while compiling {key}" if key else " while loading it" if request.file else " while tracing"
-    if ended.ending is Ending.HUNG:
+    if ended.status is CheckStatus.HUNG:
         return TimedOutError(f"the dry run of {what} for {request.target} was not done after {deadline_s:g} s{at}")
     lines = [line for line in errors.splitlines() if line.strip()]
     said = ended.detail or (lines[-1] if lines else "it said nothing")
-    return CannotRunError(f"the dry run of {what} for {request.target} {ended.ending.value}{at}: {said}")
+    return CannotRunError(f"the dry run of {what} for {request.target} {ended.status.value}{at}: {said}")
 
 
 def _open_key(journal: Path) -> str:

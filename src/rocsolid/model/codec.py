@@ -1,7 +1,7 @@
-"""Frozen data to JSON and back.
+"""Convert the project's dataclasses to JSON and back.
 
-Every document carries a `schema`, such as `rocsolid/probe/1`. A reader accepts its own and says plainly what else
-it was given.
+Every document has a `schema` field, such as `rocsolid/probe/1`. Reading anything else raises InputError, which names
+the file and what is wrong with it.
 """
 
 import json
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Plain JSON data for any of our types; what JSON cannot hold becomes its text."""
+    """Return plain JSON data for any dataclass of the project; a value that JSON cannot hold becomes its `str`."""
     if isinstance(value, IntEnum):
         return value.name.lower()
     if isinstance(value, Enum):
@@ -40,25 +40,25 @@ def encode(value: object) -> Any:
 
 
 def decode(kind: type[T], data: Any, where: str = "document") -> T:
-    """The inverse of `encode`; raises InputError that names the place where the data do not fit."""
+    """The inverse of `encode`; raises InputError with the path of the first value that does not fit."""
     result = _decode(kind, data, where)
     return typing.cast("T", result)
 
 
 def dumps(schema: str, **parts: object) -> str:
-    """A JSON document with its schema first."""
+    """Return a JSON document whose first field is the schema."""
     return json.dumps({"schema": schema, **{k: encode(v) for k, v in parts.items()}}, indent=2) + "\n"
 
 
 def loads(text: str, name: str) -> dict[str, Any]:
-    """A JSON document of ours, or an InputError that says what `name` is instead."""
+    """Parse a JSON document that rocsolid wrote; raises InputError, in which the file is called `name`."""
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as broken:  # the second from brackets without end
+    except (ValueError, RecursionError) as broken:  # RecursionError: very deeply nested brackets
         msg = f"{name} is not JSON: {broken}"
         raise InputError(msg) from broken
     if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("rocsolid/"):
-        msg = f"{name} is JSON, but no document of rocsolid's (it has no schema 'rocsolid/...')"
+        msg = f"{name} was not written by rocsolid: it is JSON without a schema 'rocsolid/...'"
         raise InputError(msg)
     return data
 
@@ -87,7 +87,7 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if type(data) is not kind:
-        raise InputError(_unfit(where, data, kind.__name__))
+        raise InputError(_mismatch(where, data, kind.__name__))
     return data
 
 
@@ -100,13 +100,13 @@ def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
             return _decode(kind, data, where)
         if type(data) is kind:
             return data
-    raise InputError(_unfit(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
+    raise InputError(_mismatch(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
 
 
 def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
     given, hints = _dict(data, where), _hints(kind)
     known = {f.name for f in fields(kind) if f.init}
-    # A newer writer may have added fields; what we do not know we leave.
+    # A newer rocsolid may have added fields: unknown ones are ignored.
     values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
     try:
         return kind(**values)
@@ -120,20 +120,20 @@ def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:
         return kind[str(data).upper()] if issubclass(kind, IntEnum) else kind(data)
     except (KeyError, ValueError) as unknown:
         known = ", ".join(str(encode(member)) for member in kind)
-        raise InputError(_unfit(where, data, f"one of {known}")) from unknown
+        raise InputError(_mismatch(where, data, f"one of {known}")) from unknown
 
 
 def _list(data: Any, where: str) -> list[Any]:
     if not isinstance(data, list):
-        raise InputError(_unfit(where, data, "a list"))
+        raise InputError(_mismatch(where, data, "a list"))
     return data
 
 
 def _dict(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(_unfit(where, data, "an object"))
+        raise InputError(_mismatch(where, data, "an object"))
     return data
 
 
-def _unfit(where: str, data: Any, wanted: str) -> str:
+def _mismatch(where: str, data: Any, wanted: str) -> str:
     return f"{where}: expected {wanted}, found {json.dumps(data, default=str)[:60]}"

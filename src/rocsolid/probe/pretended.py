@@ -1,43 +1,42 @@
-"""Whether this process pretends to have a chip, and what the machine looks like then."""
+"""The pretended chip of this process, and what the probe reports for it."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import pretence
+from rocsolid.catalog.chips import parse_pretended_chip
 from rocsolid.errors import CannotRunError
 from rocsolid.model.environment import Device, TorchBuild
 from rocsolid.model.pretended_chip import Pretence
 from rocsolid.torchapi.pretend.fake_device_info import standing_in
 
-VARIABLE: Final = (
-    "ROCSOLID_RUN_PRETEND"  # set by `rocsolid run --pretend` for the program and all it starts, or by a user
-)
+# Set by `rocsolid run --pretend` for the program and its child processes, or by the user.
+VARIABLE: Final = "ROCSOLID_RUN_PRETEND"
 _DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
-def pretended() -> Pretence | None:
-    """What was asked for, in this process or by `rocsolid run`; None in every other process."""
+def pretended_chip() -> Pretence | None:
+    """The chip that this process pretends to have (`rs.pretend`, `rocsolid run --pretend`); None normally."""
     if here := standing_in():
         return here
     text = os.environ.get(VARIABLE)
     if not text:
         return None
-    refuse_beside_a_device()
-    return pretence(text)
+    require_no_gpu()
+    return parse_pretended_chip(text)
 
 
-def refuse_beside_a_device(root: Path = Path("/")) -> None:
-    """Where there is a device, torch would be told one thing and meet another."""
-    there = next((name for name in _DEVICES if (root / name).exists()), None)
-    if there:
-        msg = f"pretending is for machines without an accelerator, and this one has one (/{there})"
+def require_no_gpu(root: Path = Path("/")) -> None:
+    """Raise CannotRunError on a machine with a GPU: torch would find a GPU other than the pretended one."""
+    found = next((name for name in _DEVICES if (root / name).exists()), None)
+    if found:
+        msg = f"--pretend and rs.pretend work only on machines without a GPU, and this one has a GPU (/{found})"
         raise CannotRunError(msg)
 
 
-def device_of(given: Pretence) -> Device:
-    """The chip, as a probe would list it."""
+def pretended_device(given: Pretence) -> Device:
+    """The pretended chip as a device of the probe."""
     chip = given.chip
     return Device(
         index=0,
@@ -49,6 +48,6 @@ def device_of(given: Pretence) -> Device:
     )
 
 
-def build_for(given: Pretence, build: TorchBuild) -> TorchBuild:
-    """The installed torch, had it been built for the chip."""
+def pretended_build(given: Pretence, build: TorchBuild) -> TorchBuild:
+    """The installed torch, described as if built for the pretended chip."""
     return replace(build, hip=given.hip, cuda=given.cuda)

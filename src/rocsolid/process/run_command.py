@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 
 _GRACE_S = 1.0
 _MOST_OUTPUT_BYTES = 4_000_000
@@ -41,7 +41,7 @@ class Question:
 class Reply:
     """How it ended, and what was printed."""
 
-    answer: Answer
+    answer: CheckResult
     output: str
     errors: str
 
@@ -49,27 +49,27 @@ class Reply:
 def ask(question: Question) -> Reply:
     """Run the command to its end or to its deadline, whichever comes first."""
     if shutil.which(question.command[0]) is None:
-        return Reply(answer=Answer(name=question.name, ending=Ending.MISSING), output="", errors="")
+        return Reply(answer=CheckResult(name=question.name, status=CheckStatus.MISSING), output="", errors="")
     started = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = _start(question, out, err)
         except OSError as refused:
-            answer = Answer(name=question.name, ending=Ending.FAILED, detail=str(refused))
+            answer = CheckResult(name=question.name, status=CheckStatus.FAILED, detail=str(refused))
             return Reply(answer=answer, output="", errors="")
         try:
             code = child.wait(question.deadline_s)
             ending, detail = _ending(code)
         except subprocess.TimeoutExpired:
-            ending, detail = Ending.HUNG, f"silent after {question.deadline_s:g} s"
+            ending, detail = CheckStatus.HUNG, f"silent after {question.deadline_s:g} s"
         finally:
             _end_session(child)
             _asked.discard(child)
         texts = [_text(file) for file in (out, err)]
-    answer = Answer(
+    answer = CheckResult(
         name=question.name,
-        ending=ending,
-        detail=detail or ("" if ending is Ending.ANSWERED else _last_line(*texts)),
+        status=ending,
+        detail=detail or ("" if ending is CheckStatus.OK else _last_line(*texts)),
         seconds=round(time.monotonic() - started, 3),
     )
     return Reply(answer=answer, output=texts[0], errors=texts[1])
@@ -97,14 +97,14 @@ def ask_all(questions: Sequence[Question]) -> list[Reply]:
         return list(pool.map(ask, questions))
 
 
-def _ending(code: int) -> tuple[Ending, str]:
+def _ending(code: int) -> tuple[CheckStatus, str]:
     if code == 0:
-        return Ending.ANSWERED, ""
+        return CheckStatus.OK, ""
     if code < 0:
         with contextlib.suppress(ValueError):
-            return Ending.CRASHED, signal.Signals(-code).name
-        return Ending.CRASHED, f"signal {-code}"
-    return Ending.FAILED, ""
+            return CheckStatus.CRASHED, signal.Signals(-code).name
+        return CheckStatus.CRASHED, f"signal {-code}"
+    return CheckStatus.FAILED, ""
 
 
 def _end_session(child: "subprocess.Popen[bytes]") -> None:

@@ -54,7 +54,9 @@ def _run(run: DryRun, against: DryRun | None) -> Iterator[str]:
         said = "".join(f"<li>{escape(line)}</li>" for line in differences(run, against))
         yield f"<h3>Against {escape(against.target)}</h3>"
         yield f"<ul>{said}</ul>" if said else "<p>The same kernels in the same configurations.</p>"
-    yield table(f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), tick=_tick(run), ticked=False)
+    yield table(
+        f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), checkbox=_tick(run), checked=False
+    )
     yield "<h3>Sources</h3>"
     yield from (_source(run, kernel) for kernel in run.kernels)
 
@@ -69,7 +71,7 @@ def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
             used = config.resources
             if used is None:
                 cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
-            yield "moved" if used is None or used.spills or not used.fits else "", cells
+            yield "highlighted" if used is None or used.spills or not used.fits else "", cells
 
 
 def _tick(run: DryRun) -> str:

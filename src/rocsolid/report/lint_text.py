@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord
-from rocsolid.report.probe_text import tally
+from rocsolid.report.probe_text import summary_line
 from rocsolid.report.terminal import Terminal
 
 
@@ -57,5 +57,7 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"{len(record.passed_over)} passed over" if record.passed_over else "",
     ]
     more = "; `rocsolid explain CODE` tells more" if any(f.severity > Severity.INFO for f in record.findings) else ""
-    said = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {text}" for text in beside if text)
+    said = f"{summary_line(record.findings, terminal)} in {read}{more}" + "".join(
+        f"; {text}" for text in beside if text
+    )
     return terminal.wrap(said)

@@ -72,7 +72,7 @@ def _race_plot(study: Study) -> str:
 def _race_table(study: Study) -> str:
     headings = ["variant", "time", "beside the start", "pays after", "measured in", "remark"]
     return table(
-        "finals", headings, [("moved" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
+        "finals", headings, [("highlighted" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
     )
 
 
@@ -149,7 +149,7 @@ def _time(study: Study) -> str:
             spent[phase] = spent.get(phase, 0.0) + seconds
     lost = sum(trial.seconds for trial in study.rejected)
     rows = [("", [escape(phase), f"{seconds:.1f}"]) for phase, seconds in spent.items()]
-    rows.append(("moved", ["trials that were rejected", f"{lost:.1f}"]))
+    rows.append(("highlighted", ["trials that were rejected", f"{lost:.1f}"]))
     return table("time", ["phase", "seconds"], rows)
 
 

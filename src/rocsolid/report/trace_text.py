@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rocsolid.catalog.counters import METERS
+from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     Captures,
@@ -19,7 +19,7 @@ from rocsolid.model.trace import (
     TraceFile,
     TraceRecord,
 )
-from rocsolid.report.probe_text import finding_text, tally
+from rocsolid.report.probe_text import finding_text, summary_line
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
@@ -38,7 +38,7 @@ def trace_text(record: TraceRecord, terminal: Terminal, *, verbose: bool = False
         blocks.append(
             "\n".join(terminal.wrap(f"{f.code} {f.message}. {f.why}", indent="  ", first="note  ") for f in notes)
         )
-    blocks.append(tally(record.findings, terminal, hidden=0))
+    blocks.append(summary_line(record.findings, terminal, hidden=0))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -210,7 +210,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         yield "\n".join(_compiles(file, file.compiles, terminal))
     if file.hardware:
         yield _hardware(file.hardware, terminal, rows=rows * 2)
-    counters = [r for r in file.counters if verbose or r.counter not in METERS]
+    counters = [r for r in file.counters if verbose or r.counter not in HARDWARE_COUNTERS]
     if counters:
         yield _table(
             terminal,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rocsolid.catalog import registry
-from rocsolid.model.environment import Environment, Observed, Origin
+from rocsolid.model.environment import Environment, Origin, SettingValue
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
@@ -20,7 +20,7 @@ def moved_by(origin: Origin, env: Environment) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
     for name, observed in env.settings.items():
         if observed.origin is origin and name not in OVERRIDE_ENTRIES.values():
-            groups.setdefault(observed.stands_for or name, []).append(name)
+            groups.setdefault(observed.alias_of or name, []).append(name)
     for target, names in groups.items():
         known = (name for name in names if (setting := registry.find(name)) and setting.id == name)
         yield next(known, target if target in names else names[0])
@@ -34,18 +34,18 @@ def found(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "
     if rule.evidence:
         severity, evidence = max(severity, rule.severity), (*rule.evidence, *evidence)
     decision = plan.get(setting.id) if setting else None
-    wanted = decision.value if decision and not same(decision.value, observed.value) else observed.upstream
+    wanted = decision.value if decision and not same(decision.value, observed.value) else observed.default
     return rule.found(
         name,
         severity=severity,
         evidence=evidence,
         fix_commands=_remedy(name, observed, wanted),
         cause=cause,
-        place=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
+        place=observed.set_by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
-        upstream=repr(observed.upstream),
+        upstream=repr(observed.default),
         wanted=repr(wanted),
-        by=observed.by or "something unknown",
+        by=observed.set_by or "something unknown",
         hazard=why,
         python=python_line(name, wanted),
         how=how,
@@ -68,7 +68,7 @@ def python_line(name: str, value: object) -> str:
     return f"{_MODULES.get(owner, owner + '_config')}.{entry} = {value!r}"
 
 
-def _remedy(name: str, observed: Observed, wanted: object) -> FixCommands:
-    if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.by:
-        return FixCommands(unset=(observed.by,))
+def _remedy(name: str, observed: SettingValue, wanted: object) -> FixCommands:
+    if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.set_by:
+        return FixCommands(unset=(observed.set_by,))
     return FixCommands(python=(python_line(name, wanted),))

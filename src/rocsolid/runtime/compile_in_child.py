@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.process.parent_death import end_with
 
-Asker = Callable[[Sequence[str], float], Answer]  # runs a command against a deadline
+Asker = Callable[[Sequence[str], float], CheckResult]  # runs a command against a deadline
 _STUCK: Final = "the function cannot be sent to a child"
 
 
@@ -45,7 +45,7 @@ def try_in_child(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     what: Mapping[str, Any],
-) -> Answer:
+) -> CheckResult:
     """Do it once in a child; says how that ended. What cannot travel to a child is skipped, and said.
 
     `what` is `{"compile": options of torch.compile}` or `{"capture": options of ours}`.
@@ -54,9 +54,9 @@ def try_in_child(
         with packed(model, args, kwargs, what) as file:
             answer = ask([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as stuck:
-        return Answer(name="in a child", ending=Ending.SKIPPED, detail=f"{_STUCK}: {stuck}")
-    unread = answer.ending is Ending.FAILED and answer.detail.startswith(_STUCK)
-    return replace(answer, ending=Ending.SKIPPED) if unread else answer
+        return CheckResult(name="in a child", status=CheckStatus.SKIPPED, detail=f"{_STUCK}: {stuck}")
+    unread = answer.status is CheckStatus.FAILED and answer.detail.startswith(_STUCK)
+    return replace(answer, status=CheckStatus.SKIPPED) if unread else answer
 
 
 def main(file: str) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from rocsolid.catalog.counters import METERS
-from rocsolid.catalog.device_peaks import card_named
-from rocsolid.model.device_peaks import Figure
+from rocsolid.catalog.counters import HARDWARE_COUNTERS
+from rocsolid.catalog.device_peaks import find_peaks
+from rocsolid.model.device_peaks import CounterMetric
 from rocsolid.model.trace import CounterRow, HardwareUse, KernelUse, TraceFile
 from rocsolid.trace.columns import Columns
 
@@ -90,7 +90,7 @@ def hardware_use(rows: Sequence[CounterRow], seen: Seen, times: Mapping[str, flo
 
 def _peaks(seen: Seen, unknown: list[str]) -> tuple[float | None, int | None]:
     """The chip's bandwidth and wavefronts a compute unit; what the file itself says of the device goes first."""
-    chip = card_named(seen.model)
+    chip = find_peaks(seen.model)
     waves = seen.waves_per_unit or (chip.waves_per_unit if chip else 0)
     if not seen.model:
         unknown.append("the chip is unknown: the file does not name one kind of GPU, so no peak can be given")
@@ -108,17 +108,21 @@ def _peaks(seen: Seen, unknown: list[str]) -> tuple[float | None, int | None]:
 def _use(
     kernel: str, rows: Iterable[CounterRow], peak: float | None, waves: int | None, otherwise: float | None
 ) -> KernelUse:
-    figures: dict[Figure, float] = {}
+    figures: dict[CounterMetric, float] = {}
     counted: list[CounterRow] = []
     for row in rows:
         counted.append(row)
-        meter = METERS.get(row.counter)
+        meter = HARDWARE_COUNTERS.get(row.counter)
         if meter is not None:
-            figures.setdefault(meter.figure, row.mean * meter.scale)
-    occupancy = figures.get(Figure.OCCUPANCY)
-    if occupancy is None and waves and Figure.WAVES in figures:
-        occupancy = figures[Figure.WAVES] / waves
-    moved = figures[Figure.READ] + figures[Figure.WRITTEN] if {Figure.READ, Figure.WRITTEN} <= figures.keys() else None
+            figures.setdefault(meter.metric, row.mean * meter.scale)
+    occupancy = figures.get(CounterMetric.OCCUPANCY)
+    if occupancy is None and waves and CounterMetric.WAVES in figures:
+        occupancy = figures[CounterMetric.WAVES] / waves
+    moved = (
+        figures[CounterMetric.READ] + figures[CounterMetric.WRITTEN]
+        if {CounterMetric.READ, CounterMetric.WRITTEN} <= figures.keys()
+        else None
+    )
     time = _time(counted, otherwise)
     rate = moved / time if moved is not None and time else None
     return KernelUse(
@@ -133,16 +137,21 @@ def _use(
     )
 
 
-def _hit_rate(figures: Mapping[Figure, float]) -> float | None:
-    if {Figure.L2_HITS, Figure.L2_MISSES} <= figures.keys():
-        requests = figures[Figure.L2_HITS] + figures[Figure.L2_MISSES]
-        return figures[Figure.L2_HITS] / requests if requests else None
-    return figures.get(Figure.L2_HIT)
+def _hit_rate(figures: Mapping[CounterMetric, float]) -> float | None:
+    if {CounterMetric.L2_HITS, CounterMetric.L2_MISSES} <= figures.keys():
+        requests = figures[CounterMetric.L2_HITS] + figures[CounterMetric.L2_MISSES]
+        return figures[CounterMetric.L2_HITS] / requests if requests else None
+    return figures.get(CounterMetric.L2_HIT)
 
 
 def _time(rows: Sequence[CounterRow], otherwise: float | None) -> float | None:
     """How long a dispatch took while its bytes were counted; else while anything was; else in another run."""
-    moved = [r for r in rows if r.counter in METERS and METERS[r.counter].figure in (Figure.READ, Figure.WRITTEN)]
+    moved = [
+        r
+        for r in rows
+        if r.counter in HARDWARE_COUNTERS
+        and HARDWARE_COUNTERS[r.counter].metric in (CounterMetric.READ, CounterMetric.WRITTEN)
+    ]
     for among in (moved, rows):
         known = [row.time_ns for row in among if row.time_ns is not None]
         if known:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.catalog.overrides import parsed
+from rocsolid.catalog.overrides import parse_value
 from rocsolid.catalog.registry import all_settings, setting
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 from rocsolid.model.environment import Environment
@@ -131,7 +131,7 @@ def space_of(
     for name, text in said.fixed.items():
         if name not in (FORM, GRAPH):
             known = setting(name)
-            decisions[known.id] = _decision(known, parsed(known, name, text), "Set for this study.")
+            decisions[known.id] = _decision(known, parse_value(known, name, text), "Set for this study.")
     start = replace(plan, decisions=tuple(decisions.values()))
     only = {_id(name): values for name, values in said.vary.items()}
     left_out = {_id(name) for name in (*said.without, *said.fixed)}
@@ -163,7 +163,7 @@ def _settings(plan: Plan, env: Environment, only: Mapping[str, Sequence[str]], *
         named = known.id in only
         if not known.valid.holds(env) or known.inert or not (known.candidates or named):
             continue
-        asked = tuple(parsed(known, known.id, text) for text in only.get(known.id, ()))
+        asked = tuple(parse_value(known, known.id, text) for text in only.get(known.id, ()))
         if named and not (asked or known.candidates):
             msg = f"{known.id} has no candidates of its own: say which values to try, as in --vary {known.id}=…"
             raise UsageError(msg)

@@ -20,7 +20,7 @@ Never for a wrong result.
 
 from collections.abc import Iterator
 
-from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
 
@@ -36,22 +36,22 @@ RULE = Rule(
 )
 
 _REASONS = {
-    Ending.WRONG: "The computation ended without an error, and its answer is wrong.",
-    Ending.HUNG: "The computation did not end within its deadline, and would hang a program.",
-    Ending.CRASHED: "The computation ended its process, and would end a program.",
-    Ending.FAILED: "The computation raised an error.",
+    CheckStatus.WRONG: "The computation ended without an error, and its answer is wrong.",
+    CheckStatus.HUNG: "The computation did not end within its deadline, and would hang a program.",
+    CheckStatus.CRASHED: "The computation ended its process, and would end a program.",
+    CheckStatus.FAILED: "The computation raised an error.",
 }
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every computation that did not give the right answer in time."""
     for done in env.checks:
-        if done.ending in _REASONS:
+        if done.status in _REASONS:
             yield RULE.found(
                 done.name,
-                severity=Severity.WARNING if done.ending is Ending.FAILED else Severity.CRITICAL,
-                ending=done.ending.value,
+                severity=Severity.WARNING if done.status is CheckStatus.FAILED else Severity.CRITICAL,
+                ending=done.status.value,
                 detail=done.detail,
                 seconds=done.seconds,
-                reason=_REASONS[done.ending],
+                reason=_REASONS[done.status],
             )

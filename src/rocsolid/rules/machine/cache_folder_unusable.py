@@ -40,7 +40,7 @@ _VARIABLES = {
     "inductor": "TORCHINDUCTOR_CACHE_DIR",
     "triton": "TRITON_CACHE_DIR",
     "miopen": "MIOPEN_CUSTOM_CACHE_DIR",
-    "miopen found": "MIOPEN_USER_DB_PATH",
+    "miopen user db": "MIOPEN_USER_DB_PATH",
 }
 
 

@@ -42,7 +42,7 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Two copies, or one that is not what torch pins."""
-    wanted = env.torch.wants if env.torch else ()
+    wanted = env.torch.pinned if env.torch else ()
     asked = f"; torch asks for {' or '.join(wanted)}" if wanted else ""
     if len(env.triton_copies) > 1:
         yield RULE.found(

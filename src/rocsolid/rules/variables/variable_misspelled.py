@@ -20,7 +20,7 @@ When a program of your own reads the name.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
+from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
@@ -51,8 +51,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         if is_read(name):
             continue
         own = family(name)
-        right = meant(name)
-        if name in MISNOMERS or (own and own.complete and right):
+        right = similar_variables(name)
+        if name in WRONG_NAMES or (own and own.complete and right):
             best = right[0] if right else ""
             yield RULE.found(
                 name,

@@ -24,7 +24,7 @@ When a program outside the project reads it.
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
-from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
+from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Sighting, Source
@@ -63,7 +63,7 @@ def check(source: Source) -> Iterator[Sighting]:
         setting = find(name)
         if setting and setting.inert:
             yield saw(variable.at, name, variable=name, meant=setting.inert, fix="Remove it.")
-        elif name in MISNOMERS or (own and own.complete and not is_read(name)):
-            right = meant(name)
+        elif name in WRONG_NAMES or (own and own.complete and not is_read(name)):
+            right = similar_variables(name)
             said = f"The name that is read: {right[0]}." if right else ""
             yield saw(variable.at, name, variable=name, meant=said, fix=f"Set {right[0]}." if right else "Remove it.")
