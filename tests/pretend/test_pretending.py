@@ -97,7 +97,7 @@ def test_the_probe_of_a_pretended_machine_says_so_first() -> None:
     ("asked", "says"),
     [
         ("gfx94", "unknown target 'gfx94'; did you mean 'gfx942'"),
-        ("gfx942@new", "after the @ comes a release such as 7.2.4, not 'new'"),
+        ("gfx942@new", "'new' is not a release; write one such as gfx942@7.2.4"),
     ],
 )
 def test_what_nobody_can_pretend_is_refused_before_the_program_starts(asked: str, says: str) -> None:
@@ -261,7 +261,7 @@ def test_a_machine_with_a_device_does_not_pretend(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
 
-    with pytest.raises(CannotRunError, match="for machines without an accelerator"):
+    with pytest.raises(CannotRunError, match="only on machines without a GPU"):
         require_no_gpu(tmp_path)
 
 

@@ -48,7 +48,7 @@ def headline(env: Environment, terminal: Terminal) -> str:
     devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no GPU"
     line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
     if env.pretended:
-        line = f"PRETENDED CHIP ({env.pretended}), not this machine: {line}"
+        line = f"PRETENDED ({env.pretended}), not this machine: {line}"
     return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_PROBE_MODES[env.probe_mode]}", "dim")
 
 
