@@ -95,11 +95,10 @@ def quote_dunders(markdown: str) -> str:
     lines, fenced = [], False
     for line in markdown.splitlines(keepends=True):
         fenced ^= line.startswith("```")
+        spans = line.split("`")
         if not fenced and (not line.startswith("    ") or line.lstrip().startswith("- ")):
-            spans = line.split("`")
             spans[::2] = [_DUNDER.sub(r"`\g<0>`", span) for span in spans[::2]]
-            line = "`".join(spans)
-        lines.append(line)
+        lines.append("`".join(spans))
     return "".join(lines)
 
 

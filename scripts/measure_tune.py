@@ -1,10 +1,10 @@
-"""Measure how far the tuner can be relied on, on this machine: equal sides, a planted difference, and what a trial costs.
+"""Measure how reliable the tuner is on this machine: equal variants, a known difference, and the cost of a trial.
 
     python scripts/measure_tune.py --out evidence/tune-on-cpu.json
-    python scripts/measure_tune.py --equal 2 --planted 2 --starts 3     a quick look, nothing is written
+    python scripts/measure_tune.py --equal 2 --planted 2 --starts 3     quick, writes nothing
 
-Equal sides must come out SAME in 19 runs of 20, a planted tenth with the right sign in 9 of 10, and a trial must cost at most
-0.3 s beyond the start of the interpreter and of torch. How busy the machine was is written down beside each run.
+Equal variants must be SAME in 19 of 20 runs, a known difference of a tenth must have the right sign in 9 of 10, and a trial may cost
+at most 0.3 s more than starting Python and importing torch. The load of the machine is recorded with each run.
 """
 
 import argparse
@@ -30,17 +30,18 @@ from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Narrowing, space_of
 from rocsolid.tune.trials import Job
 
-WISH = "TRITON_DEFAULT_FP_FUSION"  # nothing reads it on a CPU, so it can tell the workload which side it is
+# Has no effect on a CPU, so it can tell the workload which variant it is.
+VARIABLE = "TRITON_DEFAULT_FP_FUSION"
 STEPS = 110
 WORKLOAD = f"{Path(__file__).resolve()}:build"
 
 
 def build() -> Any:
-    """A chain of element-wise steps on one core; a tenth of it is left out on the planted side."""
+    """A chain of element-wise operations on one core; the faster variant leaves out a tenth of them."""
     import torch
 
     torch.set_num_threads(1)
-    steps = STEPS * 10 // 11 if os.environ.get(WISH) == "short" else STEPS
+    steps = STEPS * 10 // 11 if os.environ.get(VARIABLE) == "short" else STEPS
 
     def call(x: Any) -> Any:
         for _ in range(steps):
@@ -51,21 +52,23 @@ def build() -> Any:
 
 
 def main() -> None:
-    """Run everything, and say what it came to."""
+    """Run all measurements, and print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--equal", type=int, default=20, metavar="N", help="comparisons of a side with itself")
-    parser.add_argument("--planted", type=int, default=10, metavar="N", help="comparisons with a tenth left out")
-    parser.add_argument("--starts", type=int, default=7, metavar="N", help="trials whose cost is taken")
-    parser.add_argument("--rounds", type=int, default=24, metavar="N", help="of each comparison")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a record")
+    parser.add_argument("--equal", type=int, default=20, metavar="N", help="comparisons of a variant with itself")
+    parser.add_argument(
+        "--planted", type=int, default=10, metavar="N", help="comparisons with a tenth of the work left out"
+    )
+    parser.add_argument("--starts", type=int, default=7, metavar="N", help="trials whose cost is measured")
+    parser.add_argument("--rounds", type=int, default=24, metavar="N", help="rounds per comparison")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record to this file")
     args = parser.parse_args()
     if args.out:
         args.out = args.out.resolve()
     with tempfile.TemporaryDirectory() as folder, _inside(folder):
         cost = _cost(args.starts, Path(folder))
         print(json.dumps(cost), flush=True)
-        equal = [_duel("form=eager", args.rounds) for _ in range(args.equal)]
-        planted = [_duel(f"form=eager,process.{WISH}=short", args.rounds) for _ in range(args.planted)]
+        equal = [_compare("form=eager", args.rounds) for _ in range(args.equal)]
+        planted = [_compare(f"form=eager,process.{VARIABLE}=short", args.rounds) for _ in range(args.planted)]
     record = {**_about(args), "trial": cost, "equal": _summed(equal), "planted": _summed(planted)}
     if args.out:
         write(record, args.out)
@@ -74,7 +77,7 @@ def main() -> None:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Studies are kept below the current folder, and these are nobody's."""
+    """Run in a temporary folder, because studies are stored below the current folder."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -83,15 +86,15 @@ def _inside(folder: str) -> Iterator[None]:
         os.chdir(before)
 
 
-def _duel(side: str, rounds: int) -> dict[str, Any]:
+def _compare(variant: str, rounds: int) -> dict[str, Any]:
     begun, load = time.monotonic(), os.getloadavg()[0]
-    said = rs.ab(WORKLOAD, "form=eager", side, rounds=rounds).b_against_a
+    comparison = rs.ab(WORKLOAD, "form=eager", variant, rounds=rounds).b_against_a
     found = {
-        "verdict": said.verdict.value,
-        "speedup": round(said.speedup, 4),
-        "low": round(said.low, 4),
-        "high": round(said.high, 4),
-        "noise": round(said.noise, 4),
+        "verdict": comparison.verdict.value,
+        "speedup": round(comparison.speedup, 4),
+        "low": round(comparison.low, 4),
+        "high": round(comparison.high, 4),
+        "noise": round(comparison.noise, 4),
         "load": round(load, 1),
         "seconds": round(time.monotonic() - begun, 1),
     }
@@ -104,7 +107,7 @@ def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _cost(times: int, folder: Path) -> dict[str, Any]:
-    """Seconds of a trial outside its own work, beside those of a bare start of torch; the two take turns."""
+    """Seconds of a trial besides its own work, and seconds to import torch; the two are measured in turns."""
     env = quick_environment()
     space = space_of(resolve("safe", env), env, Narrowing(fixed={"form": "eager"}))
     job = Job(workload=WORKLOAD, space=space, folder=folder)
@@ -130,8 +133,8 @@ def _cost(times: int, folder: Path) -> dict[str, Any]:
 def _about(args: argparse.Namespace) -> dict[str, Any]:
     given = f"--equal {args.equal} --planted {args.planted} --starts {args.starts} --rounds {args.rounds}"
     return evidence(
-        what="how far the tuner can be relied on: a side beside itself, a side with a tenth of its work left out, and "
-        "seconds of a trial beyond its own work and beyond a bare start of torch",
+        what="reliability of the tuner: a variant compared with itself, a variant with a tenth of its work left out, and "
+        "seconds of a trial besides its own work and the import of torch",
         command=f"python scripts/measure_tune.py {given}",
         notes="`load` is the load average when a run began; each run starts twelve processes, three at a time.",
     )

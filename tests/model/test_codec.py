@@ -1,13 +1,26 @@
 """Dataclasses to JSON and back."""
 
 import json
+import re
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
-from tests.support import make_env
+from tests.support import ROOT, make_env
 
 from rocsolid.errors import InputError
 from rocsolid.model.codec import decode, dumps, encode, loads
-from rocsolid.model.environment import Container, Environment, Origin, StartupHook
+from rocsolid.model.compile_log import BreakReport, CompileLog
+from rocsolid.model.environment import (
+    CheckStatus,
+    Container,
+    Environment,
+    Integrity,
+    Origin,
+    ProbeMode,
+    SettingValue,
+    StartupHook,
+)
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Finding, FixCommands, Severity
 from rocsolid.model.saved_probe import ProbeRecord
@@ -80,3 +93,25 @@ def test_refuses_documents_of_other_programs(text: str) -> None:
 
 def test_document_starts_with_its_schema() -> None:
     assert list(json.loads(dumps("rocsolid/x/1", b=1))) == ["schema", "b"]
+
+
+def test_json_page_lists_every_field_and_value() -> None:
+    """docs/reference/json.md has a table for each of these types, with all fields in its first column."""
+    compiled = get_args(get_type_hints(CompileLog)["graphs"])[0]
+    graph_break = get_args(get_type_hints(BreakReport)["breaks"])[0]
+    page = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
+    tables = {
+        "A finding": Finding,
+        "A setting in effect": SettingValue,
+        "A compiled graph": compiled,
+        "A graph break": graph_break,
+        "The environment": Environment,
+    }
+    for heading, kind in tables.items():
+        table = page.partition(f"## {heading}\n")[2].partition("\n\n| Origin")[0].partition("\n## ")[0]
+        listed = [
+            name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+        ]
+        assert sorted(listed) == sorted(f.name for f in fields(kind)), heading
+    for member in (*Origin, *CheckStatus, *Integrity, *ProbeMode):
+        assert f"`{member.value}`" in page
