@@ -51,7 +51,7 @@ class UnknownNameError(UsageError):
         elif 0 < len(known) <= _MAX_LISTED:
             hint = f"; choose one of {', '.join(known)}"
         else:
-            hint = f"; `{listed_by}` lists them" if listed_by else ""
+            hint = f"; see `{listed_by}`" if listed_by else ""
         super().__init__(f"unknown {kind} {name!r}{hint}")
 
     def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...], str]]:

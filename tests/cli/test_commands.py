@@ -120,7 +120,7 @@ def test_explain_profile_gives_each_value_with_its_reason() -> None:
 
     assert len(values) > 20
     assert all(": " in line for line in values)
-    assert any("(from safe)" in line for line in values)
+    assert any("; from safe)" in line for line in values)
 
 
 def test_settings_lists_all_and_shows_one() -> None:

@@ -66,7 +66,9 @@ def test_unknown_override_suggests_similar_names() -> None:
 
 
 def test_refuses_an_override_of_the_wrong_type() -> None:
-    with pytest.raises(PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune takes 1 or 0"):
+    with pytest.raises(
+        PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune must be 1 or 0"
+    ):
         apply_overrides(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "maybe"})
 
 

@@ -185,7 +185,7 @@ def test_terminal_page_has_no_markup() -> None:
     marked = "See [the page](../x.md) and [the issue](https://e.org/1).\n\n- *message*: 2 * 3 * 4\n"
     text = page_text(marked, Terminal())
 
-    assert text == "See the page and the issue (https://e.org/1).\n\n- message: 2 * 3 * 4\n"
+    assert text == "See the page and the issue <https://e.org/1>.\n\n- message: 2 * 3 * 4\n"
 
 
 def test_rule_page_names_the_placeholders() -> None:

@@ -4,7 +4,7 @@ Examples:
   rocsolid report probe.json
   rocsolid report probe.json --output html --out probe.html
   rocsolid report compiles.json --output html --out compiles.html
-  rocsolid report trace-answers.json
+  rocsolid report trace.json
   rocsolid report lint.json --output html --out lint.html
 
 """

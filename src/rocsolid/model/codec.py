@@ -8,7 +8,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum, IntEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -108,11 +108,11 @@ def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
     known = {f.name for f in fields(kind) if f.init}
     # A newer rocsolid may have added fields: unknown ones are ignored.
     values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
-    try:
-        return kind(**values)
-    except TypeError as missing:
-        msg = f"{where}: {missing}"
-        raise InputError(msg) from missing
+    required = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    if missing := [name for name in required if name not in values]:
+        msg = f"{where}: missing {'field' if len(missing) == 1 else 'fields'} {', '.join(missing)}"
+        raise InputError(msg)
+    return kind(**values)
 
 
 def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:

@@ -31,7 +31,7 @@ def require_no_gpu(root: Path = Path("/")) -> None:
     """Raise CannotRunError on a machine with a GPU: torch would find a GPU other than the pretended one."""
     found = next((name for name in _DEVICES if (root / name).exists()), None)
     if found:
-        msg = f"--pretend and rs.pretend work only on machines without a GPU, and this one has a GPU (/{found})"
+        msg = f"--pretend and rs.pretend need a machine without a GPU, and this one has one (/{found})"
         raise CannotRunError(msg)
 
 

@@ -90,7 +90,7 @@ def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "content id", env.content_id
     if env.torch:
         hip = f", HIP {env.torch.hip}" if env.torch.hip else f", CUDA {env.torch.cuda}" if env.torch.cuda else ""
-        yield "torch", f"{env.torch.version}{hip}, {_files(env)}"
+        yield "torch", f"{env.torch.version}{hip}{_files(env)}"
     yield "packages", ", ".join(f"{name} {version}" for name, version in env.packages.items() if name != "torch")
     yield "compiler", env.host.compiler or "none"
     yield (
@@ -100,7 +100,7 @@ def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "variables", ", ".join(f"{name}={_short(value)}" for name, value in env.variables.items())
     yield "start-up files", ", ".join(f"{h.kind} {h.file}" for h in env.startup_hooks)
     yield "caches", ", ".join(f"{c.name} {c.folder} ({_size(c.free_bytes)} free)" for c in env.caches)
-    yield "tools", ", ".join(f"{t.name}: {t.status.value} in {t.seconds:.1f} s" for t in env.tools)
+    yield "tools", ", ".join(f"{t.name}: {t.status.value} after {t.seconds:.1f} s" for t in env.tools)
     yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.checks)
     yield "unknown", "; ".join(env.unknowns)
 
@@ -111,8 +111,10 @@ def set_by(seen: SettingValue) -> str:
 
 
 def _files(env: Environment) -> str:
-    states = {file.integrity.value for file in env.torch.files} if env.torch else set()
-    return "config files as released" if states == {"released"} else f"config files: {', '.join(sorted(states))}"
+    states = sorted({file.integrity.value for file in env.torch.files}) if env.torch else []
+    if not states:
+        return ""
+    return ", config files as released" if states == ["released"] else f", config files: {', '.join(states)}"
 
 
 def summary_line(findings: Sequence[Finding], terminal: Terminal, *, hidden: int = 0) -> str:

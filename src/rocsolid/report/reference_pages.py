@@ -91,13 +91,13 @@ def _variable(setting: Setting) -> str:
 def _choice(choice: Choice) -> Iterator[str]:
     guard = " The guard enforces it." if choice.guard else ""
     value = "not set" if choice.value is None else f"`{choice.value!r}`"
-    yield f"- **{choice.profile}**: {value}, {_where(choice)}: {choice.why}{guard}"
+    yield f"- **{choice.profile}** ({_where(choice)}): {value}. {choice.why}{guard}"
     yield from (f"    {line}" for line in evidence_list(choice.evidence))
 
 
 def _hazard(hazard: Hazard) -> Iterator[str]:
     value = f"`{hazard.value!r}`" if hazard.value != "" else "any value"
-    yield f"- {hazard.severity.name}: {value}, {_where(hazard)}: {hazard.why}"
+    yield f"- {hazard.severity.name} ({_where(hazard)}): {value}. {hazard.why}"
     yield from (f"    {line}" for line in evidence_list(hazard.evidence))
 
 
@@ -113,9 +113,9 @@ def profile_page(profile: Profile) -> str:
     for setting in all_settings():
         for choice in sorted((c for c in setting.choices if c.profile in names), key=lambda c: names.index(c.profile)):
             value = "not set" if choice.value is None else f"{choice.value!r}"
-            own = "" if choice.profile == profile.name else f" (from {choice.profile})"
-            guard = ", enforced by the guard" if choice.guard else ""
-            lines.append(f"- `{setting.id}` = {value}, {_where(choice)}{guard}{own}: {choice.why}")
+            own = "" if choice.profile == profile.name else f"; from {choice.profile}"
+            guard = "; enforced by the guard" if choice.guard else ""
+            lines.append(f"- `{setting.id}` = {value} ({_where(choice)}{guard}{own}): {choice.why}")
     disputed = [s for s in all_settings() if s.dispute]
     lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.dispute}" for s in disputed)]
     return "\n".join(lines) + "\n"

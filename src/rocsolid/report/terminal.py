@@ -15,7 +15,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32", "
 _SEVERITY = {Severity.CRITICAL: ("red", "bold"), Severity.WARNING: ("yellow", "bold"), Severity.INFO: ("cyan",)}
 _MAX_WIDTH, _MIN_WIDTH = 110, 40
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
-_ITALIC: Final = re.compile(r"\*(\w+)\*")
+_ITALIC: Final = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,5 +98,5 @@ def _page_line(line: str, terminal: Terminal) -> str:
 
 def _plain_text(line: str) -> str:
     """Remove Markdown markup; a link becomes its text, with the address if that is a URL."""
-    linked = _LINK.sub(lambda found: f"{found[1]} ({found[2]})" if "://" in found[2] else found[1], line)
+    linked = _LINK.sub(lambda found: f"{found[1]} <{found[2]}>" if "://" in found[2] else found[1], line)
     return _ITALIC.sub(r"\1", linked.replace("**", ""))
