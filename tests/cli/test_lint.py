@@ -31,7 +31,7 @@ def lint(folder: Path, *args: str) -> Ran:
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
-def test_text_tells_place_line_chain_why_and_fix(project: Path) -> None:
+def test_text_has_location_line_chain_why_and_fix(project: Path) -> None:
     ran = lint(project)
 
     assert ran.code == 1
@@ -77,14 +77,14 @@ def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
         (("--confidence", "sure"), "invalid choice: 'sure'"),
     ],
 )
-def test_wrong_usage_is_one_line_and_two(project: Path, args: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_is_one_line_and_exit_code_2(project: Path, args: tuple[str, ...], says: str) -> None:
     ran = lint(project, *args)
 
     assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
     assert says in ran.err
 
 
-def test_json_goes_to_a_file_and_comes_back_in_every_form(project: Path) -> None:
+def test_saved_json_renders_in_every_format(project: Path) -> None:
     saved = project / "lint.json"
     assert lint(project, "--output", "json", "--out", str(saved)).code == 1
     data = json.loads(saved.read_text())
@@ -120,7 +120,7 @@ def test_github_annotations_name_file_line_and_column(project: Path) -> None:
     assert len(lines) == 2
 
 
-def test_a_baseline_is_written_and_kept_to(project: Path) -> None:
+def test_baseline_hides_known_findings(project: Path) -> None:
     assert lint(project, "--write-baseline", "known.json").code == 0
     assert lint(project, "--baseline", "known.json").code == 0
     (project / "more.py").write_text(DEAD)
@@ -131,7 +131,7 @@ def test_a_baseline_is_written_and_kept_to(project: Path) -> None:
     assert "2 in the baseline" in ran.out
 
 
-def test_diff_shows_and_fix_writes(project: Path) -> None:
+def test_diff_prints_and_fix_writes_the_changes(project: Path) -> None:
     pytest.importorskip("libcst")
     before = (project / "conf.py").read_text()
     shown = lint(project, "--diff")
@@ -144,7 +144,7 @@ def test_diff_shows_and_fix_writes(project: Path) -> None:
     assert (project / "conf.py").read_text() == "import torch\n"
 
 
-def test_the_lint_needs_no_torch_and_imports_nothing_of_the_user(tmp_path: Path) -> None:
+def test_lint_imports_neither_torch_nor_user_code(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(f"raise SystemExit('run')\n{DEAD}")
     script = (
         "import sys, rocsolid as rs\n"
@@ -156,11 +156,11 @@ def test_the_lint_needs_no_torch_and_imports_nothing_of_the_user(tmp_path: Path)
     assert run_python("-c", script).code == 0
 
 
-def test_explain_knows_the_rules_about_source() -> None:
+def test_explain_shows_source_rules() -> None:
     assert "host-sync-in-captured-region" in run_cli("explain", "SRC201").out
 
 
-def test_the_hook_for_pre_commit_runs_what_there_is() -> None:
+def test_pre_commit_hook_names_an_existing_command() -> None:
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()
 
     assert "id: rocsolid-lint" in text
@@ -168,8 +168,8 @@ def test_the_hook_for_pre_commit_runs_what_there_is() -> None:
     assert "pass_filenames: false" in text
 
 
-def test_our_own_source_is_clean() -> None:
-    """We keep to our own rules, with reasons where we do not."""
+def test_own_source_is_clean() -> None:
+    """Rocsolid follows its own rules; exceptions carry a reason."""
     ran = run_cli("lint", "--no-cache", "--fail-on", "info", str(ROOT / "src"))
 
     assert ran.code == 0, ran.out

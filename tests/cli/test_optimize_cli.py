@@ -1,4 +1,4 @@
-"""rocsolid optimize: from a workload to a table, JSON and a page."""
+"""`rocsolid optimize`: a workload as text, JSON and HTML."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def workload(tmp_path: Path) -> str:
     return f"{tmp_path / 'work.py'}:build"
 
 
-def test_a_budget_of_nothing_leaves_eager_and_says_what_was_skipped(workload: str, tmp_path: Path) -> None:
+def test_budget_of_zero_keeps_eager_and_lists_what_was_skipped(workload: str, tmp_path: Path) -> None:
     saved = tmp_path / "optimize.json"
     ran = run_cli("optimize", workload, "--budget", "0", "--output", "json", "--out", str(saved))
     assert ran.code == 0, ran.err
@@ -41,7 +41,7 @@ def test_a_budget_of_nothing_leaves_eager_and_says_what_was_skipped(workload: st
     assert "an optimize report has no output format 'sarif'; choose one of text, json, html" in refused.err
 
 
-def test_a_workload_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_wrong_workload_is_one_line(tmp_path: Path) -> None:
     ran = run_cli("optimize", str(tmp_path / "nothing.py:build"))
     assert ran.code == 2
     assert ran.err.startswith("rocsolid: error: the workload's file")

@@ -1,4 +1,4 @@
-"""`rocsolid trace` and what goes with it, as a user meets them."""
+"""`rocsolid trace` as a user runs it."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def trace(tmp_path: Path) -> Path:
     return tmp_path / "t.json"
 
 
-def test_json_names_the_figures_and_comes_back(trace: Path) -> None:
+def test_json_has_the_metrics_and_can_be_rendered(trace: Path) -> None:
     ran = run_cli("trace", str(trace), "--output", "json")
     (device,) = ran.json()["files"][0]["devices"]
 
@@ -41,10 +41,10 @@ def test_json_names_the_figures_and_comes_back(trace: Path) -> None:
     again = run_cli("report", str(saved), "--output", "json")
     assert json.loads(again.out) == ran.json()
     assert run_cli("report", str(saved)).out == run_cli("trace", str(trace)).out
-    assert "no form 'sarif'" in run_cli("report", str(saved), "--output", "sarif").err
+    assert "no output format 'sarif'" in run_cli("report", str(saved), "--output", "sarif").err
 
 
-def test_text_tells_the_story(trace: Path) -> None:
+def test_text_has_time_gaps_and_advice(trace: Path) -> None:
     ran = run_cli("trace", str(trace))
 
     assert ran.code == 0
@@ -52,12 +52,12 @@ def test_text_tells_the_story(trace: Path) -> None:
         assert part in ran.out
 
 
-def test_the_exit_code_says_whether_there_is_advice(trace: Path) -> None:
+def test_exit_code_follows_fail_on(trace: Path) -> None:
     assert run_cli("trace", str(trace), "--fail-on", "warning").code == 1
     assert run_cli("trace", str(trace), "--fail-on", "warning", "--allow", "launch-bound").code == 0
 
 
-def test_damage_is_said_on_the_side(trace: Path) -> None:
+def test_damaged_trace_is_reported_on_stderr(trace: Path) -> None:
     trace.write_text(trace.read_text()[:-200])
     ran = run_cli("trace", str(trace), "--output", "json")
 
@@ -72,7 +72,7 @@ def test_damage_is_said_on_the_side(trace: Path) -> None:
     ("content", "says"),
     [("<html>", "is a web page, not a trace"), ("", "is empty"), ('{"a": 1}', "holds no list of trace events")],
 )
-def test_foreign_files_are_one_line_and_exit_code_2(tmp_path: Path, content: str, says: str) -> None:
+def test_other_files_are_one_line_and_exit_code_2(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "x.json").write_text(content)
     ran = run_cli("trace", str(tmp_path / "x.json"))
 
@@ -80,13 +80,13 @@ def test_foreign_files_are_one_line_and_exit_code_2(tmp_path: Path, content: str
     assert says in ran.err
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_missing_file() -> None:
     ran = run_cli("trace", "no-such.json")
 
     assert (ran.code, ran.err) == (2, "rocsolid: error: cannot read no-such.json: No such file or directory\n")
 
 
-def test_a_missing_extra_is_one_line(trace: Path) -> None:
+def test_missing_extra_is_one_line(trace: Path) -> None:
     script = (
         "import importlib.util, sys\nfind = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'msgspec' else find(name, *a)\n"

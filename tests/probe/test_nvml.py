@@ -103,14 +103,14 @@ def test_quick_environment_lists_them_for_a_cuda_build(tmp_path: Path) -> None:
     (root / "dev").mkdir(parents=True)
     env = clean_environ(LD_LIBRARY_PATH=str(tmp_path / "lib"))
 
-    def seen(cuda: str) -> list[str]:
+    def listed(cuda: str) -> list[str]:
         found: list[str] = json.loads(run_python("-c", LIST_DEVICES, str(root), cuda, env=env).out)
         return found
 
-    assert seen("13.0") == []  # no driver: NVML is not used
+    assert listed("13.0") == []  # no driver: NVML is not used
     (root / "dev/nvidiactl").touch()
-    assert seen("13.0") == ["sm_80", "sm_90"]
-    assert seen("") == []
+    assert listed("13.0") == ["sm_80", "sm_90"]
+    assert listed("") == []
 
 
 @pytest.mark.gpu

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 ASSIGN = "import torch._inductor.config as c\nc.max_autotune = True\n"
 
 
-def probed(*args: str, env: dict[str, str]) -> dict[str, Any]:
+def run_probe(*args: str, env: dict[str, str]) -> dict[str, Any]:
     """The JSON of a probe in that environment."""
     ran = run_cli("probe", "--output", "json", "--fail-on", "never", *args, env=env)
     assert ran.code == 0, ran.err
@@ -26,7 +26,7 @@ def probed(*args: str, env: dict[str, str]) -> dict[str, Any]:
     return data
 
 
-def seen(data: dict[str, Any], name: str) -> dict[str, Any]:
+def setting_in(data: dict[str, Any], name: str) -> dict[str, Any]:
     found: dict[str, Any] = data["environment"]["settings"][name]
     return found
 
@@ -38,8 +38,8 @@ def finding(data: dict[str, Any], subject: str) -> dict[str, Any]:
 
 
 def test_variable_that_changes_a_default() -> None:
-    data = probed(env=clean_environ(TORCHINDUCTOR_MAX_AUTOTUNE="1"))
-    setting = seen(data, "inductor.max_autotune")
+    data = run_probe(env=clean_environ(TORCHINDUCTOR_MAX_AUTOTUNE="1"))
+    setting = setting_in(data, "inductor.max_autotune")
 
     assert (setting["value"], setting["default"]) == (True, False)
     assert (setting["origin"], setting["set_by"]) == ("variable", "TORCHINDUCTOR_MAX_AUTOTUNE")
@@ -47,34 +47,34 @@ def test_variable_that_changes_a_default() -> None:
 
 
 def test_variable_that_forces_a_value() -> None:
-    data = probed(env=clean_environ(TORCHINDUCTOR_FX_GRAPH_CACHE="0"))
+    data = run_probe(env=clean_environ(TORCHINDUCTOR_FX_GRAPH_CACHE="0"))
 
-    assert seen(data, "inductor.fx_graph_cache")["origin"] == "forced"
+    assert setting_in(data, "inductor.fx_graph_cache")["origin"] == "forced"
     assert finding(data, "inductor.fx_graph_cache")["code"] == "CFG002"
 
 
 def test_setting_and_its_alias_give_one_finding() -> None:
-    data = probed(env=clean_environ(TORCH_COMPILE_FORCE_DISABLE_CACHES="1"))
+    data = run_probe(env=clean_environ(TORCH_COMPILE_FORCE_DISABLE_CACHES="1"))
     codes = [f["subject"] for f in data["findings"] if f["code"] == "CFG002"]
 
     assert codes == ["inductor.force_disable_caches"]
-    assert seen(data, "compiler.force_disable_caches")["origin"] == "forced"
+    assert setting_in(data, "compiler.force_disable_caches")["origin"] == "forced"
 
 
 def test_override_variable() -> None:
     given = {"TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": ">=0:max_autotune=True,max_fusion_size=7"}
-    data = probed(env=clean_environ(**given))
+    data = run_probe(env=clean_environ(**given))
 
-    assert seen(data, "inductor.max_autotune")["origin"] == "override"
-    assert seen(data, "inductor.max_fusion_size")["value"] == 7
+    assert setting_in(data, "inductor.max_autotune")["origin"] == "override"
+    assert setting_in(data, "inductor.max_fusion_size")["value"] == 7
     assert finding(data, "inductor.max_autotune")["code"] == "CFG003"
     assert finding(data, "inductor.max_fusion_size")["severity"] == "warning"
 
 
 def test_sitecustomize_is_reported_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ASSIGN)
-    data = probed("--live", env=with_path(tmp_path))
-    setting = seen(data, "inductor.max_autotune")
+    data = run_probe("--live", env=with_path(tmp_path))
+    setting = setting_in(data, "inductor.max_autotune")
 
     assert (setting["value"], setting["origin"]) == (True, "startup")
     assert setting["set_by"] == f"{tmp_path}/sitecustomize.py:2"
@@ -84,7 +84,7 @@ def test_sitecustomize_is_reported_with_file_and_line(tmp_path: Path) -> None:
 
 def test_static_probe_lists_startup_files_and_what_it_cannot_see(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("")
-    data = probed(env=with_path(tmp_path))
+    data = run_probe(env=with_path(tmp_path))
 
     assert [h["file"] for h in data["environment"]["startup_hooks"] if h["kind"] == "sitecustomize"] == [
         f"{tmp_path}/sitecustomize.py"
@@ -115,8 +115,8 @@ def test_pth_file_is_reported_with_the_line_it_runs(tmp_path: Path) -> None:
 
 def test_import_option_finds_what_a_library_assigns(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text("import torch._dynamo.config as c\nc.recompile_limit = 1024\n")
-    data = probed("--live", "--import", "greedy", env=with_path(tmp_path))
-    setting = seen(data, "dynamo.recompile_limit")
+    data = run_probe("--live", "--import", "greedy", env=with_path(tmp_path))
+    setting = setting_in(data, "dynamo.recompile_limit")
 
     assert (setting["value"], setting["default"], setting["origin"]) == (1024, 8, "library")
     assert setting["set_by"] == f"{tmp_path}/greedy.py:2 (import greedy)"
@@ -128,7 +128,7 @@ def test_import_option_finds_what_a_library_assigns(tmp_path: Path) -> None:
 
 def test_library_that_cannot_be_imported_is_listed_as_unknown(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('no')\n")
-    data = probed("--live", "--import", "broken", env=with_path(tmp_path))
+    data = run_probe("--live", "--import", "broken", env=with_path(tmp_path))
 
     assert "import broken failed: RuntimeError: no" in data["environment"]["unknowns"]
 
@@ -145,8 +145,8 @@ EDIT = {
 )
 def test_edited_config_file(shadow_torch: Callable[..., Path], record: str, integrity: str) -> None:
     folder = shadow_torch(edits=EDIT, record=record)
-    data = probed(env=with_path(folder))
-    setting = seen(data, "inductor.max_autotune")
+    data = run_probe(env=with_path(folder))
+    setting = setting_in(data, "inductor.max_autotune")
     files = {f["owner"]: f["integrity"] for f in data["environment"]["torch"]["files"]}
 
     assert files["inductor"] == integrity
@@ -168,9 +168,9 @@ def test_live_probe_sees_an_edited_config_file(tmp_path: Path) -> None:
     for info in real.parent.glob("torch-*.dist-info"):
         subprocess.run(["cp", "-r", str(info), str(tmp_path)], check=True)
 
-    data = probed("--live", env=with_path(tmp_path))
+    data = run_probe("--live", env=with_path(tmp_path))
 
-    assert seen(data, "inductor.max_autotune")["origin"] == "patched"
+    assert setting_in(data, "inductor.max_autotune")["origin"] == "patched"
     assert data["environment"]["torch"]["folder"] == str(tmp_path / "torch")
 
 
@@ -278,7 +278,7 @@ def test_probe_does_not_import_torch() -> None:
 def test_unchanged_torch_has_no_findings_about_settings(shadow_torch: Callable[..., Path], platform: str) -> None:
     """False alarms would make people ignore the findings."""
     folder = shadow_torch(hip="7.1.0" if platform == "rocm" else "", cuda="13.0" if platform == "cuda" else "")
-    data = probed(env=with_path(folder))
+    data = run_probe(env=with_path(folder))
     findings = [
         f["message"] for f in data["findings"] if f["code"].startswith(("CFG", "ENV")) and f["severity"] != "info"
     ]
@@ -292,7 +292,7 @@ def test_unchanged_torch_has_no_findings_about_settings(shadow_torch: Callable[.
 def test_variables_of_the_public_rocm_images(shadow_torch: Callable[..., Path], hip: str, severity: str) -> None:
     """Both variables of the public Dockerfiles are found, with the severity of the platform and the fix."""
     variables = {"TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "1"}
-    data = probed(env=with_path(shadow_torch(hip=hip), **variables))
+    data = run_probe(env=with_path(shadow_torch(hip=hip), **variables))
 
     for setting, variable in (
         ("inductor.max_autotune", "TORCHINDUCTOR_MAX_AUTOTUNE"),

@@ -39,9 +39,9 @@ def encode(value: object) -> Any:
     return str(value)
 
 
-def decode(kind: type[T], data: Any, where: str = "document") -> T:
+def decode(cls: type[T], data: Any, where: str = "document") -> T:
     """The inverse of `encode`; raises InputError with the path of the first value that does not fit."""
-    result = _decode(kind, data, where)
+    result = _decode(cls, data, where)
     return typing.cast("T", result)
 
 
@@ -64,13 +64,13 @@ def loads(text: str, name: str) -> dict[str, Any]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
-def _decode(kind: Any, data: Any, where: str) -> Any:
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is object or kind is Any:
+def _decode(cls: Any, data: Any, where: str) -> Any:
+    origin, args = typing.get_origin(cls), typing.get_args(cls)
+    if cls is object or cls is Any:
         return data
     if origin in (types.UnionType, typing.Union):
         return _decode_union(args, data, where)
@@ -80,14 +80,14 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         return frozenset(_decode(args[0], item, where) for item in _list(data, where))
     if origin is not None and issubclass(origin, Mapping):
         return {k: _decode(args[1], v, f"{where}.{k}") for k, v in _dict(data, where).items()}
-    if is_dataclass(kind):
-        return _decode_dataclass(kind, data, where)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return _decode_enum(kind, data, where)
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+    if is_dataclass(cls):
+        return _decode_dataclass(cls, data, where)
+    if isinstance(cls, type) and issubclass(cls, Enum):
+        return _decode_enum(cls, data, where)
+    if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if type(data) is not kind:
-        raise InputError(_mismatch(where, data, kind.__name__))
+    if type(data) is not cls:
+        raise InputError(_mismatch(where, data, cls.__name__))
     return data
 
 
@@ -95,31 +95,31 @@ def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in args:
         return None
     others = [a for a in args if a is not type(None)]
-    for kind in others:
-        if not isinstance(kind, type) or is_dataclass(kind) or len(others) == 1:
-            return _decode(kind, data, where)
-        if type(data) is kind:
+    for cls in others:
+        if not isinstance(cls, type) or is_dataclass(cls) or len(others) == 1:
+            return _decode(cls, data, where)
+        if type(data) is cls:
             return data
     raise InputError(_mismatch(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
 
 
-def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
-    given, hints = _dict(data, where), _hints(kind)
-    known = {f.name for f in fields(kind) if f.init}
+def _decode_dataclass(cls: Any, data: Any, where: str) -> Any:
+    given, hints = _dict(data, where), _hints(cls)
+    known = {f.name for f in fields(cls) if f.init}
     # A newer rocsolid may have added fields: unknown ones are ignored.
     values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
-    required = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    required = [f.name for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     if missing := [name for name in required if name not in values]:
         msg = f"{where}: missing {'field' if len(missing) == 1 else 'fields'} {', '.join(missing)}"
         raise InputError(msg)
-    return kind(**values)
+    return cls(**values)
 
 
-def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:
+def _decode_enum(cls: type[Enum], data: Any, where: str) -> Enum:
     try:
-        return kind[str(data).upper()] if issubclass(kind, IntEnum) else kind(data)
+        return cls[str(data).upper()] if issubclass(cls, IntEnum) else cls(data)
     except (KeyError, ValueError) as unknown:
-        known = ", ".join(str(encode(member)) for member in kind)
+        known = ", ".join(str(encode(member)) for member in cls)
         raise InputError(_mismatch(where, data, f"one of {known}")) from unknown
 
 

@@ -32,7 +32,7 @@ def read_host(variables: Mapping[str, str], root: Path = Path("/")) -> Host:
         numa_nodes=sum(1 for _ in (root / "sys/devices/system/node").glob("node[0-9]*")),
         numa_balancing=balancing not in ("", "0") if balancing else None,
         compiler=_compiler(variables),
-        limits={name: _limit(kind) for name, kind in _LIMITS.items()},
+        limits={name: _limit(number) for name, number in _LIMITS.items()},
         kfd="" if not kfd.exists() else "ok" if os.access(kfd, os.R_OK | os.W_OK) else "denied",
         nvidia=(root / "proc/driver/nvidia/version").exists(),
     )
@@ -83,8 +83,8 @@ def _memory(root: Path) -> int:
     return 0
 
 
-def _limit(kind: int) -> int | None:
-    soft = resource.getrlimit(kind)[0]
+def _limit(number: int) -> int | None:
+    soft = resource.getrlimit(number)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 

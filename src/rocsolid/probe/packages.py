@@ -154,8 +154,8 @@ def _integrity(folder: Path, info: Path | None, table: UpstreamRelease | None) -
         if table and table.digests.get(owner) == digest.hexdigest():
             integrity = Integrity.RELEASED
         elif record:
-            given = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-            integrity = Integrity.RECORDED if record == given else Integrity.CHANGED
+            actual = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+            integrity = Integrity.RECORDED if record == actual else Integrity.CHANGED
         else:
             integrity = Integrity.DIFFERENT if table else Integrity.UNKNOWN
         yield ConfigFile(owner=owner, file=file, integrity=integrity, digest=digest.hexdigest())

@@ -35,9 +35,9 @@ def require_no_gpu(root: Path = Path("/")) -> None:
         raise CannotRunError(msg)
 
 
-def pretended_device(given: Pretence) -> Device:
+def pretended_device(pretended: Pretence) -> Device:
     """The pretended chip as a device of the probe."""
-    chip = given.chip
+    chip = pretended.chip
     return Device(
         index=0,
         name=chip.product,
@@ -48,6 +48,6 @@ def pretended_device(given: Pretence) -> Device:
     )
 
 
-def pretended_build(given: Pretence, build: TorchBuild) -> TorchBuild:
+def pretended_build(pretended: Pretence, build: TorchBuild) -> TorchBuild:
     """The installed torch, described as if built for the pretended chip."""
-    return replace(build, hip=given.hip, cuda=given.cuda)
+    return replace(build, hip=pretended.hip, cuda=pretended.cuda)

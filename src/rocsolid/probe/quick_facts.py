@@ -19,10 +19,10 @@ def quick_environment(root: Path = Path("/")) -> Environment:
     devices = tuple(amd_devices(root))
     if (build is None or build.cuda) and has_nvidia_driver(root):
         devices += nvml_devices()
-    given = pretended_chip()
-    if given:
-        devices, named = (pretended_device(given),), given.rocm
-        build = pretended_build(given, build) if build else None
+    pretended = pretended_chip()
+    if pretended:
+        devices, named = (pretended_device(pretended),), pretended.rocm
+        build = pretended_build(pretended, build) if build else None
     if build:
         platform = Platform.ROCM if build.hip else Platform.CUDA if build.cuda else Platform.CPU
     else:
@@ -36,7 +36,7 @@ def quick_environment(root: Path = Path("/")) -> Environment:
         python=python_platform.python_version(),
         torch=build,
         devices=devices,
-        pretended=str(given or ""),
+        pretended=str(pretended or ""),
     )
 
 

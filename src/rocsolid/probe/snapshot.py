@@ -46,10 +46,10 @@ def take_snapshot(options: ProbeOptions) -> Environment:
     build, named_rocm = packages_.describe_torch(folder, installed) if folder else (None, "")
     packages = packages_.reported_packages(installed)
     devices, tools = _devices(options)
-    given = pretended_chip()
-    if given:
-        devices, named_rocm = [pretended_device(given)], given.rocm
-        build = pretended_build(given, build) if build else None
+    pretended = pretended_chip()
+    if pretended:
+        devices, named_rocm = [pretended_device(pretended)], pretended.rocm
+        build = pretended_build(pretended, build) if build else None
     settings, more_tools, unknowns = _settings(build, options)
     platform = _platform(build, devices)
     container = find_container(options.variables, options.root)
@@ -78,7 +78,7 @@ def take_snapshot(options: ProbeOptions) -> Environment:
         startup_hooks=tuple(startup_hooks()),
         tools=(*tools, *more_tools),
         unknowns=tuple(unknowns),
-        pretended=str(given or ""),
+        pretended=str(pretended or ""),
     )
 
 

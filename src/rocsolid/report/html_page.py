@@ -54,7 +54,9 @@ def table(
     state = " checked" if checked else ""
     label = f'<label><input type="checkbox"{state}> {escape(checkbox)}</label>' if checkbox else ""
     head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
-    body = "".join(f'<tr class="{kind}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for kind, cells in rows)
+    body = "".join(
+        f'<tr class="{css_class}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for css_class, cells in rows
+    )
     return f"""<div class="tools" data-for="{table_id}">
 <input type="search" placeholder="filter" aria-label="filter {table_id}">{label}<output class="faint"></output>
 </div>
@@ -65,7 +67,7 @@ def table(
 
 def finding_html(finding: Finding) -> str:
     """One finding that unfolds: message, why, fix, check, evidence."""
-    kind = finding.severity.name.lower()
+    severity = finding.severity.name.lower()
     opened = " open" if finding.severity > Severity.INFO else ""
     rows = [
         ("at", finding.place),
@@ -79,8 +81,8 @@ def finding_html(finding: Finding) -> str:
         f"<dt>{'' if n else 'evidence'}</dt><dd>{_evidence(e)}</dd>" for n, e in enumerate(finding.evidence)
     )
     return (
-        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
-        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
+        f'<details class="finding is-{severity}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<b class="{severity}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
         f"</summary><div><dl>{details}</dl></div></details>"
     )
 

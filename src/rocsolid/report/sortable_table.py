@@ -31,16 +31,16 @@ def share(part: float, whole: float) -> Cell:
 
 def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
     """A table that sorts and filters; `attributes` are the HTML attributes of each row."""
-    given_rows = list(rows)
-    classes = [" class='number'" if isinstance(cell, tuple) else "" for cell in given_rows[0]] if given_rows else []
+    all_rows = list(rows)
+    classes = [" class='number'" if isinstance(cell, tuple) else "" for cell in all_rows[0]] if all_rows else []
     head = "".join(
         f'<th scope="col"{css_class}><button type="button">{escape(h)}</button></th>'
         for h, css_class in zip(headings, classes or [""] * len(headings), strict=True)
     )
     lines = []
-    for number, row in enumerate(given_rows):
-        given = f" {attributes[number]}" if attributes else ""
-        lines.append(f"<tr{given}>{''.join(_cell(cell) for cell in row)}</tr>")
+    for number, row in enumerate(all_rows):
+        extra = f" {attributes[number]}" if attributes else ""
+        lines.append(f"<tr{extra}>{''.join(_cell(cell) for cell in row)}</tr>")
     return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
 <output class="faint"></output></div>
 <div class="scroll" tabindex="0" role="region" aria-label="{name}">
