@@ -22,9 +22,8 @@ class LiveSettings:
     """The settings in a running interpreter: this one, or a fresh one."""
 
     entries: Mapping[str, live.LiveEntry]
-    writes: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # phase and file:line of the last assignment, by id
+    # Phase and file:line of the last assignment, by id.
+    writes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     other_threads: Mapping[str, object] = field(default_factory=dict)  # values in other threads or tasks, by id
     failed: Mapping[str, str] = field(default_factory=dict)  # error by package whose import failed
 
