@@ -1,12 +1,12 @@
-"""Run the dry run over its models, and check what it says of every kernel against the object file.
+"""Run the dry run over its test models, and compare the resource figures of every kernel with the object file.
 
     python scripts/check_dryrun.py --out evidence/dryrun-models.json
     python scripts/check_dryrun.py --only llama_block --only bert+train --target gfx950
 
-A model is complete when it was traced to its end, and each configuration of each kernel was compiled or says why not. The figures of
-the resource table are compared with the note in the object file that the loader reads, parsed here byte by byte, with the size of its
-code, and with what Triton's own metadata says. Exits with 1 when a model is incomplete or a figure differs. Needs no GPU; run from the
-repository's root. A public model whose package is missing is left out, and said to be.
+A model is complete when it was traced to its end, and each configuration of each kernel was compiled or has an error message. The
+figures of the resource table are compared with the metadata note in the object file (parsed here byte by byte), the size of its code,
+and Triton's metadata. Exits with 1 when a model is incomplete or a figure differs. Needs no GPU; run from the repository's root. A
+public model whose package is missing is skipped with a message.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rocsolid.measure.evidence import evidence
 
 ROOT: Final = Path(__file__).parents[1]
 MODELS: Final = "benchmarks/dryrun_models.py"
-# Rows by name: the function, whether it is trained, the mode, and the package that it needs.
+# By name: the function, whether it is trained, the mode, and the package it needs.
 ROWS: Final[Mapping[str, tuple[str, bool, str, str]]] = {
     "mlp": ("mlp", False, "default", ""),
     "mlp+max-autotune": ("mlp", False, "max-autotune", ""),
@@ -48,7 +48,7 @@ ROWS: Final[Mapping[str, tuple[str, bool, str, str]]] = {
     "swin_t": ("swin_t", False, "default", "torchvision"),
     "convnext_tiny": ("convnext_tiny", False, "default", "torchvision"),
 }
-# Field of ours, key of the note.
+# Field of Resources, key in the metadata note.
 FIGURES: Final = {
     "registers": ".vgpr_count",
     "matrix_registers": ".agpr_count",
@@ -58,12 +58,12 @@ FIGURES: Final = {
     "scratch_bytes": ".private_segment_fixed_size",
     "wavefront": ".wavefront_size",
 }
-CUT_SHORT: Final = ("was not seen", "nothing was compiled")  # other notes say how it was done, or with what
-HEADINGS = ("model", "chip", "kernels", "configurations", "compiled", "not, and why", "figures", "seconds")
+CUT_SHORT: Final = ("was not seen", "nothing was compiled")  # the notes of an incomplete run
+HEADINGS = ("model", "chip", "kernels", "configurations", "compiled", "first error", "figures", "seconds")
 
 
 def main() -> int:
-    """Run, print a row for each, and write the record."""
+    """Run the models, print a row for each, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], choices=ROWS, metavar="NAME")
     parser.add_argument("--target", action="append", default=[])
@@ -71,20 +71,20 @@ def main() -> int:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    sys.path[:0] = ours = [str(ROOT / "src"), str(ROOT)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
+    sys.path[:0] = sources = [str(ROOT / "src"), str(ROOT)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*sources, os.environ.get("PYTHONPATH")]))
     rows = []
     print("  ".join(HEADINGS), flush=True)
     for name in args.only or ROWS:
         for target in args.target or ["gfx942"]:
-            rows.append(row_of(name, target, args))
-            print(shown(rows[-1]), flush=True)
-            if args.out:  # after every row: a machine may be taken back
-                args.out.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
+            rows.append(check_model(name, target, args))
+            print(row_text(rows[-1]), flush=True)
+            if args.out:  # after every row, in case the machine is lost
+                args.out.write_text(json.dumps({**record_heading(), "rows": rows}, indent=1) + "\n")
     return 1 if any(row.get("incomplete") or row.get("different") for row in rows) else 0
 
 
-def row_of(name: str, target: str, args: argparse.Namespace) -> dict[str, Any]:
+def check_model(name: str, target: str, args: argparse.Namespace) -> dict[str, Any]:
     """One model on one chip."""
     import rocsolid as rs
     from rocsolid.errors import RocsolidError
@@ -92,9 +92,9 @@ def row_of(name: str, target: str, args: argparse.Namespace) -> dict[str, Any]:
     function, train, mode, package = ROWS[name]
     row: dict[str, Any] = {"model": name, "target": target, "train": train, "mode": mode}
     if package and find_spec(package) is None:
-        return {**row, "left_out": f"{package} is not installed"}
+        return {**row, "skipped": f"{package} is not installed"}
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as saved:
         try:
             record = rs.dryrun(
                 f"{ROOT / MODELS}:{function}",
@@ -109,23 +109,23 @@ def row_of(name: str, target: str, args: argparse.Namespace) -> dict[str, Any]:
         except RocsolidError as refused:
             return {**row, "incomplete": str(refused), "seconds": round(time.monotonic() - started, 1)}
         seconds = round(time.monotonic() - started, 1)
-        return {**row, **judged(record, Path(kept) / target), "seconds": seconds}
+        return {**row, **check_run(record, Path(saved) / target), "seconds": seconds}
 
 
-def judged(record: Any, kept: Path) -> dict[str, Any]:
-    """What a run has, what is missing, and what its figures are worth."""
+def check_run(record: Any, saved: Path) -> dict[str, Any]:
+    """The counts of a run, what is missing, and the figures that differ."""
     (run,) = record.runs
     configs = [(kernel, config) for kernel in run.kernels for config in kernel.configs]
     failed = [f"{kernel.name} {config.label}: {config.error}" for kernel, config in configs if not config.resources]
-    silent = [kernel.name for kernel, config in configs if not config.resources and not config.error]
-    silent += [kernel.name for kernel in run.kernels if not kernel.configs]
+    without_error = [kernel.name for kernel, config in configs if not config.resources and not config.error]
+    without_error += [kernel.name for kernel in run.kernels if not kernel.configs]
     wanted = {"forward", "backward"} if record.train else {"inference"}
     missing = [f"no {kind} graph" for kind in wanted - {graph.kind for graph in run.graphs}]
     checked, different = 0, []
     for kernel, config in configs:
         if config.resources:
             checked += 1
-            different += list(differences(kernel, config, kept))
+            different += list(differences(kernel, config, saved))
     return {
         "torch": run.torch,
         "triton": run.triton,
@@ -144,39 +144,39 @@ def judged(record: Any, kept: Path) -> dict[str, Any]:
         "notes": list(run.notes),
         "breaks": [f"{seen.place}: {seen.reason}" for seen in run.breaks],
         "incomplete": "; ".join(
-            [*missing, *silent, *(note for note in run.notes if any(w in note for w in CUT_SHORT))]
+            [*missing, *without_error, *(note for note in run.notes if any(w in note for w in CUT_SHORT))]
         ),
         "trace_and_compile_seconds": run.seconds,
     }
 
 
-def differences(kernel: Any, config: Any, kept: Path) -> Iterator[str]:
-    """Figures of ours that the object file, or Triton's metadata, does not bear out."""
+def differences(kernel: Any, config: Any, saved: Path) -> Iterator[str]:
+    """Yield the figures that differ from the object file or from Triton's metadata."""
     from benchmarks.object_files import code_bytes, metadata
 
     from rocsolid.dryrun.compile_kernels import saved_stem
 
-    file = kept / f"{saved_stem(f'{kernel.graph} {kernel.name} {config.label}')}.hsaco"
+    file = saved / f"{saved_stem(f'{kernel.graph} {kernel.name} {config.label}')}.hsaco"
     if not file.exists():
         yield f"{kernel.name} {config.label}: no object file"
         return
     elf, used = file.read_bytes(), config.resources
     (note,) = [entry for entry in metadata(elf)["amdhsa.kernels"] if not entry[".name"].startswith("__")]
-    said = {ours: note[key] for ours, key in FIGURES.items()} | {"code_bytes": code_bytes(elf, note[".name"])}
+    expected = {field: note[key] for field, key in FIGURES.items()} | {"code_bytes": code_bytes(elf, note[".name"])}
     triton = json.loads(file.with_suffix(".json").read_text())
-    said |= {"lds_bytes": triton["shared"]}
+    expected |= {"lds_bytes": triton["shared"]}
     if note[".max_flat_workgroup_size"] != triton["num_warps"] * used.wavefront:
         yield f"{kernel.name} {config.label}: {note['.max_flat_workgroup_size']} lanes in the object file"
-    for name, value in said.items():
+    for name, value in expected.items():
         if getattr(used, name) != value:
-            yield f"{kernel.name} {config.label}: {name} {getattr(used, name)}, and {value} there"
+            yield f"{kernel.name} {config.label}: {name} is {getattr(used, name)}, the object file has {value}"
 
 
-def shown(row: dict[str, Any]) -> str:
+def row_text(row: dict[str, Any]) -> str:
     """One line of the table."""
     begin = f"{row['model']:20} {row['target']:8}"
-    if "left_out" in row:
-        return f"{begin} left out: {row['left_out']}"
+    if "skipped" in row:
+        return f"{begin} skipped: {row['left_out']}"
     if "kernels" not in row:
         return f"{begin} INCOMPLETE after {row['seconds']} s: {row['incomplete']}"
     figures = "equal" if not row["different"] else f"{len(row['different'])} DIFFER, {row['different'][0]}"
@@ -186,10 +186,10 @@ def shown(row: dict[str, Any]) -> str:
     return f"{begin} {counts}  {why}  {figures}  {row['seconds']:.1f} s{end}"
 
 
-def surroundings() -> dict[str, Any]:
-    """Where and when."""
+def record_heading() -> dict[str, Any]:
+    """The evidence record without its rows."""
     return evidence(
-        what="dry runs of twelve models and more: every kernel compiled, figures checked against the object files",
+        what="dry runs of twelve models and more: every kernel compiled, figures compared with the object files",
         command=" ".join(["python", "scripts/check_dryrun.py", *sys.argv[1:]]),
     )
 

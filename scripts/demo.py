@@ -1,6 +1,6 @@
-"""Show on this machine what rocsolid does: probe it, tune a small workload, and write both reports as HTML.
+"""Demonstrate rocsolid on this machine: probe it, tune a small workload, and write both reports as HTML.
 
-Run it with `make demo`. The tuning is given two minutes; what has begun by then is brought to its end.
+Run it with `make demo`. Tuning starts no new trial after two minutes.
 """
 
 import subprocess
@@ -10,34 +10,34 @@ from pathlib import Path
 
 OUT = Path("rocsolid-report")
 WORKLOAD = f"{Path(__file__).with_name('demo_workload.py')}:build"
-# A handful of values, so that the search is through before the budget is.
+# Few values, so that the search ends within the budget.
 VARIED = ("form=compiled,eager", "inductor.freezing", "inductor.aggressive_fusion", "inductor.max_fusion_size=16")
 
 
 def main() -> None:
-    """Probe with real computations, tune, print what was found, and say where the reports lie."""
+    """Probe with active checks, tune, print the results, and print the paths of the reports."""
     OUT.mkdir(exist_ok=True)
     begun = time.monotonic()
-    probed, tuned = OUT / "probe.json", OUT / "study.json"
+    probe, study = OUT / "probe.json", OUT / "study.json"
     plan = OUT / "plan.toml"
-    _say("1. Probe: what in this machine will hang, crash or slow down a compile?")
-    _rocsolid("probe", "--active", "--fail-on", "never", "--output", "json", "--out", str(probed))
-    _rocsolid("report", str(probed))
-    _page(probed)
-    _say("2. Tune: which settings are really best for a small workload, each in a process that may die?")
+    _print_heading("1. Probe: what makes torch.compile or graphs hang, crash or return wrong results on this machine?")
+    _rocsolid("probe", "--active", "--fail-on", "never", "--output", "json", "--out", str(probe))
+    _rocsolid("report", str(probe))
+    _write_html(probe)
+    _print_heading("2. Tune: which settings are fastest for a small workload? Each is tried in a child process.")
     vary = [word for name in VARIED for word in ("--vary", name)]
-    spending = ["--budget", "120s", "--trials", "8", "--finalists", "3", "--rounds", "16"]
-    kept = ["--fresh", "--study", str(OUT / "tune.db"), "--plan", str(plan), "--output", "json", "--out", str(tuned)]
-    _rocsolid("tune", WORKLOAD, *vary, *spending, *kept)
-    _rocsolid("report", str(tuned))
-    _page(tuned)
-    _say(f"3. Open the reports ({time.monotonic() - begun:.0f} s so far)")
-    for file in (probed, tuned):
+    budget = ["--budget", "120s", "--trials", "8", "--finalists", "3", "--rounds", "16"]
+    files = ["--fresh", "--study", str(OUT / "tune.db"), "--plan", str(plan), "--output", "json", "--out", str(study)]
+    _rocsolid("tune", WORKLOAD, *vary, *budget, *files)
+    _rocsolid("report", str(study))
+    _write_html(study)
+    _print_heading(f"3. Open the reports ({time.monotonic() - begun:.0f} s so far)")
+    for file in (probe, study):
         print(f"  {file.with_suffix('.html').resolve().as_uri()}")
-    print(f"  The plan, to be used by rs.optimize(model, x, plan=…): {plan}", flush=True)
+    print(f"  The plan, for rs.optimize(model, x, plan=…): {plan}", flush=True)
 
 
-def _page(record: Path) -> None:
+def _write_html(record: Path) -> None:
     _rocsolid("report", str(record), "--output", "html", "--out", str(record.with_suffix(".html")))
 
 
@@ -45,7 +45,7 @@ def _rocsolid(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "rocsolid", *words], check=True)
 
 
-def _say(text: str) -> None:
+def _print_heading(text: str) -> None:
     print(f"\n{text}\n", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The small workload that `make demo` tunes: three feed-forward layers, as a transformer has them."""
+"""The small workload that `make demo` tunes: three feed-forward layers of a transformer."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """Widen, bend, narrow, and add what came in."""
+    """Norm, linear, GELU, linear, with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -15,12 +15,12 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
-        """Tokens in, tokens out."""
+        """Run the layer."""
         return x + self.narrow(nn.functional.gelu(self.wide(self.norm(x)), approximate="tanh"))
 
 
 def build() -> Any:
-    """What to call, and with what."""
+    """Return the model, its arguments and keyword arguments."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # a thread for each core would measure the neighbours
+    torch.set_num_threads(1)  # with a thread per core, other programs would disturb the timing
     return nn.Sequential(*(Layer(128) for _ in range(3))).eval(), (torch.randn(64, 128),), {}

@@ -1,8 +1,8 @@
-"""Write src/rocsolid/torchapi/config/names.json: every name that any release's config modules have had.
+"""Write src/rocsolid/torchapi/config/names.json: every setting name of the config modules of all releases.
 
     python scripts/gather_names.py torch-2.9.0-*.whl torch-2.13.0-*.whl …
 
-The table of defaults leaves out what depends on the machine; whether a name exists at all must not.
+The table of defaults (gather_upstream.py) leaves out settings whose default depends on the machine; this list does not.
 """
 
 import json
@@ -17,7 +17,7 @@ TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/config/names.json"
 
 
 def main() -> None:
-    """Read every wheel given, and write the union by owner."""
+    """Read the given wheels, and write all names by owner."""
     names: dict[str, set[str]] = {owner: set() for owner in CONFIG_FILES}
     for wheel in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:

@@ -2,7 +2,7 @@
 
     python scripts/gather_upstream.py torch-2.9.0-*.whl torch-2.13.0-*.whl …
 
-Any platform's wheel will do, the config files are the same in all of them (macOS wheels are the smallest):
+The config files are the same in the wheels of all platforms; those for macOS are the smallest:
 
     pip download --no-deps --only-binary=:all: --platform macosx_14_0_arm64 --python-version 3.11 torch==2.13.0
 """
@@ -25,12 +25,12 @@ JSON_TYPES = (bool, int, float, str, type(None), list, dict)
 
 
 def main() -> None:
-    """Evaluate every wheel given and write the table, oldest release first."""
+    """Evaluate the given wheels and write the table, oldest release first."""
     wheels = {Path(wheel).name.split("-")[1]: Path(wheel) for wheel in sys.argv[1:]}
     rows: list[dict[str, object]] = []
     before: dict[str, object] = {}
     for release in sorted(wheels, key=parts):
-        digests, values, hip = shipped(wheels[release], release)
+        digests, values, hip = read_wheel(wheels[release], release)
         rows.append(
             {
                 "release": release,
@@ -44,29 +44,29 @@ def main() -> None:
     TABLE.write_text(json.dumps({"releases": rows}, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def shipped(wheel: Path, release: str) -> tuple[dict[str, str], dict[str, object], dict[str, object]]:
-    """Digests, defaults, and defaults of a ROCm build."""
+def read_wheel(wheel: Path, release: str) -> tuple[dict[str, str], dict[str, object], dict[str, object]]:
+    """Digests of the config files, defaults, and defaults of a ROCm build."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         torch_dir = Path(folder) / "torch"
         digests = {}
         for owner, file in CONFIG_FILES.items():
             digests[owner] = hashlib.sha256(archive.read(f"torch/{file}")).hexdigest()
             archive.extract(f"torch/{file}", folder)
-        values = steady(torch_dir, Build(version=release))
-        hip = steady(torch_dir, Build(version=release, hip="7.0.0"))
+        values = stable_defaults(torch_dir, Build(version=release))
+        hip = stable_defaults(torch_dir, Build(version=release, hip="7.0.0"))
     return digests, values, hip
 
 
-def steady(torch_dir: Path, build: Build) -> dict[str, object]:
-    """The defaults that do not depend on the machine: evaluated on two pretended ones, and equal."""
+def stable_defaults(torch_dir: Path, build: Build) -> dict[str, object]:
+    """The defaults that do not depend on the machine: equal when evaluated for two different fake machines."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        first = evaluated(torch_dir, build, Path(one), cores=2)
-        second = evaluated(torch_dir, build, Path(two), cores=3)
+        first = evaluate(torch_dir, build, Path(one), cores=2)
+        second = evaluate(torch_dir, build, Path(two), cores=3)
     return {name: value for name, value in first.items() if second.get(name) == value}
 
 
-def evaluated(torch_dir: Path, build: Build, folder: Path, cores: int) -> dict[str, object]:
-    """Every default as JSON data, on a machine with that folder and so many cores."""
+def evaluate(torch_dir: Path, build: Build, folder: Path, cores: int) -> dict[str, object]:
+    """Every default as JSON data, for a machine with this temporary folder and number of cores."""
     home = Path.cwd()
     os.chdir(folder)
     try:
@@ -78,11 +78,11 @@ def evaluated(torch_dir: Path, build: Build, folder: Path, cores: int) -> dict[s
             (entries,) = read_configs(torch_dir, [{}], build)
     finally:
         os.chdir(home)
-    return {name: plain(entry.value) for name, entry in entries.items() if keeps(entry)}
+    return {name: plain(entry.value) for name, entry in entries.items() if is_json(entry)}
 
 
-def keeps(entry: SourceEntry) -> bool:
-    """Whether JSON can hold the default and give it back unchanged."""
+def is_json(entry: SourceEntry) -> bool:
+    """Whether the default survives a JSON round trip."""
     value = plain(entry.value)
     return entry.value is not UNREADABLE and isinstance(value, JSON_TYPES) and _survives(value)
 

@@ -1,10 +1,10 @@
-"""Write large traces whose every total is known, to measure readers with.
+"""Write large traces with known totals, to test and time trace readers.
 
 python scripts/make_trace.py stacks 1000 /tmp/a.json      # 1000 MB, nine tenths of it Python functions, HIP graphs
 python scripts/make_trace.py dense 1000 /tmp/b.json       # 1000 MB, no stacks: operators, calls, flows, kernels
-python scripts/make_trace.py copies 20 /tmp/c.json --source real.json.gz    # a real trace 20 times over, one after another
+python scripts/make_trace.py copies 20 /tmp/c.json --source real.json.gz    # a real trace, 20 times in a row
 
-The totals stand beside the trace, in FILE.truth.json.
+The totals are written next to the trace, to FILE.truth.json.
 """
 
 import argparse
@@ -61,20 +61,20 @@ class Truth:
         self.totals |= dict.fromkeys(("graph_kernel_count", "graph_kernel_time_ns", "events", "first", "last"), 0)
 
     def device(self, start: int, length: int) -> None:
-        """One stretch of work; the generator lets none overlap."""
+        """Add one interval of GPU work; intervals do not overlap."""
         self.totals["busy_ns"] += length
         self.totals["first"] = self.totals["first"] or start
         self.totals["last"] = max(self.totals["last"], start + length)
 
     def as_json(self) -> str:
-        """With what follows from the totals."""
+        """The totals, and the values derived from them."""
         totals = dict(self.totals)
         span = totals.pop("last") - totals.pop("first")
         return json.dumps({**totals, "span_ns": span, "idle_ns": span - totals["busy_ns"], "skipped_events": 0})
 
 
 def us(ns: int) -> str:
-    """As Kineto writes times."""
+    """A time as Kineto writes it."""
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
@@ -87,7 +87,7 @@ def event(category: str, name: str, tid: int, start: int, length: int, args: str
 
 
 def flow(phase: str, number: int, pid: int, tid: int, at: int) -> str:
-    """Half an arrow from a launch to its work."""
+    """One end of a flow event from a launch to its work."""
     end = ', "bp": "e"' if phase == "f" else ""
     return (
         f',\n  {{\n    "ph": "{phase}", "id": {number}, "pid": {pid}, "tid": {tid}, "ts": {us(at)},\n'
@@ -96,7 +96,7 @@ def flow(phase: str, number: int, pid: int, tid: int, at: int) -> str:
 
 
 def launches(truth: Truth, number: int, at: int, *, functions: int, replayed: int) -> Iterator[str]:
-    """One operator: its Python frames, its call, its kernels; every seventh is a copy, every fifth a graph."""
+    """One operator: its Python frames, its runtime call, its kernels; every seventh is a copy, every fifth a graph."""
     frames = min(functions, 40)
     for depth in range(functions):
         name = (
@@ -139,8 +139,8 @@ def launches(truth: Truth, number: int, at: int, *, functions: int, replayed: in
         begin += length + 57
 
 
-def made(out: Path, size: int, *, functions: int, replayed: int) -> Truth:
-    """Write operators until the file is large enough."""
+def write_trace(out: Path, size: int, *, functions: int, replayed: int) -> Truth:
+    """Write operators until the file has the size."""
     truth = Truth()
     truth.totals["events"] = 1
     with out.open("w", encoding="utf-8", buffering=1 << 20) as file:
@@ -155,8 +155,8 @@ def made(out: Path, size: int, *, functions: int, replayed: int) -> Truth:
     return truth
 
 
-def copied(source: Path, out: Path, copies: int) -> None:
-    """A real trace several times over: times and ids are shifted, everything else stays as it was written."""
+def repeat_trace(source: Path, out: Path, copies: int) -> None:
+    """Write a real trace several times in a row, with shifted times and ids; everything else is unchanged."""
     text = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
     opening = re.search(rb'"traceEvents"\s*:\s*\[', text)
     assert opening is not None, "no events"
@@ -190,7 +190,7 @@ def _shifted(found: "re.Match[bytes]", time: int, number: int) -> bytes:
 
 
 def main() -> None:
-    """Parse and write."""
+    """Parse the arguments and write the trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("stacks", "dense", "copies"))
     parser.add_argument("amount", type=int, help="size in MB; with copies, how many")
@@ -198,10 +198,10 @@ def main() -> None:
     parser.add_argument("--source", type=Path, help="with copies: the trace to copy")
     args = parser.parse_args()
     if args.kind == "copies":
-        copied(args.source, args.out, args.amount)
+        repeat_trace(args.source, args.out, args.amount)
         return
     shape = {"stacks": {"functions": 60, "replayed": 6}, "dense": {"functions": 0, "replayed": 0}}[args.kind]
-    truth = made(args.out, args.amount * 1_000_000, **shape)
+    truth = write_trace(args.out, args.amount * 1_000_000, **shape)
     args.out.with_name(args.out.name + ".truth.json").write_text(truth.as_json(), encoding="utf-8")
     print(truth.as_json())
 

@@ -1,11 +1,11 @@
-"""Ask the CUDA runtime about every row of the capture-rule table, and write the evidence record.
+"""Try every call of the capture-rule table on the CUDA runtime, and write the evidence record.
 
     python scripts/measure_capture_rules.py [--out evidence/capture-rules-on-cuda.json] [--library libcudart.so.13] [--only CASE]
 
-The cases are those that `make test-hip` asks the HIP runtimes about (tests/hip/cases.py), so that the columns mean the same.
-Each has a capture of its own; where one leaves a stream capturing or ends its process, a fresh process goes on with the next.
-It needs an NVIDIA GPU, and the runtime that torch brings or the one that is named; the whole takes about a minute.
-At the end it prints where the table says something else.
+The cases are those that `make test-hip` tries on the HIP runtimes (tests/hip/cases.py), so that the columns mean the same.
+Each case has its own capture. If one leaves a stream capturing or ends its process, a new process continues with the next case.
+Needs an NVIDIA GPU, and the runtime of torch or the one given with --library; takes about a minute.
+At the end it prints the rows of the table that differ.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from rocsolid.model.capture_rule import CaptureMode, Outcome, Runtime  # noqa: E
 
 CASES = ROOT / "tests/hip/cases.py"
 DEADLINE_S = 60
-# Any chip since 2018 takes this, through the driver's own compiler. More arguments than it has are not looked at.
+# Runs on any GPU since 2018; the driver compiles it. Extra launch arguments are ignored.
 KERNEL = """
 .version 7.0
 .target sm_75
@@ -49,7 +49,7 @@ KERNEL = """
     ret;
 }
 """
-# For a driver that came without its compiler; eight warps are the threads that a case launches.
+# For a driver without its compiler. Eight warps are the threads that a case launches.
 COMPILED_KERNEL = """
 import sys
 from pathlib import Path
@@ -72,16 +72,21 @@ Path(sys.argv[1]).write_bytes(made.asm["cubin"])
 
 
 def main() -> int:
-    """Ask, write and compare."""
+    """Try the cases, write the record, and compare it with the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "evidence/capture-rules-on-cuda.json")
-    parser.add_argument("--library", help="CUDA's runtime; the one that torch loads unless told")
-    parser.add_argument("--only", choices=[rule.case for rule in CAPTURE_RULES], metavar="CASE", help="keep the rest")
+    parser.add_argument("--library", help="the CUDA runtime (default: the one that torch loads)")
+    parser.add_argument(
+        "--only",
+        choices=[rule.case for rule in CAPTURE_RULES],
+        metavar="CASE",
+        help="try one case, keep the rest of the record",
+    )
     args = parser.parse_args()
     library = args.library or next(runtimes(), "")
     chip = device()
     if not library or not chip:
-        print("no CUDA runtime found: name it with --library" if chip else "no NVIDIA GPU here", file=sys.stderr)
+        print("no CUDA runtime found: give its path with --library" if chip else "no NVIDIA GPU here", file=sys.stderr)
         return 3
     with tempfile.TemporaryDirectory() as folder:
         record = heading(library, chip)
@@ -90,7 +95,7 @@ def main() -> int:
         record["answers"] = {"cuda": stored(args.out, record) if args.only else {mode: {} for mode in MODES}}
         wanted = [args.only] if args.only else [rule.case for rule in CAPTURE_RULES]
         for mode in MODES:
-            record["answers"]["cuda"][mode] |= asked(library, kernel, mode, wanted)
+            record["answers"]["cuda"][mode] |= try_cases(library, kernel, mode, wanted)
             write(record, args.out)
     for line in differences(record["answers"]["cuda"]):
         print(line)
@@ -98,7 +103,7 @@ def main() -> int:
 
 
 def runtimes() -> Iterator[str]:
-    """Where CUDA's runtime lies: the one that torch has loaded, else what its wheels brought, else the machine's own."""
+    """Yield paths of the CUDA runtime: loaded by torch, in its wheels, installed on the machine."""
     with contextlib.suppress(Exception):
         import torch
 
@@ -106,17 +111,17 @@ def runtimes() -> Iterator[str]:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")
         yield from (line.split()[-1] for line in maps.splitlines() if "/libcudart" in line)
     packages = Path(sysconfig.get_path("purelib"))
-    for place, pattern in (
+    for folder, pattern in (
         (packages, "nvidia/*/lib/libcudart.so.*"),
         (packages, "torch/lib/libcudart*.so*"),
         (Path("/usr/local"), "cuda*/lib*/libcudart.so"),
         (Path("/usr/lib"), "*/libcudart.so*"),
     ):
-        yield from map(str, sorted(place.glob(pattern), reverse=True))
+        yield from map(str, sorted(folder.glob(pattern), reverse=True))
 
 
 def device() -> dict[str, Any]:
-    """The first GPU and its driver; empty where there is none."""
+    """The first GPU and its driver; empty without a GPU."""
     try:
         driver = c.CDLL("libcuda.so.1")
     except OSError:
@@ -128,12 +133,12 @@ def device() -> dict[str, Any]:
     driver.cuDriverGetVersion(c.byref(version))
     for attribute, number in zip((75, 76), numbers, strict=True):
         driver.cuDeviceGetAttribute(c.byref(number), attribute, 0)
-    said = Path("/proc/driver/nvidia/version")
-    module = said.read_text(encoding="utf-8").split("\n")[0].split() if said.exists() else []
+    version_file = Path("/proc/driver/nvidia/version")
+    module = version_file.read_text(encoding="utf-8").split("\n")[0].split() if version_file.exists() else []
     return {
         "device": name.value.decode(),
         "capability": numbers[0].value * 10 + numbers[1].value,
-        "driver": next((part for part in module if part[0].isdigit() and "." in part), "not told"),
+        "driver": next((part for part in module if part[0].isdigit() and "." in part), "unknown"),
         "driver's CUDA": _release(version.value),
     }
 
@@ -143,7 +148,7 @@ def _release(number: int) -> str:
 
 
 def heading(library: str, chip: Mapping[str, Any]) -> dict[str, Any]:
-    """The record without its answers."""
+    """The record without its results."""
     version = c.c_int()
     c.CDLL(library).cudaRuntimeGetVersion(c.byref(version))
     torch = "none"
@@ -162,17 +167,17 @@ def heading(library: str, chip: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored(out: Path, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The answers already in the record, which must be of the same device, driver and runtime."""
+    """The results already in the file, which must be from the same device, driver and runtime."""
     old = json.loads(out.read_text(encoding="utf-8"))
     other = [name for name in ("device", "driver", "runtime") if old[name] != record[name]]
     if other:
-        sys.exit(f"{out} is of another {' and '.join(other)}: ask about everything anew")
+        sys.exit(f"{out} is from another {' and '.join(other)}: run without --only")
     answered: dict[str, dict[str, Any]] = old["answers"]["cuda"]
     return answered
 
 
 def start(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """A process that tries these cases."""
+    """Run these cases in a child process."""
     return subprocess.run(
         [sys.executable, str(CASES), library, str(kernel), mode, *cases],
         capture_output=True,
@@ -183,21 +188,21 @@ def start(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> "subpr
 
 
 def working_kernel(library: str, folder: Path, capability: int) -> Path:
-    """A kernel that a capture of nothing else holds: as source, or compiled beforehand."""
+    """A kernel that can be captured here: as PTX, or compiled by Triton."""
     kernel = folder / "touch.ptx"
     kernel.write_text(KERNEL, encoding="utf-8")
     seen = next(answers(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
     if seen.get("nodes") == 1:
         return kernel
-    print("the driver did not take the kernel's source, so Triton compiles it:", seen, file=sys.stderr)
+    print("the driver cannot compile the PTX kernel, so Triton compiles it:", seen, file=sys.stderr)
     program, compiled = folder / "kernel.py", folder / "touch.cubin"
     program.write_text(COMPILED_KERNEL, encoding="utf-8")
     subprocess.run([sys.executable, str(program), str(compiled), str(capability)], check=True)
     return compiled
 
 
-def asked(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What was seen in each case of a mode."""
+def try_cases(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The result of each case in a mode."""
     seen = {}
     for answer in answers(lambda left: start(library, kernel, mode, left), cases):
         seen[answer.pop("case")] = answer
@@ -206,7 +211,7 @@ def asked(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[s
 
 
 def differences(seen: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """A line for each row whose stored answers are others, or not known; the three modes as the table writes them."""
+    """Yield a line for each row of the table that differs or is unknown, with the results in the three modes."""
     for rule in CAPTURE_RULES:
         stored = [rule.behavior(Runtime.CUDA, CaptureMode(mode)) for mode in MODES]
         given = [seen[mode][rule.case] for mode in MODES]

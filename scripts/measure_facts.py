@@ -1,12 +1,12 @@
-"""Run small named experiments on torch.compile and device graphs, and write one evidence record.
+"""Run small named experiments on torch.compile and CUDA graphs, and write one evidence record.
 
     python scripts/measure_facts.py --out evidence/compiler-facts-torch-2.13-cpu.json
     python scripts/measure_facts.py --out evidence/capture-facts-on-h200.json   # on a machine with a GPU
 
-Every experiment is a process of its own with empty caches and a deadline. It says in advance what it expects; its
-sentence enters the record only if that was seen, otherwise the experiment is recorded as failed and the exit code
-is 1. Without a GPU the compiler experiments run, with one the capture experiments. The expectations hold for torch
-2.13 without a GPU and 2.11 with one; on another torch, a failure is news.
+Every experiment runs in its own process with empty caches and a deadline. It declares the expected observations. If
+they are seen, its statement is written to the record; otherwise it is recorded as failed and the exit code is 1.
+Without a GPU the compiler experiments run, with a GPU the capture experiments. The expectations are for torch 2.13
+without a GPU and 2.11 with one; a failure on another release means that torch has changed.
 """
 
 import argparse
@@ -26,10 +26,10 @@ FACTS = {
     fact.name: fact for module in (settings, compiling, debugging, numbers, capture) for fact in declared(vars(module))
 }
 DEADLINE_S = 120
-OURS_TO_SET = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TORCH_LOGS", "TORCH_TRACE", "INDUCTOR_")
+CLEARED_PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TORCH_LOGS", "TORCH_TRACE", "INDUCTOR_")
 SUBJECTS = {
-    "cpu": "what torch.compile and its settings do, each seen in a small experiment of its own, without a GPU",
-    "gpu": "what graph capture and torch.compile do to each other, each seen in a small experiment of its own",
+    "cpu": "what torch.compile and its settings do, each observed in its own small experiment, without a GPU",
+    "gpu": "how graph capture and torch.compile affect each other, each observed in its own small experiment",
 }
 
 
@@ -38,11 +38,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("evidence/facts.json"))
     parser.add_argument("--only", choices=sorted(FACTS), metavar="NAME", help="run one, keep the rest of the record")
-    parser.add_argument("--child", nargs=2, metavar=("NAME", "ANSWER"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, metavar=("NAME", "FILE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        name, answer = args.child
-        Path(answer).write_text(json.dumps(FACTS[name].run()), encoding="utf-8")
+        name, result = args.child
+        Path(result).write_text(json.dumps(FACTS[name].run()), encoding="utf-8")
         return 0
     record = heading(args.out)
     if args.only:
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def heading(out: Path) -> dict[str, Any]:
-    """The record without its facts: what, where and when."""
+    """The record without its facts."""
     import torch
 
     kind = "gpu" if torch.cuda.is_available() else "cpu"
@@ -68,7 +68,7 @@ def heading(out: Path) -> dict[str, Any]:
 
 
 def stored(out: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The facts already in the record, if they come from the same torch on the same device."""
+    """The facts already in the file, if they come from the same torch on the same device."""
     if not out.exists():
         return {}
     old = json.loads(out.read_text(encoding="utf-8"))
@@ -77,12 +77,12 @@ def stored(out: Path, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(fact: Fact) -> dict[str, Any]:
-    """One experiment in a fresh interpreter: its sentence and what was seen, or why it failed."""
+    """Run one experiment in a fresh interpreter; return its statement and observations, or why it failed."""
     with tempfile.TemporaryDirectory() as folder:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(OURS_TO_SET)}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(CLEARED_PREFIXES)}
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        answer = Path(folder, "answer.json")
-        command = [sys.executable, str(Path(__file__).resolve()), "--child", fact.name, str(answer)]
+        result = Path(folder, "result.json")
+        command = [sys.executable, str(Path(__file__).resolve()), "--child", fact.name, str(result)]
         try:
             done = subprocess.run(
                 command,
@@ -95,9 +95,9 @@ def measure(fact: Fact) -> dict[str, Any]:
             )
         except subprocess.TimeoutExpired:
             return {"failed": f"not done after {DEADLINE_S} s"}
-        if not answer.exists():  # a process that ends badly after its answer has still answered
+        if not result.exists():  # a crash after the result was written does not matter
             return {"failed": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]}
-        seen = json.loads(answer.read_text(encoding="utf-8"))
+        seen = json.loads(result.read_text(encoding="utf-8"))
     wrong = [
         f"{key}: expected {value!r}, saw {seen.get(key)!r}"
         for key, value in fact.expect.items()

@@ -1,11 +1,11 @@
-"""Measure the shipped kernels against Inductor's own code at the denoiser's shapes, and write an evidence record.
+"""Compare the shipped kernels with Inductor's code at the shapes of the denoiser, and write an evidence record.
 
     python scripts/measure_kernels.py --out evidence/kernels-on-h200.json
 
-Each operator is compiled twice: as shipped, and as the plain function that it stands for (for attention and the norm also as torch's
-own fused function). The answers are compared first. Then each is captured, many calls with inputs of their own in one device graph,
-and the graphs are replayed in turns, so that drift hits all alike. `layer` puts them into a whole layer, where a kernel of ours
-could cost more than it gains, because nothing is fused into it. Needs a GPU.
+Each operator is compiled twice: as shipped, and as the plain function it replaces (attention and the norm also as torch's own fused
+function). The results are compared first. Then each variant is captured, with many calls on different inputs in one CUDA graph, and
+the graphs are replayed in turns, so that drift affects all of them equally. `layer` uses the operators in a whole layer, where a
+shipped kernel can cost more than it gains, because nothing is fused into it. Needs a GPU.
 """
 
 import argparse
@@ -20,19 +20,19 @@ from rocsolid.measure.evidence import evidence, write
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
 CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
-LEAST = 0.98  # shipped is what is not slower than the best rival: the interval holds 1, and the median is near it
+LEAST = 0.98  # an operator is shipped if it is not slower than the best rival: the interval contains 1, the median is near 1
 Function = Callable[..., Any]
 
 
-def made(*shape: int) -> Any:
-    """Random numbers in bf16 on the device."""
+def random(*shape: int) -> Any:
+    """Random bfloat16 numbers on the GPU."""
     import torch
 
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
 def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]]]]:
-    """For each operator the variants by name, ours first, and what makes its inputs."""
+    """For each operator: its variants by name, the shipped one first, and a function that makes inputs."""
     import torch
     import torch.nn.functional as functional  # noqa: PLR0402 - `from torch.nn` would read worse
 
@@ -46,7 +46,7 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
 
     def queries() -> tuple[Any, ...]:
         keys = TOKENS + PREFIX
-        return made(1, HEADS, TOKENS, head), made(1, HEADS, keys, head), made(1, HEADS, keys, head)
+        return random(1, HEADS, TOKENS, head), random(1, HEADS, keys, head), random(1, HEADS, keys, head)
 
     return {
         "rms_norm": (
@@ -55,11 +55,11 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
                 "inductor": references.rms_norm,
                 "inductor, F.rms_norm": lambda x, w: functional.rms_norm(x, (WIDTH,), w, 1e-6),
             },
-            lambda: (made(TOKENS, WIDTH), made(WIDTH)),
+            lambda: (random(TOKENS, WIDTH), random(WIDTH)),
         ),
         "add_rms_norm": (
             {"shipped": torch.ops.rocsolid.add_rms_norm, "inductor": references.add_rms_norm},
-            lambda: (made(TOKENS, WIDTH), made(TOKENS, WIDTH), made(WIDTH)),
+            lambda: (random(TOKENS, WIDTH), random(TOKENS, WIDTH), random(WIDTH)),
         ),
         "silu_mul": (
             {
@@ -67,7 +67,7 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
                 "inductor": both(references.silu_mul),
                 "inductor, F.silu": both(lambda g, u: functional.silu(g) * u),
             },
-            lambda: (made(TOKENS, 2 * WIDE),),
+            lambda: (random(TOKENS, 2 * WIDE),),
         ),
         "gelu_mul": (
             {
@@ -75,7 +75,7 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
                 "inductor": both(lambda g, u: references.gelu_mul(g, u, tanh=True)),
                 "inductor, F.gelu": both(lambda g, u: functional.gelu(g, approximate="tanh") * u),
             },
-            lambda: (made(TOKENS, 2 * WIDE),),
+            lambda: (random(TOKENS, 2 * WIDE),),
         ),
         "attention": (
             {
@@ -90,7 +90,7 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
 
 
 def plain() -> Any:
-    """The same names as the shipped operators have, in plain torch, with torch's own attention."""
+    """The shipped operators in plain torch, with torch's own attention."""
     from types import SimpleNamespace
 
     import torch.nn.functional as functional  # noqa: PLR0402
@@ -110,14 +110,14 @@ def layer_inputs() -> tuple[Any, ...]:
     scale = WIDTH**-0.5
     head = WIDTH // HEADS
     return (
-        made(TOKENS, WIDTH),
-        made(1, HEADS, PREFIX, head),
-        made(1, HEADS, PREFIX, head),
-        made(WIDTH).abs(),
-        made(3 * WIDTH, WIDTH) * scale,
-        made(WIDTH, WIDTH) * scale,
-        made(2 * WIDE, WIDTH) * scale,
-        made(WIDTH, WIDE) * scale,
+        random(TOKENS, WIDTH),
+        random(1, HEADS, PREFIX, head),
+        random(1, HEADS, PREFIX, head),
+        random(WIDTH).abs(),
+        random(3 * WIDTH, WIDTH) * scale,
+        random(WIDTH, WIDTH) * scale,
+        random(2 * WIDE, WIDTH) * scale,
+        random(WIDTH, WIDE) * scale,
     )
 
 
@@ -142,14 +142,14 @@ def flat(value: Any) -> list[Any]:
 
 
 def error_of(function: Function, reference: Function, inputs: tuple[Any, ...]) -> float:
-    """Relative to the reference in float32."""
+    """The relative error to the reference in float32."""
     wanted = flat(reference(*(value.float() for value in inputs)))
     found = flat(function(*inputs))
     return max(float((f.float() - w).norm() / w.norm()) for f, w in zip(found, wanted, strict=True))
 
 
 def captured(function: Function, make: Callable[[], tuple[Any, ...]]) -> Callable[[], object]:
-    """Many calls in one device graph, each with inputs of its own."""
+    """Capture many calls in one CUDA graph, each with different inputs."""
     import torch
 
     inputs = [make() for _ in range(CALLS)]
@@ -160,19 +160,19 @@ def captured(function: Function, make: Callable[[], tuple[Any, ...]]) -> Callabl
             function(*inputs[0])
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    kept: list[Any] = []
+    outputs: list[Any] = []
     with torch.cuda.graph(graph):
-        kept.extend(function(*given) for given in inputs)
+        outputs.extend(function(*given) for given in inputs)
 
     def replay() -> int:
         graph.replay()
-        return len(kept) + len(inputs)  # what the graph reads and writes must live as long as it does
+        return len(outputs) + len(inputs)  # keeps alive what the graph reads and writes
 
     return replay
 
 
 def timed_us(call: Callable[[], object]) -> float:
-    """Microseconds of one call of the function, by device events."""
+    """Microseconds per call of the function, by CUDA events."""
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -217,7 +217,7 @@ def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[A
 
 
 def sweep() -> Iterator[str]:
-    """Our own launch settings against each other, without the compiler: how many splits, how many elements a lane."""
+    """Compare launch settings of the shipped kernels: number of splits, elements per lane."""
     from rocsolid.ops.shipped import launch
 
     variants = cases()
@@ -234,7 +234,7 @@ def sweep() -> Iterator[str]:
         norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norms)
         gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], 0), gates)
         for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
-            yield f"{name}, {elements} elements a lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+            yield f"{name}, {elements} elements per lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
     vars(launch).update(before)
 
 
@@ -245,19 +245,19 @@ def rows(found: list[dict[str, Any]]) -> Iterator[str]:
     for row in found:
         times, rival = row["medians_us"], row["best_rival"]
         low, high = row["speed_from_to"]
-        said = "yes" if row["ship"] else "no"
+        shipped = "yes" if row["ship"] else "no"
         yield (
             f"| {row['operator']} | {times['shipped']:.2f} | {times[rival]:.2f} | {rival} | "
-            f"{row['speed_over_rival']:.2f} ({low:.2f}–{high:.2f}) | {said} |"
+            f"{row['speed_over_rival']:.2f} ({low:.2f}–{high:.2f}) | {shipped} |"
         )
 
 
 def main() -> None:
-    """Measure all, or those named, and write the record."""
+    """Measure all or the named operators, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument(
-        "--sweep", action="store_true", help="try launch settings of our own kernels, and write nothing"
+        "--sweep", action="store_true", help="compare launch settings of the shipped kernels, write no record"
     )
     parser.add_argument("--only", nargs="*", default=[], help="operators to measure")
     args = parser.parse_args()
@@ -276,7 +276,7 @@ def main() -> None:
         found = [measure(name, *case) for name, case in cases().items() if not args.only or name in args.only]
     print("\n".join(rows(found)))
     record = evidence(
-        what="shipped kernels against Inductor's code for the same function, captured, bf16, at the denoiser's shapes",
+        what="shipped kernels compared with Inductor's code for the same function, captured, bf16, at the shapes of the denoiser",
         command=" ".join(["python", *sys.argv]),
         triton=triton.__version__,
         shapes={"tokens": TOKENS, "prefix": PREFIX, "width": WIDTH, "heads": HEADS, "mlp": WIDE},

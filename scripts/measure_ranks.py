@@ -1,11 +1,12 @@
-"""Measure `rocsolid trace FOLDER --ranks` beside HolisticTraceAnalysis, as it comes and with its ijson backend, in turns.
+"""Compare the CPU time of `rocsolid trace FOLDER --ranks` with HolisticTraceAnalysis (default and ijson backend), in turns.
 
 python -m venv hta && hta/bin/pip install HolisticTraceAnalysis ijson "pandas<3"
 python scripts/measure_ranks.py FOLDER --other hta/bin/python [--rounds 2] [--runs 3]
 
-Each round runs ours a few times, then the other once with each backend; CPU seconds (user and system) of all processes. Both read every
-rank, break the kernels down and explain idle time. Medians are compared. Ours is run as it comes ("ours"), once more at first with nothing
-kept, so that it builds its scanner ("ours_first"), and by Python alone, as where there is no C compiler ("ours_python").
+Each round runs rocsolid a few times, then HolisticTraceAnalysis once with each backend, and measures the CPU seconds (user and system)
+of all processes. Both read every rank, break the kernels down and explain idle time. Medians are compared. rocsolid is run normally
+("ours"), once with an empty cache, so that it compiles its scanner ("ours_first"), and in pure Python, as without a C compiler
+("ours_python").
 """
 
 import argparse
@@ -46,40 +47,42 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--other", type=Path, required=True, help="a Python that has HolisticTraceAnalysis")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=3, help="of ours in each round")
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="of the other")
+    parser.add_argument("--runs", type=int, default=3, help="runs of rocsolid per round")
+    parser.add_argument(
+        "--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="backends of HolisticTraceAnalysis"
+    )
     args = parser.parse_args()
     files = sorted(map(str, args.folder.glob("*.json*")))
     times: dict[str, list[float]] = {name: [] for name in ("ours", "ours_python", *args.backends)}
-    loads, said = [os.getloadavg()[0]], ""
-    with tempfile.TemporaryDirectory() as kept:
-        times["ours_first"] = [measured(our_command(args.folder), XDG_CACHE_HOME=kept)]
+    loads, output = [os.getloadavg()[0]], ""
+    with tempfile.TemporaryDirectory() as cache:
+        times["ours_first"] = [measured(our_command(args.folder), XDG_CACHE_HOME=cache)]
         for _ in range(args.rounds):
             for _ in range(args.runs):
-                times["ours"].append(measured(our_command(args.folder), XDG_CACHE_HOME=kept))
+                times["ours"].append(measured(our_command(args.folder), XDG_CACHE_HOME=cache))
                 times["ours_python"].append(measured(our_command(args.folder), ROCSOLID_NATIVE="0"))
             for backend in args.backends:
-                cpu, said = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
+                cpu, output = timed([str(args.other), "-c", OTHER, backend, str(args.folder), *files])
                 times[backend].append(cpu)
             loads.append(os.getloadavg()[0])
     ratios = {name: round(median(times[name]) / median(times["ours"]), 1) for name in args.backends}
-    found = {"ranks": len(files), "cpu_s": times, "times_ours": ratios, "other": said}
+    found = {"ranks": len(files), "cpu_s": times, "times_ours": ratios, "other": output}
     print(json.dumps({**found, "load": [round(load, 1) for load in loads]}))
 
 
 def our_command(folder: Path) -> list[str]:
-    """As a user would call it."""
+    """The command of rocsolid."""
     return [sys.executable, "-m", "rocsolid", "trace", str(folder), "--ranks", "--output", "json"]
 
 
 def measured(command: list[str], **environment: str) -> float:
-    """CPU seconds of our run, its answers thrown away."""
+    """CPU seconds of one run; its output is discarded."""
     with tempfile.TemporaryDirectory() as folder:
         return timed([*command, "--out", str(Path(folder) / "out.json")], **environment)[0]
 
 
 def timed(command: list[str], **more: str) -> tuple[float, str]:
-    """CPU seconds of a process and all that it started, and what it said."""
+    """CPU seconds of a process and its children, and its output."""
     before: Any = os.times()
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), **more}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,11 +1,11 @@
-"""Measure what single settings are worth on public models, and write an evidence record.
+"""Measure the effect of single settings on public models, and write an evidence record.
 
     python scripts/measure_settings.py --out evidence/settings-on-h200.json
 
-Every cell (model, variant) is a process of its own with empty caches and a deadline. Cells are set up a few at a
-time; the clock runs for one of them alone, under a lock that waits until nobody is compiling. The untouched variant
-is measured three times, so that the record carries its own noise floor. Before the clock, the answer is compared
-with eager. Needs a GPU, torchvision and transformers; nothing is downloaded, weights are random.
+Every cell (model, variant) runs in its own process with empty caches and a deadline. A few cells compile at the same
+time, but only one is timed at a time, under a lock that waits until no cell compiles. The untouched variant is
+measured three times, so the record contains the noise. Before timing, the result is compared with eager. Needs a GPU,
+torchvision and transformers; nothing is downloaded, weights are random.
 """
 
 import argparse
@@ -44,13 +44,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "max_autotune": {"max_autotune": True},
 }
 SLOW = "max_autotune"
-MODES = ("reduce-overhead",)  # measured as called, without a capture of ours
+MODES = ("reduce-overhead",)  # timed as called, without capturing it
 MODELS = ("resnet50", "gpt2", "t5_encoder")
 ROUNDS, REPLAYS, WARMUPS = 7, 200, 3
 
 
 def build(name: str) -> tuple[Any, tuple[Any, ...]]:
-    """A public model from its configuration, in bf16 on the device, and one input of batch 1."""
+    """A public model built from its configuration, in bfloat16 on the GPU, and one input of batch 1."""
     import torch
 
     torch.manual_seed(0)
@@ -72,7 +72,7 @@ def build(name: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def first_tensor(output: Any) -> Any:
-    """The tensor that speaks for a model's output."""
+    """The tensor of a model's output that is compared."""
     import torch
 
     if isinstance(output, torch.Tensor):
@@ -81,7 +81,7 @@ def first_tensor(output: Any) -> Any:
 
 
 def cell(model_name: str, variant: str, lock: str) -> dict[str, Any]:
-    """Set up one variant, check its answer, and time it alone."""
+    """Compile one variant, check its result, and time it alone."""
     import torch
 
     model, inputs = build(model_name)
@@ -89,7 +89,7 @@ def cell(model_name: str, variant: str, lock: str) -> dict[str, Any]:
         wanted = first_tensor(model(*inputs)).float()
         with held(lock, fcntl.LOCK_SH):
             started = time.perf_counter()
-            if variant == "freezing":  # as an option it would freeze nothing
+            if variant == "freezing":  # has no effect as an option
                 torch._inductor.config.freezing = True
             if variant in MODES:
                 compiled = torch.compile(model, mode=variant)
@@ -114,7 +114,7 @@ def cell(model_name: str, variant: str, lock: str) -> dict[str, Any]:
 
 
 def captured(compiled: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
-    """The whole call in one device graph, as a plain replay."""
+    """Capture the whole call in one CUDA graph; return its replay."""
     import torch
 
     side = torch.cuda.Stream()
@@ -131,7 +131,7 @@ def captured(compiled: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Milliseconds per call by device events, over many calls in a row."""
+    """Milliseconds per call by CUDA events, over many calls in a row."""
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -157,7 +157,7 @@ def held(lock: str, kind: int) -> Iterator[None]:
 
 
 def run_cell(model: str, variant: str, lock: str, deadline_s: float) -> dict[str, Any]:
-    """One cell in a process of its own, with caches of its own."""
+    """Run one cell in its own process, with its own caches."""
     with tempfile.TemporaryDirectory() as caches:
         env = os.environ | {
             "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
@@ -171,21 +171,21 @@ def run_cell(model: str, variant: str, lock: str, deadline_s: float) -> dict[str
             return {"model": model, "variant": variant, "failed": f"not done after {deadline_s:.0f} s"}
     if done.returncode:
         return {"model": model, "variant": variant, "failed": done.stderr.strip().splitlines()[-1][:200]}
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def record(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """The evidence record: the raw cells, and where and when they were measured."""
+    """The evidence record of the cells."""
     return evidence(
-        what="single settings on top of torch.compile and one whole-call device graph, batch 1, bf16",
+        what="single settings on top of torch.compile and one whole-call CUDA graph, batch 1, bf16",
         command="python scripts/measure_settings.py",
         cells=cells,
     )
 
 
 def main() -> None:
-    """Run all cells, a few set-ups side by side, and write the record."""
+    """Run all cells, a few compiles at the same time, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("evidence/settings.json"))
     parser.add_argument("--jobs", type=int, default=4)
@@ -201,7 +201,7 @@ def main() -> None:
         print(json.dumps(cell(model, variant, args.lock)))
         return
     work = [(m, v) for _ in range(args.repeats) for v in args.variants for m in args.models if v != SLOW]
-    # A search that does not end would keep the clock waiting for all others: it comes last, one model at a time.
+    # A search that does not end would block the timing of all others, so it runs last, one model at a time.
     slow = [(m, SLOW) for m in args.models if SLOW in args.variants]
     cells: list[dict[str, Any]] = []
     with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(args.jobs) as pool:

@@ -1,10 +1,10 @@
-"""Measure what `rocsolid trace` costs on traces of growing size, and check its totals against the truth beside them.
+"""Measure the cost of `rocsolid trace` for traces of growing size, and compare its totals with FILE.truth.json.
 
 python scripts/make_trace.py stacks 100 /tmp/stacks-100.json
 python scripts/measure_traces.py /tmp/stacks-100.json ... [--runs 3] [--form json]
 
-One line of JSON for each file: CPU seconds of all processes (user and system), wall seconds, and the most memory that all
-processes held together, sampled; of several runs the one with the least CPU time, since other work can only add to it.
+Prints one line of JSON per file: CPU seconds of all processes (user and system), wall seconds, and the peak memory of all
+processes together, sampled. Of several runs, the one with the least CPU time counts, because other load can only add to it.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def measure(file: Path, form: str) -> dict[str, Any]:
-    """One run in a process of its own."""
+    """Measure one run in a child process."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         command = [sys.executable, "-m", "rocsolid", "trace", str(file), "--output", form, "--out", str(out)]
@@ -72,7 +72,7 @@ def measure(file: Path, form: str) -> dict[str, Any]:
 
 
 def resident(root: int) -> int:
-    """Bytes that a process and all below it hold now; pages that they share are counted for each."""
+    """Resident bytes of a process and its descendants; shared pages are counted once per process."""
     total, waiting = 0, [root]
     while waiting:
         pid = waiting.pop()
@@ -85,13 +85,13 @@ def resident(root: int) -> int:
     return total
 
 
-def check(file: Path, answers: dict[str, Any]) -> bool | None:
-    """Whether every total is the one that the generator wrote down."""
-    beside = file.with_name(f"{file.name}.truth.json")
-    if not beside.is_file():
+def check(file: Path, record: dict[str, Any]) -> bool | None:
+    """Whether all totals equal those of the generator; None without a truth file."""
+    truth_file = file.with_name(f"{file.name}.truth.json")
+    if not truth_file.is_file():
         return None
-    truth = json.loads(beside.read_text())
-    (found,) = answers["files"]
+    truth = json.loads(truth_file.read_text())
+    (found,) = record["files"]
     device = {**found["devices"][0], "events": found["events"]}
     return all(device[name] == value for name, value in truth.items())
 

@@ -1,17 +1,17 @@
-"""Run the tutorials as a reader would, and put what their commands print into their pages.
+"""Run the commands of the tutorials, and write their output into the pages.
 
 python scripts/tutorials.py                  # all pages, in a minute or so
 python scripts/tutorials.py two-traces       # one of them
 
-In a page of docs/tutorial that begins with the mark below,
-- a block that has a title is a file that the reader writes,
-- a `console` block is run; what it exports holds for the rest of the page,
-- a `text` block right after it holds what that printed, and is written by this script.
+In a page of docs/tutorial that has the mark below in its first lines,
+- a code block with a title is a file that the reader writes,
+- a `console` block is run; variables that it exports are set for the rest of the page,
+- a `text` block right after it is replaced by the output.
 
-The build of the site runs them again, as a hook of mkdocs, and shows what was printed then.
+The build of the site runs them again, as a hook of mkdocs, and shows the output of that run.
 
-A comment before a `console` block may say `show 12` (only so many lines are kept), `exit 1` (how its last command ends), or
-`holds WORDS` (what must be in the output, because the text speaks of it).
+A comment before a `console` block may contain `show 12` (keep only that many lines), `exit 1` (the expected exit code), or
+`holds WORDS` (words that must be in the output, because the text mentions them).
 """
 
 import argparse
@@ -28,14 +28,14 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- The outputs of this page are written by scripts/tutorials.py, which runs its commands. -->"
-DEADLINE_S = 120  # for a block, on a busy machine
+DEADLINE_S = 120  # per block, on a busy machine
 _BLOCK = re.compile(
     r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```\n'
     r"(?P<shown>\n```text\n(?P<output>.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,
 )
-_SAYS = re.compile(r"<!-- (.*?) -->\n\Z")
-# What may differ from run to run and from machine to machine.
+_COMMENT = re.compile(r"<!-- (.*?) -->\n\Z")
+# Text that may differ between runs and machines.
 _LOOSE = (
     (re.compile(r"/[\w.\-/]+/(site-packages|lib/python[\d.]+)"), "/…"),
     (re.compile(r"[\d.,]+(e[+-]?\d+)?"), "0"),
@@ -46,7 +46,7 @@ _LOOSE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One console block: its commands, how they ended, and what they printed."""
+    """One console block: its commands, exit code and output."""
 
     commands: tuple[str, ...]
     code: int
@@ -57,18 +57,21 @@ class Step:
 
 
 def pages() -> list[Path]:
-    """The tutorials that are run."""
-    return [
-        file for file in sorted((DOCS / "tutorial").glob("*.md")) if file.read_text(encoding="utf-8").startswith(MARK)
-    ]
+    """The tutorials with the mark."""
+    return [file for file in sorted((DOCS / "tutorial").glob("*.md")) if is_marked(file.read_text(encoding="utf-8"))]
+
+
+def is_marked(markdown: str) -> bool:
+    """Whether the mark is in the first lines of a page."""
+    return MARK in markdown.splitlines()[:4]
 
 
 def run(page: Path, folder: Path) -> list[Step]:
-    """Do what the page says, in an empty folder."""
+    """Run the page in an empty folder."""
     text = page.read_text(encoding="utf-8")
     home = folder / "project"
     home.mkdir(parents=True)
-    env = _surroundings(folder)
+    env = _environment(folder)
     (folder / "exported").touch()
     return list(_steps(text, home, env))
 
@@ -80,14 +83,14 @@ def _steps(text: str, home: Path, env: Mapping[str, str]) -> Iterator[Step]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block["body"], encoding="utf-8")
         elif block["kind"] == "console":
-            said = _SAYS.search(text, 0, block.start())
-            yield _step(block, said[1] if said else "", home, env)
+            comment = _COMMENT.search(text, 0, block.start())
+            yield _step(block, comment[1] if comment else "", home, env)
 
 
-def _step(block: re.Match[str], said: str, home: Path, env: Mapping[str, str]) -> Step:
+def _step(block: re.Match[str], comment: str, home: Path, env: Mapping[str, str]) -> Step:
     commands = tuple(re.sub(r"^[$>] ", "", line, count=1) for line in block["body"].splitlines())
-    kept = home.parent / "exported"  # what one block exports holds in the next
-    script = "\n".join([f". {kept}", *commands, "ended=$?", f"export -p > {kept}", "exit $ended"])
+    exported = home.parent / "exported"  # the variables that a block exports, for the next block
+    script = "\n".join([f". {exported}", *commands, "ended=$?", f"export -p > {exported}", "exit $ended"])
     done = subprocess.run(
         ["/bin/bash", "--norc", "--noprofile", "-c", script], cwd=home, env=env, text=True, timeout=DEADLINE_S,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
@@ -96,7 +99,7 @@ def _step(block: re.Match[str], said: str, home: Path, env: Mapping[str, str]) -
     output = re.sub(
         r"/[\w./-]+/site-packages/", "site-packages/", output.replace(f"{DOCS.parent / 'src'}/", "site-packages/")
     )
-    wants = [word.strip() for word in said.split(";")]
+    wants = [word.strip() for word in comment.split(";")]
     show = next((int(w.removeprefix("show ")) for w in wants if w.startswith("show ")), 0)
     return Step(
         commands=commands,
@@ -113,15 +116,15 @@ def _shown(text: str, most: int) -> str:
     return "\n".join(lines) if not most or len(lines) <= most else "\n".join([*lines[:most], "…"])
 
 
-def _surroundings(folder: Path) -> dict[str, str]:
-    """What a reader has: a `rocsolid` on the path, and nothing in the environment that moves a setting."""
+def _environment(folder: Path) -> dict[str, str]:
+    """The environment of a reader: `rocsolid` on the PATH, and no variable that changes a setting."""
     source = str(DOCS.parent / "src")
     binaries = folder / "bin"
     binaries.mkdir()
     command = binaries / "rocsolid"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocsolid "$@"\n')
     command.chmod(0o755)
-    python = binaries / "python"  # no link: an interpreter finds its environment by its own place
+    python = binaries / "python"  # not a symlink: Python finds its virtual environment by its own path
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     return {
@@ -144,14 +147,14 @@ def filled(text: str, steps: list[Step]) -> str:
 
 
 def wrongs(step: Step) -> Iterator[str]:
-    """What is not as the page says or shows."""
+    """Yield what differs from the page: exit codes, words, output."""
     yield from contradictions(step)
     if step.at["shown"] is not None and (alike := likeness(step.at["output"], step.output)) < LEAST_ALIKE:
-        yield f"{step.commands[-1]}: the page's output is stale ({alike:.0%} alike); run scripts/tutorials.py:\n{step.output}"
+        yield f"{step.commands[-1]}: the output on the page is out of date ({alike:.0%} similar); run scripts/tutorials.py:\n{step.output}"
 
 
 def contradictions(step: Step) -> Iterator[str]:
-    """What the text says and the commands do not."""
+    """Yield wrong exit codes and missing words."""
     if step.code != step.wanted_code:
         yield f"{step.commands[-1]} ended with {step.code}, not {step.wanted_code}:\n{step.output}"
     for words in step.holds:
@@ -159,23 +162,23 @@ def contradictions(step: Step) -> Iterator[str]:
             yield f"{step.commands[-1]} did not print {words!r}:\n{step.output}"
 
 
-LEAST_ALIKE = 0.8  # machines differ in notes and figures, not in the shape of an answer
+LEAST_ALIKE = 0.8  # machines differ in notes and numbers
 
 
 def likeness(before: str, after: str) -> float:
-    """How much of two outputs is the same when figures, paths and wrapping are left aside."""
+    """The similarity of two outputs without numbers, paths and wrapping."""
     return difflib.SequenceMatcher(None, loose(before), loose(after), autojunk=False).ratio()
 
 
 def loose(text: str) -> list[str]:
-    """The words of an output without what may differ."""
+    """The words of an output, with replaceable text normalised."""
     for pattern, word in _LOOSE:
         text = pattern.sub(word, text)
     return text.split()
 
 
 def on_startup(command: str, **_: object) -> None:
-    """Called by mkdocs: while pages are being written they are shown as they are."""
+    """Called by mkdocs: `mkdocs serve` shows pages without running them."""
     _serving[:] = [command] if command == "serve" else []
 
 
@@ -183,20 +186,18 @@ _serving: list[str] = []
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Called by mkdocs for every page: a tutorial gets the outputs of this very build, unless they contradict its text."""
-    if _serving or not markdown.startswith(MARK):
+    """Called by mkdocs for every page: insert the output of this build, unless it contradicts the text."""
+    if _serving or not is_marked(markdown):
         return markdown
     with tempfile.TemporaryDirectory() as folder:
         steps = run(Path(page.file.abs_src_path), Path(folder))
     bad = [wrong for step in steps for wrong in contradictions(step)]
-    print(
-        f"{page.file.src_uri}: " + (f"shown as it was written, since {bad[0]}" if bad else f"{len(steps)} blocks run")
-    )
+    print(f"{page.file.src_uri}: " + (f"shown unchanged, because {bad[0]}" if bad else f"{len(steps)} blocks run"))
     return markdown if bad else filled(markdown, steps)
 
 
 def main() -> None:
-    """Run the pages and write their outputs."""
+    """Run the pages and write the outputs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="pages, without .md (default: all)")
     names = parser.parse_args().names

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocsolid.model.environment import Device, Environment, Observed, Origin, Route, TorchBuild
+from rocsolid.model.environment import Device, Environment, Origin, ProbeMode, SettingValue, TorchBuild
 from rocsolid.model.platform import Platform
 
 ROOT = Path(__file__).parents[1]
@@ -131,13 +131,13 @@ def make_env(
     device = Device(index=0, name="a chip", arch=arch, memory_bytes=1, platform=platform)
     given: dict[str, Any] = {
         "taken_at": "2026-11-15T00:00:00+00:00",
-        "route": Route.STATIC,
+        "probe_mode": ProbeMode.STATIC,
         "platform": platform,
         "rocm_version": rocm if platform is Platform.ROCM else "",
         "torch": TorchBuild(version=torch, hip="7.1" if platform is Platform.ROCM else "", folder="/torch"),
         "devices": () if platform is Platform.CPU else (device,),
         "settings": {
-            name: Observed(value=value, upstream=default, origin=origin, by=by)
+            name: SettingValue(value=value, default=default, origin=origin, set_by=by)
             for name, (value, default, origin, by) in (moved or {}).items()
         },
     }

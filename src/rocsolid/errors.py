@@ -1,92 +1,97 @@
-"""Every error that rocsolid raises on purpose.
+"""The exceptions of rocsolid. All of them derive from RocsolidError.
 
-RocsolidError                    anything below; `exit_code` is what the command line ends with
-├── UsageError                   the caller asked for something that cannot be (2)
-│   ├── UnknownNameError         no such profile, setting, rule, command; names the near matches
-│   ├── PlanError                a plan that was made for another platform
-│   └── InputError               a file that is broken, foreign, half-written or unreadable
-├── MissingExtraError            an optional package is not installed; says which command installs it (3)
-├── UnsupportedTorchError        the installed torch lacks what the feature needs (3)
-├── CompileDeadlineError         a compile took too long and could not fall back to eager (3)
-├── RecompileError               a function was compiled more often than it was allowed to (3)
-├── VendorOpError                a function cannot become an operator, or is not what it claims to be (3)
-├── CompileInCaptureError        something would have been compiled while a graph was being captured (3)
-├── CaptureError                 a call could not be captured, or its graph answered wrongly (3)
-├── StaleOutputError             a tensor was used that a later replay has overwritten (3)
-├── TimedOutError                a child took longer than it was given (124)
-└── CannotRunError               a tool, a device or a permission is missing (3)
+The number in brackets is the exit code of the command line.
+
+RocsolidError                    the base class of all errors below (3)
+├── UsageError                   wrong arguments, or arguments that cannot be combined (2)
+│   ├── UnknownNameError         no profile, setting, rule, command ... of that name; suggests similar names (2)
+│   ├── PlanError                a plan for another platform, or with a value or setting that does not exist (2)
+│   └── InputError               a file that is unreadable, damaged or of another format (2)
+├── MissingExtraError            an optional package is not installed; the message has the pip command (3)
+├── UnsupportedTorchError        the installed torch lacks something that the feature needs (3)
+├── CompileDeadlineError         a compile passed its deadline and there was no fallback to eager (3)
+├── RecompileError               a function was recompiled more often than `recompiles=` allows (3)
+├── VendorOpError                a function cannot be registered as an operator, or behaves differently than declared (3)
+├── CompileInCaptureError        torch.compile would have compiled during a graph capture (3)
+├── CaptureError                 a call could not be captured, or its replay differs from eager (3)
+├── StaleOutputError             a tensor was used after a later replay had overwritten it (3)
+├── TimedOutError                a child process passed its deadline and was ended (124)
+└── CannotRunError               a program, a GPU or a permission is missing (3)
 """
 
 from collections.abc import Iterable
 from typing import ClassVar
 
-_FEW = 8
+_MAX_LISTED = 8
 
 
 class RocsolidError(Exception):
-    """The root of every error that rocsolid raises on purpose."""
+    """The base class of every error that rocsolid raises on purpose."""
 
     exit_code: ClassVar[int] = 3
 
 
 class UsageError(RocsolidError):
-    """The caller asked for something that cannot be."""
+    """Wrong arguments, or arguments that cannot be combined."""
 
     exit_code: ClassVar[int] = 2
 
 
 class UnknownNameError(UsageError):
-    """A name that nothing answers to, with the names that come near it."""
+    """There is nothing of that name; the message suggests similar names."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], listed_by: str = "") -> None:
         self.kind = kind
         self.name = name
+        self.listed_by = listed_by  # the command that lists all names
         known = list(known)
         self.near = near_matches(name, known)
         if self.near:
             hint = f"; did you mean {' or '.join(repr(n) for n in self.near)}?"
+        elif 0 < len(known) <= _MAX_LISTED:
+            hint = f"; choose one of {', '.join(known)}"
         else:
-            hint = f"; there are {', '.join(known)}" if 0 < len(known) <= _FEW else ""
+            hint = f"; see `{listed_by}`" if listed_by else ""
         super().__init__(f"unknown {kind} {name!r}{hint}")
 
-    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...]]]:
-        return type(self), (self.kind, self.name, self.near)
+    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...], str]]:
+        return type(self), (self.kind, self.name, self.near, self.listed_by)
 
 
 class InputError(UsageError):
-    """A file that is broken, foreign, half-written or unreadable; it is left as it was."""
+    """A file is unreadable, damaged or of another format; it was not changed."""
 
 
 class PlanError(UsageError):
-    """A plan that was made for another platform, or that names what no setting is called."""
+    """A plan was made for another platform, or has a value or a setting that does not exist."""
 
 
 class CompileDeadlineError(RocsolidError):
-    """A compile took too long, and there was no way back to eager."""
+    """A compile passed its deadline, and there was no fallback to eager."""
 
 
 class RecompileError(RocsolidError):
-    """A function was compiled more often than it was allowed to."""
+    """A function was recompiled more often than `recompiles=` allows."""
 
 
 class VendorOpError(RocsolidError):
-    """A function cannot become an operator, or is not what it claims to be."""
+    """A function cannot be registered as an operator, or behaves differently than declared."""
 
 
 class CompileInCaptureError(RocsolidError):
-    """Something would have been compiled while a graph was being captured."""
+    """torch.compile would have compiled while a graph was being captured."""
 
 
 class CaptureError(RocsolidError):
-    """A call could not be captured, or its graph answered wrongly."""
+    """A call could not be captured, or the replay of its graph differs from eager."""
 
 
 class StaleOutputError(RocsolidError):
-    """A tensor was used that a later replay has overwritten."""
+    """A tensor was used after a later replay had overwritten it."""
 
 
 class MissingExtraError(RocsolidError):
-    """An optional package is not installed."""
+    """An optional package is not installed; the message has the command that installs it."""
 
     def __init__(self, feature: str, extra: str) -> None:
         self.feature = feature
@@ -98,31 +103,31 @@ class MissingExtraError(RocsolidError):
 
 
 class UnsupportedTorchError(RocsolidError):
-    """The installed torch lacks what the feature needs."""
+    """The installed torch lacks something that the feature needs."""
 
 
 class TimedOutError(RocsolidError):
-    """A child took longer than it was given, and was ended."""
+    """A child process passed its deadline and was ended."""
 
     exit_code: ClassVar[int] = 124
 
 
 class CannotRunError(RocsolidError):
-    """A tool, a device or a permission is missing."""
+    """A program, a GPU or a permission is missing."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line; its kind when it says nothing."""
-    said = str(error).strip().partition("\n")[0].strip()
-    return said or type(error).__name__
+    """The first line of an error's message, or the name of its class when the message is empty."""
+    line = str(error).strip().partition("\n")[0].strip()
+    return line or type(error).__name__
 
 
 def near_matches(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Up to three known names that resemble `name`, best first."""
-    from difflib import get_close_matches  # slow to import, and only wanted on the way out
+    """Up to three known names that are similar to `name`, best first."""
+    from difflib import get_close_matches  # slow to import, and only needed for an error
 
-    folded: dict[str, str] = {}
+    by_lower: dict[str, str] = {}
     for candidate in known:
-        folded.setdefault(candidate.lower(), candidate)
-    close = get_close_matches(name.lower(), folded, n=3, cutoff=0.65)
-    return tuple(folded[match] for match in close)
+        by_lower.setdefault(candidate.lower(), candidate)
+    close = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.65)
+    return tuple(by_lower[match] for match in close)

@@ -5,6 +5,8 @@ Three comparisons, because three things are compared:
 - a replay with eager: the same kernels ran, so only a different order of sums is allowed (`compare`);
 - a compiled model with eager: other kernels ran and intermediates are rounded elsewhere (`relative_error`, `error_limit`);
 - an operator with its float32 reference, element by element (`reference_tolerance`, `worst_excess`).
+
+The active checks of `rocsolid probe` compare small computations with known results (`max_error`, `ACTIVE_CHECK_LIMITS`).
 """
 
 import copy
@@ -39,6 +41,18 @@ _REFERENCE_TOLERANCE: Final = {
     torch.float32: (1.3e-5, 1e-5),
     torch.float16: (4e-3, 4e-3),
     torch.bfloat16: (3.2e-2, 3.2e-2),
+}
+
+# The active checks of `rocsolid probe --active`: the largest error, relative to the largest value of the right result.
+# A product is compared with float64 on the CPU, a compiled model and a replay with eager, FP8 attention with float32.
+ACTIVE_CHECK_LIMITS: Final = {
+    "gemm float64": 1e-10,
+    "gemm float32": 1e-3,
+    "gemm float16": 2e-2,
+    "gemm bfloat16": 1e-1,
+    "compile": 1e-3,
+    "capture": 1e-4,
+    "fp8 attention": 0.2,
 }
 
 
@@ -145,6 +159,13 @@ def worst_excess(got: Any, want: Any, rtol: float, atol: float) -> float:
     apart = torch.where(special | same, 0.0, (a - b).abs())
     allowed = atol + rtol * b.abs()
     return float(torch.where(apart == 0, 0.0, apart / allowed).max())
+
+
+def max_error(got: Any, want: Any) -> float:
+    """The largest |got - want|, relative to the largest |want|; infinity where `got` has a NaN or Inf."""
+    if not bool(torch.isfinite(got).all()):
+        return math.inf
+    return float((got.double() - want.double()).abs().max()) / (float(want.abs().max()) or 1.0)
 
 
 def detached_copy(result: Any) -> Any:

@@ -282,7 +282,9 @@ def test_a_known_problem_lists_the_behavior_of_this_machines_runtime() -> None:
     assert "before the capture, from another thread: HIP 6.4.3 allows it; HIP 7.2.4 refuses it" in said["7.0.2"]
     assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in said["7.2.0"]
     assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
-    assert "## What runtimes do with the calls behind it\n- hipEventQuery of" in explain("rccl-watchdog-breaks-capture")
+    assert "## What HIP and CUDA do with the calls involved\n- hipEventQuery of" in explain(
+        "rccl-watchdog-breaks-capture"
+    )
 
 
 def judged(release: str) -> list[Finding]:

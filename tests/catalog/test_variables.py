@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocsolid.catalog.variables import FAMILIES, MISNOMERS, family, in_family, is_read, meant
+from rocsolid.catalog.variables import FAMILIES, WRONG_NAMES, family, is_read, is_relevant, similar_variables
 
 
 @pytest.mark.parametrize(
@@ -27,29 +27,29 @@ from rocsolid.catalog.variables import FAMILIES, MISNOMERS, family, in_family, i
     ],
 )
 def test_variables_that_are_read_are_known_and_audited(name: str) -> None:
-    assert in_family(name)
+    assert is_relevant(name)
     assert is_read(name)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "COMPOSE_FILE", "MY_HIPSTER"])
 def test_other_variables_are_none_of_our_business(name: str) -> None:
-    assert not in_family(name)
+    assert not is_relevant(name)
 
 
-@pytest.mark.parametrize("name", MISNOMERS)
+@pytest.mark.parametrize("name", WRONG_NAMES)
 def test_a_misnomer_is_really_read_by_nobody(name: str) -> None:
     assert not is_read(name)
-    assert in_family(name)
+    assert is_relevant(name)
 
 
 def test_the_right_name_of_a_misnomer_is_really_read() -> None:
-    assert all(is_read(right) for right in MISNOMERS.values() if right)
+    assert all(is_read(right) for right in WRONG_NAMES.values() if right)
 
 
 def test_a_slip_of_the_pen_is_recognised_and_another_word_is_not() -> None:
-    assert meant("TORCHINDUCTOR_MAX_AUTOTUNNE") == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
-    assert "HIP_VISIBLE_DEVICES" in meant("HIP_VISIBLE_DEVICE")
-    assert meant("TORCH_MY_SERVER_PORT") == ()
+    assert similar_variables("TORCHINDUCTOR_MAX_AUTOTUNNE") == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+    assert "HIP_VISIBLE_DEVICES" in similar_variables("HIP_VISIBLE_DEVICE")
+    assert similar_variables("TORCH_MY_SERVER_PORT") == ()
 
 
 def test_every_family_asked_for_is_there() -> None:

@@ -38,10 +38,10 @@ def test_a_budget_of_zero_chooses_eager_and_reports_skipped_forms(workload: str,
     assert "sin: forms" in page.out
     refused = run_cli("report", str(saved), "--output", "sarif")
     assert refused.code == 2
-    assert "optimizations have no form 'sarif'; there are text, json, html" in refused.err
+    assert "an optimize report has no output format 'sarif'; choose one of text, json, html" in refused.err
 
 
-def test_a_workload_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_wrong_workload_is_one_line(tmp_path: Path) -> None:
     ran = run_cli("optimize", str(tmp_path / "nothing.py:build"))
     assert ran.code == 2
     assert ran.err.startswith("rocsolid: error: the workload file")

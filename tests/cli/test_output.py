@@ -1,4 +1,4 @@
-"""Where results are written to."""
+"""Writing results to files, pipes and links."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ from pathlib import Path
 from rocsolid.cli.output import write
 
 
-def test_a_pipe_stays_a_pipe_and_a_link_a_link(tmp_path: Path) -> None:
+def test_writes_through_pipes_and_links(tmp_path: Path) -> None:
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     read: list[str] = []
@@ -25,7 +25,7 @@ def test_a_pipe_stays_a_pipe_and_a_link_a_link(tmp_path: Path) -> None:
     assert file.read_text() == "linked\n"
 
 
-def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_replaces_a_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     write("one\n", tmp_path / "new" / "file")
     write("two\n", tmp_path / "new" / "file")
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["file"]

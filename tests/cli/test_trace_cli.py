@@ -41,7 +41,7 @@ def test_json_has_the_metrics_and_can_be_rendered_again(trace: Path) -> None:
     again = run_cli("report", str(saved), "--output", "json")
     assert json.loads(again.out) == ran.json()
     assert run_cli("report", str(saved)).out == run_cli("trace", str(trace)).out
-    assert "no form 'sarif'" in run_cli("report", str(saved), "--output", "sarif").err
+    assert "no output format 'sarif'" in run_cli("report", str(saved), "--output", "sarif").err
 
 
 def test_text_has_metrics_causes_and_findings(trace: Path) -> None:

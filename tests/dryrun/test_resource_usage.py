@@ -110,7 +110,7 @@ def test_library_warnings_refer_to_known_problems() -> None:
 
 def test_chips_are_consistent() -> None:
     assert len({c.arch for c in CHIPS}) == len(CHIPS)
-    assert all(c.lds_bytes <= c.unit_lds_bytes and c.wavefront in (32, 64) for c in CHIPS)
+    assert all(c.lds_bytes <= c.lds_bytes_per_unit and c.wavefront_size in (32, 64) for c in CHIPS)
     assert chip("gfx942").runtime_name == "gfx942:sramecc+:xnack-"
     assert (triton_for("2.13.0+cpu"), triton_for("2.99")) == ("3.7", None)
 

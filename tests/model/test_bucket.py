@@ -1,4 +1,4 @@
-"""Sizes that lengths are padded to."""
+"""Buckets: the sizes that a changing dimension is padded to."""
 
 import random
 from itertools import combinations
@@ -9,7 +9,7 @@ from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 
 
-def test_powers_and_multiples_end_with_the_largest() -> None:
+def test_powers_and_multiples_end_with_the_largest_size() -> None:
     assert Bucket.powers(100, least=16).sizes == (16, 32, 64, 100)
     assert Bucket.powers(64, least=16).sizes == (16, 32, 64)
     assert Bucket.powers(8).sizes == (1, 2, 4, 8)
@@ -23,8 +23,8 @@ def waste(sizes: tuple[int, ...], lengths: list[int]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sizes_chosen_from_lengths_waste_least_of_all_choices(seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - a sample, no secret
+def test_from_lengths_pads_as_little_as_possible(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - not used for security
     lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 30))]
     count = rng.randint(1, 5)
     chosen = tuple(Bucket.from_lengths(lengths, count).sizes)
@@ -37,7 +37,7 @@ def test_sizes_chosen_from_lengths_waste_least_of_all_choices(seed: int) -> None
     assert waste(chosen, lengths) == min(waste(sizes, lengths) for sizes in every)
 
 
-def test_what_cannot_be_chosen_from_is_refused() -> None:
+def test_refuses_empty_samples_and_counts() -> None:
     for sample, count in (([], 3), ([0, -1], 3), ([5], 0)):
         with pytest.raises(UsageError):
             Bucket.from_lengths(sample, count)

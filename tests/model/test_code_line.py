@@ -23,12 +23,12 @@ def test_underline_finds_the_expression(text: str, names: tuple[str, ...], marke
     assert text[start:end] == marked
 
 
-def test_a_code_line_shows_a_caret() -> None:
+def test_code_line_shows_a_caret() -> None:
     text = "    if y.sum().item() > 0:"
     start, end = underline(text, "item")
     shown = str(CodeLine(file="train.py", line=41, text=text, start=start, end=end)).splitlines()
     assert shown == ["train.py:41   if y.sum().item() > 0:", "                 ^^^^^^^^^^^^^^"]
 
 
-def test_a_code_line_without_source_shows_the_place() -> None:
+def test_code_line_without_source_shows_the_location() -> None:
     assert str(CodeLine(file="train.py", line=41)) == "train.py:41"

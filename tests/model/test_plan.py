@@ -1,4 +1,4 @@
-"""Plans as TOML and back, and values overridden from the environment."""
+"""Plans as TOML and back, and overrides from environment variables."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support import make_env
 
-from rocsolid.catalog.overrides import overridden, variable_of
+from rocsolid.catalog.overrides import apply_overrides, variable_of
 from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.registry import setting
 from rocsolid.errors import InputError, PlanError, UnknownNameError
@@ -16,7 +16,7 @@ from rocsolid.model.platform import Platform
 
 
 @pytest.mark.parametrize("profile", ["safe", "fast", "debug"])
-def test_a_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
+def test_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
     plan = resolve(profile, make_env())
     plan.save(tmp_path / "plan.toml")
 
@@ -33,7 +33,7 @@ def test_a_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
         ('schema = "rocsolid/plan/1"\nprofile = "a"\nplatform = "vax"', "expected one of rocm, cuda, cpu"),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_refuses_a_file_that_is_not_a_plan(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(text)
 
@@ -41,14 +41,14 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str, says: str)
         Plan.load(file)
 
 
-def test_a_file_that_is_not_there_is_said() -> None:
+def test_missing_plan_file() -> None:
     with pytest.raises(InputError, match="cannot read /no/where: No such file or directory"):
         Plan.load("/no/where")
 
 
-def test_the_environment_overrides_single_values() -> None:
+def test_variables_override_single_values() -> None:
     plan = resolve("safe", make_env())
-    changed = overridden(
+    changed = apply_overrides(
         plan, {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "1", "ROCSOLID_DYNAMO_RECOMPILE_LIMIT": "64", "PATH": "x"}
     )
 
@@ -56,18 +56,20 @@ def test_the_environment_overrides_single_values() -> None:
     assert values["inductor.max_autotune"] == (True, "variable", True)
     assert values["dynamo.recompile_limit"] == (64, "variable", True)
     assert values["inductor.combo_kernels"][0] is False
-    assert overridden(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_HOME": "y"}) == plan
+    assert apply_overrides(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_HOME": "y"}) == plan
     assert variable_of(setting("inductor.triton.cudagraphs")) == "ROCSOLID_INDUCTOR_TRITON_CUDAGRAPHS"
 
 
-def test_an_unknown_override_names_the_near_ones() -> None:
+def test_unknown_override_suggests_similar_names() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'ROCSOLID_INDUCTOR_MAX_AUTOTUNE'"):
-        overridden(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUN": "1"})
+        apply_overrides(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUN": "1"})
 
 
-def test_an_override_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune takes 1 or 0"):
-        overridden(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "maybe"})
+def test_refuses_an_override_of_the_wrong_type() -> None:
+    with pytest.raises(
+        PlanError, match=r"ROCSOLID_INDUCTOR_MAX_AUTOTUNE='maybe': inductor\.max_autotune must be 1 or 0"
+    ):
+        apply_overrides(resolve("safe", make_env()), {"ROCSOLID_INDUCTOR_MAX_AUTOTUNE": "maybe"})
 
 
 def a_tuned_plan(**given: Any) -> Plan:
@@ -90,15 +92,15 @@ def a_tuned_plan(**given: Any) -> Plan:
     return replace(resolve("fast", env), tuned=Tuned(**{**found, **given}))
 
 
-def test_a_tuned_plan_keeps_its_evidence(tmp_path: Path) -> None:
+def test_tuned_plan_keeps_its_measurements(tmp_path: Path) -> None:
     plan = a_tuned_plan()
     plan.save(tmp_path / "plan.toml")
 
     assert Plan.load(tmp_path / "plan.toml") == plan
 
 
-def test_a_tuned_plan_is_tied_to_its_chip_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    from rocsolid.api.safety import check_plan_fits
+def test_tuned_plan_is_replaced_on_another_chip_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    from rocsolid.api.safety import fitting
 
     env = make_env(platform=Platform.ROCM)
     assert check_plan_fits(a_tuned_plan(), env) == a_tuned_plan()
@@ -108,10 +110,8 @@ def test_a_tuned_plan_is_tied_to_its_chip_and_says_so(caplog: pytest.LogCaptureF
     assert elsewhere == resolve("safe", env)
     assert "using profile safe instead; tune again with rocsolid tune" in caplog.text
 
-    beside = replace(env.devices[0], arch="sm_90", platform=Platform.CUDA)  # a chip that this torch cannot use
-    assert check_plan_fits(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, beside))) == resolve(
-        "safe", env
-    )
+    other = replace(env.devices[0], arch="sm_90", platform=Platform.CUDA)  # a GPU that this torch cannot use
+    assert fitting(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, other))) == resolve("safe", env)
 
     caplog.clear()
     older = replace(a_tuned_plan(), torch="2.9.0")

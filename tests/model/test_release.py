@@ -1,4 +1,4 @@
-"""Versions and spans."""
+"""Version numbers and version ranges."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_comparison_stops_at_the_precision_both_share() -> None:
     [
         ("7.2.0..7.2.3", "7.2.1", True),
         ("7.2.0..7.2.3", "7.2.4", False),
-        ("7.2.0..7.2.3", "7.2", True),  # could be any of them, so the careful answer is yes
+        ("7.2.0..7.2.3", "7.2", True),  # could be any of them, so it counts as inside
         ("7.2.0..7.2.3", "", False),
         ("..2.9", "2.9.1", True),
         ("2.10..", "2.9.1", False),
@@ -39,11 +39,11 @@ def test_comparison_stops_at_the_precision_both_share() -> None:
         ("2.13", "2.13.0+cpu", True),
     ],
 )
-def test_a_span_holds_what_may_lie_in_it(text: str, version: str, *, holds: bool) -> None:
+def test_span_holds_versions_that_may_be_inside(text: str, version: str, *, holds: bool) -> None:
     assert span(text).holds(version) is holds
 
 
-def test_a_span_reads_as_people_say_it() -> None:
+def test_span_as_text() -> None:
     assert [str(span(t)) for t in ("..", "2.9..", "..2.9", "2.9..2.15", "2.9")] == [
         "all",
         "2.9 and later",

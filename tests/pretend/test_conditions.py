@@ -14,7 +14,7 @@ from tests.rules.test_rules import CASES as RULE_CASES
 from tests.support import has_gpu
 
 from rocsolid.catalog.profiles import resolve
-from rocsolid.model.environment import Environment, Host, Observed, Origin
+from rocsolid.model.environment import Environment, Host, Origin, SettingValue
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
@@ -33,7 +33,7 @@ def probe(pretend_chip: Pretend) -> Callable[[str], Environment]:
     def probe_pretended(text: str) -> Environment:
         if text:
             pretend_chip(text)
-        env = surroundings()
+        env = quick_environment()
         assert env.pretended == text
         return env
 
@@ -87,7 +87,7 @@ def reads_platform(code: str) -> bool:
 
 
 def _moved(origin: Origin) -> dict[str, Any]:
-    return {"settings": {"inductor.max_autotune": Observed(value=True, upstream=False, origin=origin, by="who")}}
+    return {"settings": {"inductor.max_autotune": SettingValue(value=True, default=False, origin=origin, set_by="who")}}
 
 
 # By rule code: changed fields of the environment, a chip where they are found, and one where the result is different.

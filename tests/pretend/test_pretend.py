@@ -17,7 +17,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe import pretended
-from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.report.probe_text import headline
 from rocsolid.report.terminal import Terminal
 from rocsolid.runtime.launch.protect import set_variables
@@ -99,7 +99,7 @@ def test_the_probe_of_a_pretended_machine_starts_with_that_fact() -> None:
     ("chip", "message"),
     [
         ("gfx94", "unknown target 'gfx94'; did you mean 'gfx942'"),
-        ("gfx942@new", "after the @ comes a release such as 7.2.4, not 'new'"),
+        ("gfx942@new", "'new' is not a release; write one such as gfx942@7.2.4"),
     ],
 )
 def test_an_unknown_chip_or_release_is_refused_before_the_program_starts(chip: str, message: str) -> None:
@@ -145,7 +145,7 @@ def test_every_chip_of_the_catalogue_can_be_pretended(pretend_chip: Pretend, chi
 
     assert env.platform is given.chip.platform
     assert (torch.version.hip or "", torch.version.cuda or "") == (given.hip, given.cuda)
-    assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.units
+    assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.compute_units
     assert [device.arch for device in env.devices] == [given.chip.arch]
     assert headline(env, Terminal()).startswith(f"PRETENDED ({given})")
     assert parse_pretended_chip(str(given)) == given
@@ -213,7 +213,7 @@ def test_the_probe_uses_defaults_and_cache_folders_of_the_pretended_platform(pre
         env = rs.probe(live=False)
         seen[text] = env.settings["inductor.layout_optimization"].value, {cache.name for cache in env.caches}
 
-    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen found"})
+    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen user db"})
     assert seen["sm_90"] == (True, {"inductor", "triton"})
 
 
@@ -257,8 +257,8 @@ def test_a_pretended_machine_is_not_added_to_the_ledger(pretend_chip: Pretend, t
     pretend_chip("gfx942")
     record = ProbeRecord(environment=rs.probe(live=False), findings=(), profile="safe")
 
-    with pytest.raises(UsageError, match=r"the probe is of gfx942@7\.2\.4, which was pretended"):
-        keep(record, file=tmp_path / "ledger.json")
+    with pytest.raises(UsageError, match=r"its chip gfx942@7\.2\.4 is pretended"):
+        record_probe(record, file=tmp_path / "ledger.json")
     assert not (tmp_path / "ledger.json").exists()
 
 
@@ -267,8 +267,8 @@ def test_a_machine_with_a_gpu_refuses_to_pretend(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
 
-    with pytest.raises(CannotRunError, match="for machines without an accelerator"):
-        refuse_beside_a_device(tmp_path)
+    with pytest.raises(CannotRunError, match="need a machine without a GPU"):
+        require_no_gpu(tmp_path)
 
 
 def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
@@ -277,7 +277,7 @@ def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
     """On ROCm the first capture is tried in a child process, which cannot load functions of the main script: skipped, no failure."""
     import torch
 
-    from rocsolid.model.environment import Answer, Ending
+    from rocsolid.model.environment import CheckResult, CheckStatus
     from rocsolid.runtime.compile_in_child import main, try_in_child
 
     script = types.ModuleType("script")
@@ -302,4 +302,4 @@ def test_the_variable_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):
-        pretended.pretended()
+        pretended.pretended_chip()

@@ -1,4 +1,4 @@
-"""The ledger of images: kept, compared, merged; foreign files left alone."""
+"""The ledger of images: record, compare and merge entries; other files are not changed."""
 
 import sqlite3
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support import Ran, clean_environ, make_env, run_cli
 
-from rocsolid.api.images import keep
+from rocsolid.api.images import record_probe
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.environment import Container
 from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
@@ -18,12 +18,12 @@ def record(torch: str = "2.13.0", **fields: Any) -> ProbeRecord:
     return ProbeRecord(environment=make_env(torch=torch, **fields), findings=(), profile="safe")
 
 
-def test_a_probe_is_kept_under_its_image(tmp_path: Path) -> None:
+def test_records_a_probe_under_its_image(tmp_path: Path) -> None:
     file = tmp_path / "deep/ledger.db"
-    kept = keep(record(), image="rocm/pytorch:7", file=file)
+    entry = record_probe(record(), image="rocm/pytorch:7", file=file)
 
-    assert Ledger(file).find("rocm/pytorch:7") == kept
-    assert kept.record == record()
+    assert Ledger(file).find("rocm/pytorch:7") == entry
+    assert entry.record == record()
 
 
 @pytest.mark.parametrize(
@@ -35,42 +35,42 @@ def test_a_probe_is_kept_under_its_image(tmp_path: Path) -> None:
         ("", None, "contents:1234"),
     ],
 )
-def test_the_key_is_what_can_be_known(tmp_path: Path, named: str, container: Container | None, image: str) -> None:
-    kept = keep(record(container=container, content_id="1234"), image=named, file=tmp_path / "l.db")
+def test_names_the_entry_by_what_is_known(tmp_path: Path, named: str, container: Container | None, image: str) -> None:
+    entry = record_probe(record(container=container, content_id="1234"), image=named, file=tmp_path / "l.db")
 
-    assert kept.image == image
-    assert kept.digest == (container.image_id if container and container.image_id else "1234")
+    assert entry.image == image
+    assert entry.digest == (container.image_id if container and container.image_id else "1234")
 
 
-def test_claims_of_guides_are_listed_until_somebody_has_looked(tmp_path: Path) -> None:
+def test_lists_claims_until_the_image_is_probed(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l.db")
     claims = ledger.entries()
 
     assert [e.source for e in claims] == ["claim"] * 3
-    keep(record(), image=claims[0].image, file=ledger.file)
+    record_probe(record(), image=claims[0].image, file=ledger.file)
     assert [e.source for e in Ledger(ledger.file).entries()] == ["probe", "claim", "claim"]
 
 
-def test_a_colleagues_ledger_is_merged_once(tmp_path: Path) -> None:
+def test_merging_twice_adds_nothing(tmp_path: Path) -> None:
     mine, theirs = Ledger(tmp_path / "mine.db"), Ledger(tmp_path / "theirs.db")
-    keep(record(), image="a:1", file=mine.file)
-    keep(record(), image="a:1", file=theirs.file)
-    keep(record(), image="b:1", file=theirs.file)
+    record_probe(record(), image="a:1", file=mine.file)
+    record_probe(record(), image="a:1", file=theirs.file)
+    record_probe(record(), image="b:1", file=theirs.file)
 
     assert mine.merge(theirs) == 1
     assert mine.merge(theirs) == 0
     assert [e.image for e in mine.entries() if e.source != "claim"] == ["a:1", "b:1"]
 
 
-def test_an_unknown_image_names_the_near_ones(tmp_path: Path) -> None:
-    keep(record(), image="rocm/pytorch:7.2", file=tmp_path / "l.db")
+def test_unknown_image_suggests_similar_ones(tmp_path: Path) -> None:
+    record_probe(record(), image="rocm/pytorch:7.2", file=tmp_path / "l.db")
 
     with pytest.raises(UnknownNameError, match=r"did you mean 'rocm/pytorch:7\.2'"):
         Ledger(tmp_path / "l.db").find("rocm/pytorch:7.1")
 
 
 def half_written(file: Path) -> None:
-    keep(record(), image="a:1", file=file)
+    record_probe(record(), image="a:1", file=file)
     file.write_bytes(file.read_bytes()[:5000])
 
 
@@ -80,36 +80,36 @@ def of_another_program(file: Path) -> None:
 
 
 def from_the_future(file: Path) -> None:
-    keep(record(), image="a:1", file=file)
+    record_probe(record(), image="a:1", file=file)
     with sqlite3.connect(file) as database:
         database.execute("PRAGMA user_version = 99")
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
-        (lambda file: file.write_text("<html>"), "it is no SQLite database"),
+        (lambda file: file.write_text("<html>"), "it is not a SQLite database"),
         (half_written, "it "),
-        (of_another_program, "it is a database of another program"),
-        (from_the_future, "it has format 99, and this rocsolid knows 1"),
+        (of_another_program, "it is the database of another program"),
+        (from_the_future, "it has format 99, this rocsolid reads up to 1"),
         (lambda file: file.mkdir(), "it cannot be read"),
     ],
     ids=["text", "half-written", "another program", "newer", "folder"],
 )
-def test_what_is_no_ledger_is_refused_and_left_untouched(tmp_path: Path, make: object, says: str) -> None:
+def test_refuses_other_files_without_changing_them(tmp_path: Path, make: object, message: str) -> None:
     file = tmp_path / "l.db"
     make(file)  # type: ignore[operator]
     before = file.read_bytes() if file.is_file() else b""
 
     with pytest.raises(InputError) as error:
-        keep(record(), image="b:1", file=file)
+        record_probe(record(), image="b:1", file=file)
 
-    assert f"is not a ledger: {says}" in str(error.value)
-    assert str(error.value).endswith("it was left as it is")
+    assert f"is not a ledger: {message}" in str(error.value)
+    assert str(error.value).endswith("the file was not changed")
     assert (file.read_bytes() if file.is_file() else b"") == before
 
 
-def test_the_ledger_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_path_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCSOLID_LEDGER", "/x/y.db")
     assert default_file() == Path("/x/y.db")
     monkeypatch.delenv("ROCSOLID_LEDGER")
@@ -121,25 +121,25 @@ def ledger(tmp_path: Path, *args: str, **planted: str) -> Ran:
     return run_cli("ledger", "--ledger", str(tmp_path / "l.db"), *args, env=clean_environ(**planted))
 
 
-def test_the_command_lists_shows_compares_exports_and_merges(tmp_path: Path) -> None:
-    keep(record(), image="a:1", file=tmp_path / "l.db")
-    keep(record(torch="2.12.0"), image="b:1", file=tmp_path / "other.db")
+def test_command_lists_shows_compares_exports_and_merges(tmp_path: Path) -> None:
+    record_probe(record(), image="a:1", file=tmp_path / "l.db")
+    record_probe(record(torch="2.12.0"), image="b:1", file=tmp_path / "other.db")
 
     merged = ledger(tmp_path, "merge", str(tmp_path / "other.db"))
     assert merged.err == f"1 new entry from {tmp_path / 'other.db'}\n"
     listed = ledger(tmp_path)
-    assert listed.out.startswith("a:1\n  torch 2.13.0, ROCm 7.1.1; none; 2026-11-15 probe\n")
+    assert listed.out.startswith("a:1\n  torch 2.13.0, ROCm 7.1.1; no findings; 2026-11-15 probe\n")
     assert "rocm/sgl-dev:v0.5.8-rocm700-mi30x-20260129" in listed.out
     assert "torch: 2.13.0 → 2.12.0" in ledger(tmp_path, "diff", "a:1", "b:1").out
-    assert ledger(tmp_path, "export").out.startswith("| Image | Torch | ROCm | Findings | Seen |\n| --- |")
+    assert ledger(tmp_path, "export").out.startswith("| Image | Torch | ROCm | Findings | Recorded |\n| --- |")
     assert "torch 2.12.0 on ROCm" in ledger(tmp_path, "show", "b:1").out
-    hearsay = ledger(tmp_path, "diff", "a:1", "rocm/sgl-dev:v0.5.8-rocm700-mi30x-20260129")
-    assert (hearsay.code, hearsay.err.count("\n")) == (2, 1)
+    claimed = ledger(tmp_path, "diff", "a:1", "rocm/sgl-dev:v0.5.8-rocm700-mi30x-20260129")
+    assert (claimed.code, claimed.err.count("\n")) == (2, 1)
     assert ledger(tmp_path, "list", "--output", "json").json()["schema"] == "rocsolid/ledger/1"
 
 
 ENGINE = """#!/bin/sh
-# Stands in for a container tool: answers, inspects, and runs the command here instead of in an image.
+# A fake container tool: runs the command here instead of in an image.
 case "$1" in
   version) echo 5.0 ;;
   image) echo '["registry/it@sha256:feed"] sha256:beef' ;;
@@ -154,7 +154,7 @@ esac
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_an_image_is_probed_from_outside(tmp_path: Path, name: str) -> None:
+def test_scan_probes_an_image_from_outside(tmp_path: Path, name: str) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / name).write_text(ENGINE)
@@ -172,14 +172,14 @@ def test_an_image_is_probed_from_outside(tmp_path: Path, name: str) -> None:
     assert broken.err.splitlines()[-1] == f"rocsolid: error: {name} could not probe broken:1 (failed): no such image"
 
 
-def test_without_a_container_tool_it_is_said_what_to_do(tmp_path: Path) -> None:
+def test_scan_without_a_container_tool_names_the_alternative(tmp_path: Path) -> None:
     done = ledger(tmp_path, "scan", "it:1", PATH=str(tmp_path))
 
     assert done.code == 3
-    assert "docker, podman or apptainer must be installed and running" in done.err
+    assert "scanning an image needs docker, podman or apptainer, installed and running" in done.err
     assert "rocsolid probe --record --image NAME" in done.err
 
 
-def test_an_entry_is_written_with_its_claims_apart() -> None:
+def test_entry_key_has_the_digest() -> None:
     assert ImageEntry(image="a", source="claim").key == "a"
     assert ImageEntry(image="a", digest="sha256:1", source="claim").key == "a@sha256:1"

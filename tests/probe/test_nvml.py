@@ -1,4 +1,4 @@
-"""NVIDIA's chips by its management library: a library of our own stands in for it where there is none."""
+"""Find NVIDIA GPUs with NVML; a small library compiled here replaces it."""
 
 import ctypes
 import json
@@ -12,9 +12,9 @@ from tests.support import clean_environ, run_python
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.probe.devices import has_driver
-from rocsolid.probe.nvml import nvidia_chips
+from rocsolid.probe.nvml import nvml_devices
 
-# Two chips as a driver would show them, and between them one that has fallen off the bus.
+# Two GPUs, and between them one that does not respond.
 LIBRARY = """
 #include <string.h>
 static int up = 0;
@@ -45,16 +45,16 @@ int nvmlDeviceGetMemoryInfo(void *chip, unsigned long long *amounts) {
 }
 #endif
 """
-SEEN = """
+LIST_DEVICES = """
 import json, sys, types
 from pathlib import Path
 
 torch = types.ModuleType("torch")
 torch.version = types.SimpleNamespace(__version__="2.11.0", cuda=sys.argv[2] or None, hip=None)
 sys.modules["torch"] = torch
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 
-env = surroundings(Path(sys.argv[1]))
+env = quick_environment(Path(sys.argv[1]))
 print(json.dumps([device.arch for device in env.devices]))
 """
 
@@ -71,9 +71,9 @@ def built(folder: Path, *flags: str) -> Path:
     return file
 
 
-def test_chips_are_named_with_their_memory_and_one_that_is_lost_is_left_out(tmp_path: Path) -> None:
+def test_lists_gpus_with_memory_and_skips_one_that_does_not_respond(tmp_path: Path) -> None:
     file = str(built(tmp_path))
-    first, second = nvidia_chips(file)
+    first, second = nvml_devices(file)
 
     assert ctypes.CDLL(file).left_up() == 0
     assert first == Device(
@@ -87,39 +87,39 @@ def test_chips_are_named_with_their_memory_and_one_that_is_lost_is_left_out(tmp_
     assert (second.index, second.name, second.arch, second.memory_bytes) == (2, "NVIDIA H200", "sm_90", 150754820096)
 
 
-def test_a_chip_that_shares_the_hosts_memory_is_one_all_the_same(tmp_path: Path) -> None:
-    assert [chip.memory_bytes for chip in nvidia_chips(str(built(tmp_path, "-USHARED", "-DSHARED=1")))] == [0, 0]
+def test_lists_a_gpu_that_shares_the_memory_of_the_host(tmp_path: Path) -> None:
+    assert [chip.memory_bytes for chip in nvml_devices(str(built(tmp_path, "-USHARED", "-DSHARED=1")))] == [0, 0]
 
 
 @pytest.mark.parametrize("flags", [("-UINIT", "-DINIT=9"), ("-DOLD",)], ids=["no driver", "an old library"])
-def test_where_it_cannot_answer_there_are_none(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    assert nvidia_chips(str(built(tmp_path, *flags))) == ()
-    assert nvidia_chips(str(tmp_path / "missing.so")) == ()
+def test_lists_nothing_without_a_working_library(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert nvml_devices(str(built(tmp_path, *flags))) == ()
+    assert nvml_devices(str(tmp_path / "missing.so")) == ()
 
 
-def test_what_a_plan_depends_on_has_them_where_torch_is_built_for_them(tmp_path: Path) -> None:
+def test_quick_environment_lists_them_for_a_cuda_build(tmp_path: Path) -> None:
     built(tmp_path / "lib")
     root = tmp_path / "root"
     (root / "dev").mkdir(parents=True)
     env = clean_environ(LD_LIBRARY_PATH=str(tmp_path / "lib"))
 
-    def seen(cuda: str) -> list[str]:
-        found: list[str] = json.loads(run_python("-c", SEEN, str(root), cuda, env=env).out)
+    def listed(cuda: str) -> list[str]:
+        found: list[str] = json.loads(run_python("-c", LIST_DEVICES, str(root), cuda, env=env).out)
         return found
 
-    assert seen("13.0") == []  # no driver: nobody is asked
+    assert listed("13.0") == []  # no driver: NVML is not used
     (root / "dev/nvidiactl").touch()
-    assert seen("13.0") == ["sm_80", "sm_90"]
-    assert seen("") == []
+    assert listed("13.0") == ["sm_80", "sm_90"]
+    assert listed("") == []
 
 
 @pytest.mark.gpu
-def test_it_is_what_torch_sees() -> None:
+def test_lists_the_same_gpu_as_torch() -> None:
     import torch
 
     if torch.version.cuda is None:
-        pytest.skip("this is about NVIDIA's")
-    chip, here = nvidia_chips()[0], torch.cuda.get_device_properties(0)
+        pytest.skip("needs an NVIDIA GPU")
+    chip, here = nvml_devices()[0], torch.cuda.get_device_properties(0)
 
     assert chip.name == here.name
     assert chip.arch == f"sm_{here.major}{here.minor}"
@@ -127,7 +127,7 @@ def test_it_is_what_torch_sees() -> None:
 
 
 @pytest.mark.parametrize("node", ["nvidiactl", "kfd", "dxg", "nvhost-ctrl"])
-def test_a_driver_is_found_also_where_nobody_lists_its_chips(tmp_path: Path, node: str) -> None:
+def test_has_driver_finds_drivers_that_list_no_gpus(tmp_path: Path, node: str) -> None:
     assert not has_driver(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / node).touch()

@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: opens, filters, sorts, folds, goes dark."""
+"""The HTML report in a real browser: findings, filter, sorting, theme."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.torch]
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of this machine with two settings moved, as a user would write it."""
+    """The report of this machine with two changed settings."""
     file = tmp_path_factory.mktemp("report") / "probe.html"
     env = clean_environ(TORCHINDUCTOR_MAX_AUTOTUNE="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0")
-    known = ("--allow", "KNO001")  # problems of a build for CUDA or ROCm
+    known = ("--allow", "KNO001")  # known problems of CUDA and ROCm builds
     assert run_cli("probe", *known, "--output", "html", "--out", str(file), env=env).code == 0
     return file
 
@@ -41,28 +41,28 @@ def page(report: Path) -> Iterator["Page"]:
         )
         opened.goto(report.as_uri())
         yield opened
-        assert problems == []  # no script error, and nothing fetched from anywhere
+        assert problems == []  # no script error, no network request
         browser.close()
 
 
-def test_the_page_opens_with_its_findings(page: "Page") -> None:
-    assert page.title() == "What here will hurt me?"
+def test_page_opens_with_its_findings(page: "Page") -> None:
+    assert page.title() == "Probe report"
     assert page.locator("details.finding").count() >= 3
     assert page.locator(".counts b.warning").inner_text() == "2"
     assert page.locator("details.finding.is-warning").first.evaluate("e => e.open")
     assert not page.locator("details.finding.is-info").first.evaluate("e => e.open")
 
 
-def test_settings_show_what_was_moved_and_then_all(page: "Page") -> None:
+def test_checkbox_shows_changed_settings_or_all(page: "Page") -> None:
     rows = page.locator("#settings tbody tr:visible")
 
     assert rows.count() == 2
-    page.get_by_label("only what somebody moved").uncheck()
+    page.get_by_label("only changed settings").uncheck()
     assert rows.count() > 500
 
 
-def test_the_filter_finds_and_the_headings_sort(page: "Page") -> None:
-    page.get_by_label("only what somebody moved").uncheck()
+def test_filter_and_sort(page: "Page") -> None:
+    page.get_by_label("only changed settings").uncheck()
     page.get_by_label("filter settings").fill("cudagraph trees")
     names = page.locator("#settings tbody tr:visible td:first-child").all_inner_texts()
     assert "inductor.triton.cudagraph_trees" in names
@@ -76,7 +76,7 @@ def test_the_filter_finds_and_the_headings_sort(page: "Page") -> None:
     page.get_by_label("filter settings").fill("")
 
 
-def test_light_and_dark(page: "Page") -> None:
+def test_theme_button(page: "Page") -> None:
     def background() -> str:
         return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
@@ -87,7 +87,7 @@ def test_light_and_dark(page: "Page") -> None:
     assert background() == first
 
 
-def test_what_was_seen_cannot_become_markup() -> None:
+def test_escapes_html_in_findings() -> None:
     from dataclasses import replace
 
     record = a_record()

@@ -1,4 +1,4 @@
-"""Text, JSON, SARIF, annotations, and what to run."""
+"""Probe reports: text, JSON, SARIF, GitHub annotations, fixes, reference pages."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from rocsolid.errors import InputError
 from rocsolid.model.environment import Container, Environment, Origin
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.saved_probe import ProbeRecord
-from rocsolid.probe.diff import difference
+from rocsolid.probe.diff import compare_probes
 from rocsolid.report.fix_commands import env_file, fix_text
 from rocsolid.report.machine_readable import github, probe_json, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
@@ -24,7 +24,7 @@ from rocsolid.rules.engine import all_rules, check_environment
 VARIABLE = "TORCHINDUCTOR_MAX_AUTOTUNE"
 
 
-def hurting() -> Environment:
+def harmful_env() -> Environment:
     return make_env(
         rocm="7.1.1",
         moved={"inductor.max_autotune": (True, False, Origin.VARIABLE, VARIABLE)},
@@ -34,24 +34,24 @@ def hurting() -> Environment:
 
 
 def a_record(env: Environment | None = None) -> ProbeRecord:
-    seen = env or hurting()
-    return ProbeRecord(environment=seen, findings=tuple(check_environment(seen, resolve("safe", seen))), profile="safe")
+    snapshot = env or harmful_env()
+    return ProbeRecord(environment=snapshot, findings=tuple(judge(snapshot, resolve("safe", snapshot))), profile="safe")
 
 
-def test_text_shows_the_worst_first_with_its_cure() -> None:
+def test_text_shows_the_worst_finding_first_with_its_fix() -> None:
     text = probe_text(a_record(), Terminal(width=100))
     lines = text.splitlines()
 
     assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python "
     first = next(i for i, line in enumerate(lines) if line.startswith("CRITICAL CFG001"))
     assert lines[first] == "CRITICAL CFG001 inductor.max_autotune"
-    assert lines[first + 1].strip().startswith(f"Environment variable {VARIABLE} sets `inductor.max_autotune` to True")
-    assert any(line.startswith(f"  fix    unset {VARIABLE}") for line in lines)
+    assert lines[first + 1].strip().startswith(f"the environment variable {VARIABLE} makes inductor.max_autotune True")
+    assert any(line.startswith(f"  fix      unset {VARIABLE}") for line in lines)
     assert all(len(line) <= 100 for line in lines if "http" not in line)
     assert "\033" not in text
 
 
-def test_notes_are_one_line_each_unless_asked_for() -> None:
+def test_notes_are_short_without_verbose() -> None:
     record = a_record()
     notes = sum(f.severity is Severity.INFO for f in record.findings)
     brief, full = (probe_text(record, Terminal(), verbose=v) for v in (False, True))
@@ -62,13 +62,13 @@ def test_notes_are_one_line_each_unless_asked_for() -> None:
     assert "-v shows" not in full
 
 
-def test_nothing_found_is_said_too() -> None:
+def test_text_without_findings() -> None:
     record = ProbeRecord(environment=make_env(), findings=(), profile="safe")
 
-    assert "nothing found that would hurt" in probe_text(record, Terminal())
+    assert "no findings" in probe_text(record, Terminal())
 
 
-def test_colour_goes_where_it_is_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     assert not terminal_of().colour  # a pipe
@@ -79,19 +79,21 @@ def test_colour_goes_where_it_is_welcome(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Terminal(colour=True).paint("x", "red") == "\033[31mx\033[0m"
 
 
-def test_json_gives_the_record_back() -> None:
+def test_json_can_be_read_back() -> None:
     record = a_record()
 
     assert read_probe(probe_json(record), "x") == record
     assert json.loads(probe_json(record))["schema"] == "rocsolid/probe/1"
 
 
-def test_json_of_another_kind_is_refused() -> None:
-    with pytest.raises(InputError, match="x holds rocsolid/other/1, and a probe is rocsolid/probe/1"):
+def test_refuses_json_with_another_schema() -> None:
+    with pytest.raises(
+        InputError, match="x is not a saved probe: its schema is rocsolid/other/1, not rocsolid/probe/1"
+    ):
         read_probe('{"schema": "rocsolid/other/1"}', "x")
 
 
-def test_sarif_has_what_code_scanning_asks_for() -> None:
+def test_sarif_has_the_fields_of_code_scanning() -> None:
     record = a_record()
     (run,) = json.loads(sarif(record.findings))["runs"]
     rules = [r["id"] for r in run["tool"]["driver"]["rules"]]
@@ -104,8 +106,8 @@ def test_sarif_has_what_code_scanning_asks_for() -> None:
     assert run["results"][0]["level"] == "error"
 
 
-def test_sarif_and_annotations_know_a_place() -> None:
-    finding = replace(a_record().findings[0], location="src/a,b.py:12")
+def test_sarif_and_annotations_have_the_location() -> None:
+    finding = replace(a_record().findings[0], place="src/a,b.py:12")
     (run,) = json.loads(sarif([finding]))["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]
 
@@ -123,19 +125,19 @@ def test_annotations_are_one_line_each() -> None:
     assert "%0AFix: unset" in text
 
 
-def test_the_fix_is_something_to_run() -> None:
+def test_fix_text_has_commands() -> None:
     text = fix_text(a_record().findings)
 
     assert f"unset {VARIABLE}" in text
     assert "unset HIP_LAUNCH_BLOCKING" in text
     assert "import torch._inductor.config as inductor_config" not in text
-    assert "# by hand" in text
+    assert "# do by hand" in text
     assert fix_text(()) == "# nothing to fix\n"
     python = fix_text(a_record(make_env(moved={"inductor.max_autotune": (True, False, Origin.ASSIGNED, "")})).findings)
     assert "import torch._inductor.config as inductor_config\ninductor_config.max_autotune = False" in python
 
 
-def test_the_env_file_can_be_sourced() -> None:
+def test_env_file_can_be_sourced() -> None:
     import subprocess
 
     script = env_file(a_record().findings) + f'echo "[${{{VARIABLE}-gone}}]"\n'
@@ -144,23 +146,23 @@ def test_the_env_file_can_be_sourced() -> None:
     assert done.stdout == "[gone]\n"
 
 
-def test_a_difference_names_what_changed() -> None:
+def test_difference_lists_what_changed() -> None:
     before, after = a_record(), a_record(make_env(torch="2.14.0", rocm="7.1.1"))
-    text = difference_text(difference(before, after), Terminal())
+    text = difference_text(compare_probes(before, after), Terminal())
 
     assert "torch: 2.13.0 → 2.14.0" in text
     assert "inductor.max_autotune: True → (none)" in text
     assert f"{VARIABLE}: 1 → (none)" in text
     assert "no longer found" in text
-    assert difference_text(difference(before, before), Terminal()) == "no difference\n"
+    assert difference_text(compare_probes(before, before), Terminal()) == "no difference\n"
 
 
-def test_the_ledger_becomes_a_table() -> None:
+def test_ledger_as_a_markdown_table() -> None:
     from rocsolid.catalog.images import IMAGES
 
     lines = images_markdown(IMAGES).splitlines()
 
-    assert lines[0] == "| Image | Torch | ROCm | Findings | Seen |"
+    assert lines[0] == "| Image | Torch | ROCm | Findings | Recorded |"
     assert len(lines) == 5
     assert all(line.count("|") == 6 for line in lines)
 
@@ -179,27 +181,27 @@ def test_every_declaration_has_a_page() -> None:
     assert all("None" not in page.splitlines()[0] for page in pages)
 
 
-def test_a_page_in_a_terminal_is_spoken_not_marked_up() -> None:
-    marked = "See [the page](../x.md) and [the issue](https://e.org/1).\n\n- *seen*: 2 * 3 * 4\n"
+def test_terminal_page_has_no_markup() -> None:
+    marked = "See [the page](../x.md) and [the issue](https://e.org/1).\n\n- *message*: 2 * 3 * 4\n"
     text = page_text(marked, Terminal())
 
-    assert text == "See the page and the issue (https://e.org/1).\n\n- seen: 2 * 3 * 4\n"
+    assert text == "See the page and the issue <https://e.org/1>.\n\n- message: 2 * 3 * 4\n"
 
 
-def test_the_sentences_of_a_rule_name_what_is_filled_in() -> None:
+def test_rule_page_names_the_placeholders() -> None:
     pages = {file.rule.code: rule_page(file) for file in all_rules()}
 
-    assert "Environment variable ‹by› sets `‹subject›` to ‹value›" in pages["CFG001"]
-    assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## What it says")[2])]
+    assert "the environment variable ‹by› makes ‹subject› ‹value›" in pages["CFG001"]
+    assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## Messages")[2])]
 
 
-def test_a_page_reads_well_in_a_terminal() -> None:
+def test_terminal_page_has_bold_headings_and_coloured_code() -> None:
     text = page_text("# Title\n\n- **bold** `code` and words\n\n    code line\n", Terminal(colour=True))
 
     assert text == "\033[1mTitle\033[0m\n\n- bold code and words\n\n\033[36m    code line\033[0m\n"
 
 
-def test_a_finding_prints_as_a_line() -> None:
+def test_finding_as_one_line() -> None:
     finding: Finding = a_record().findings[0]
 
     assert str(finding).startswith("CRITICAL CFG001 inductor.max_autotune: Environment variable")

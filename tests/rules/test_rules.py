@@ -10,16 +10,16 @@ from tests.support import make_env
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import UnknownNameError
 from rocsolid.model.environment import (
-    Answer,
-    Cache,
+    CacheFolder,
+    CheckResult,
+    CheckStatus,
     ConfigFile,
-    Ending,
     Environment,
     Host,
     Integrity,
-    Observed,
     Origin,
-    Route,
+    ProbeMode,
+    SettingValue,
     TorchBuild,
 )
 from rocsolid.model.finding import Finding, Severity
@@ -87,8 +87,8 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [changed(Origin.ASSIGNED)],
     ),
     "CFG010": (
-        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=0, upstream=0)})],
-        [make_env(settings={"inductor.compile_worker_wait_timeout": Observed(value=900, upstream=0)}), QUIET],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=0, default=0)})],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=900, default=0)}), QUIET],
     ),
     "ENV001": (
         [
@@ -153,22 +153,22 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", wants=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
             ),
         ],
     ),
     "SYS009": (
         [
-            make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=1024, writable=True),)),
-            make_env(caches=(Cache(name="triton", folder="/x", free_bytes=None, writable=False),)),
+            make_env(caches=(CacheFolder(name="inductor", folder="/x", free_bytes=1024, writable=True),)),
+            make_env(caches=(CacheFolder(name="triton", folder="/x", free_bytes=None, writable=False),)),
         ],
-        [make_env(caches=(Cache(name="inductor", folder="/x", free_bytes=10 * 1024**3, writable=True),))],
+        [make_env(caches=(CacheFolder(name="inductor", folder="/x", free_bytes=10 * 1024**3, writable=True),))],
     ),
     "SYS010": (
         [
@@ -180,15 +180,22 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     ),
     "SYS011": (
         [
-            make_env(tools=(Answer(name="rocminfo", ending=Ending.HUNG, detail="silent"),)),
-            make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED, detail="sees no chip"),)),
+            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="silent"),)),
+            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK, detail="sees no chip"),)),
         ],
-        [make_env(tools=(Answer(name="rocminfo", ending=Ending.ANSWERED),))],
+        [make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK),))],
     ),
     "KNO001": ([make_env(rocm="7.2.1")], [make_env(Platform.CPU, torch="2.15.0", rocm="")]),
     "ACT001": (
-        [make_env(checks=(Answer(name="capture", ending=Ending.WRONG, detail="off"),))],
-        [make_env(checks=(Answer(name="capture", ending=Ending.ANSWERED), Answer(name="fp8", ending=Ending.SKIPPED)))],
+        [make_env(checks=(CheckResult(name="capture", status=CheckStatus.WRONG, detail="off"),))],
+        [
+            make_env(
+                checks=(
+                    CheckResult(name="capture", status=CheckStatus.OK),
+                    CheckResult(name="fp8", status=CheckStatus.SKIPPED),
+                )
+            )
+        ],
     ),
 }
 CHECKED = [file for file in all_rules() if file.check]

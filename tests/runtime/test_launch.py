@@ -196,7 +196,10 @@ def test_a_deadline_holds_for_compiles_of_the_program() -> None:
     ("args", "message"),
     [
         ([], "rocsolid"),
-        (["--deadline", "soon", "x.py"], "rocsolid: error: run: --deadline: 'soon' is no time; write 90s, 10m or 2h"),
+        (
+            ["--deadline", "soon", "x.py"],
+            "rocsolid: error: run: --deadline: 'soon' is not a time; write 90s, 10m or 2h",
+        ),
         (["--profile", "saef", "x.py"], "rocsolid: error: unknown profile 'saef'; did you mean 'safe'?"),
         (["--plan", "/no/where", "x.py"], "rocsolid: error: cannot read /no/where: No such file or directory"),
         (["--nonsense", "x.py"], "rocsolid: error: run: unknown option --nonsense"),

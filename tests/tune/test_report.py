@@ -189,4 +189,4 @@ def test_unsupported_output_form_is_an_error(tmp_path: Path) -> None:
     ran = run_cli("report", str(tmp_path / "study.json"), "--output", "sarif")
 
     assert ran.code == 2
-    assert "studies have no form 'sarif'; there are text, json, html" in ran.err
+    assert "a study has no output format 'sarif'; choose one of text, json, html" in ran.err

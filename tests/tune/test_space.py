@@ -121,7 +121,7 @@ def test_plan_of_a_variant_holds_its_values() -> None:
 def test_wrong_names_and_values_raise_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'inductor\.freezing'"):
         space(vary={"inductor.freezin": []})
-    with pytest.raises(PlanError, match=r"inductor\.freezing takes 1 or 0"):
+    with pytest.raises(PlanError, match=r"inductor\.freezing must be 1 or 0"):
         space(fixed={"inductor.freezing": "perhaps"})
     with pytest.raises(UnknownNameError, match="unknown value of form 'half'"):
         space(vary={"form": ["half"]})

@@ -12,7 +12,7 @@ from rocsolid.dryrun.runner import RunnerContext, check_folder, default_cache, p
 from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
-from rocsolid.model.environment import Answer, Device
+from rocsolid.model.environment import CheckResult, Device
 from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
@@ -187,7 +187,7 @@ def _options(profile: str, on: Chip) -> dict[str, Any]:
     if not profile:
         return {}
     device = Device(index=0, name=on.product, arch=on.arch, memory_bytes=on.memory_gib << 30, platform=on.platform)
-    env = replace(surroundings(), platform=on.platform, devices=(device,))
+    env = replace(quick_environment(), platform=on.platform, devices=(device,))
     plan = resolve_profile(profile, env)
     return {d.name: d.value for d in plan if d.channel is Channel.OPTION}
 

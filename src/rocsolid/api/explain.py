@@ -1,21 +1,23 @@
-"""Explain anything that has a name."""
+"""Explain a rule, setting, profile, known problem, runtime call or runtime error by its name."""
 
 from rocsolid.catalog import registry
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.errors import UnknownNameError
+from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.model.setting import Setting
 
 
 def explain(name: str) -> str:
-    """The page of a rule, a setting, a profile, a known problem, or a runtime's call or error in a capture, as Markdown.
+    """Return the reference page of anything that has a name, as Markdown.
 
     Args:
-        name: a code such as `CFG001`, a rule's name, a setting's id, an environment variable, a profile, a problem's id, a call
-            such as `hipEventQuery`, `cudaEventQuery` or `torch.cuda.Event.query`, or an error such as `906`.
+        name: a rule's code (`CFG001`) or name, a setting's id (`inductor.max_autotune`) or its last part
+            (`max_autotune`), an environment variable, a profile, a known problem's id, a runtime call (`hipEventQuery`,
+            `cudaEventQuery`, `torch.cuda.Event.query`), or a runtime error (`906`).
 
     Example:
         >>> import rocsolid as rs
-        >>> print(rs.explain("inductor.group_fusion").splitlines()[0])
-        # inductor.group_fusion
+        >>> print(rs.explain("max_autotune").splitlines()[0])
+        # inductor.max_autotune
 
     """
     from rocsolid.report import reference_pages
@@ -23,13 +25,27 @@ def explain(name: str) -> str:
     for profile in PROFILES:
         if profile.name == name:
             return reference_pages.profile_page(profile)
-    if setting := registry.find(name):
+    if setting := find_setting(name):
         return reference_pages.setting_page(setting)
-    return _rule_problem_or_call(name)
+    return _explain_other(name)
 
 
-def _rule_problem_or_call(name: str) -> str:
-    """The larger half of what has a page, imported only when it is asked for."""
+def find_setting(name: str) -> Setting | None:
+    """The setting of that id, former id, environment variable or last part of an id.
+
+    Raises UsageError when several ids end with the name.
+    """
+    if setting := registry.find(name):
+        return setting
+    found = registry.find_short(name)
+    if len(found) > 1:
+        msg = f"{name!r} is the end of several settings: {', '.join(s.id for s in found)}; write the full id"
+        raise UsageError(msg)
+    return found[0] if found else None
+
+
+def _explain_other(name: str) -> str:
+    """The page of a rule, problem, call or error; their modules are imported only when needed."""
     from rocsolid.report import reference_pages
     from rocsolid.rules.engine import all_rules, find_rule
 
@@ -50,10 +66,12 @@ def _rule_problem_or_call(name: str) -> str:
         return capture_rules.error_page(error)
     known = [
         *(p.name for p in PROFILES),
-        *(text for s in registry.all_settings() for text in (s.id, s.name)),
+        *(s.id for s in registry.all_settings()),
+        *(s.variable.name for s in registry.all_settings() if s.variable),
+        *(s.name for s in registry.all_settings()),
         *(text for r in all_rules() for text in (r.rule.code, r.rule.name)),
         *(p.id for p in all_problems()),
         *(text for r in CAPTURE_RULES for text in (r.call, r.cuda_call, *r.torch)),
         *(text for e in RUNTIME_ERRORS for text in e.names),
     ]
-    raise UnknownNameError(kind="rule, setting, profile, problem, call or error", name=name, known=known)
+    raise UnknownNameError(kind="name", name=name, known=known, listed_by="rocsolid explain --help")

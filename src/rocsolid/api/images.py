@@ -1,4 +1,4 @@
-"""Keep what a probe saw under the image it ran in."""
+"""Record a probe in the ledger, under the container image it ran in."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
 from rocsolid.probe.ledger import Ledger, default_file
 
 
-def keep(record: ProbeRecord, *, image: str = "", file: Path | None = None) -> ImageEntry:
-    """Write a probe into the ledger.
+def record_probe(record: ProbeRecord, *, image: str = "", file: Path | None = None) -> ImageEntry:
+    """Write a probe into the ledger and return its entry.
 
-    The image is the one named, or the one the container tells, or a name made of what torch and ROCm consist of.
+    The entry is named `image`, or after the image that the container reports, or after the content id.
     """
     env = record.environment
     if env.pretended:
-        msg = f"the probe is of {env.pretended}, which was pretended: the ledger is for images as they are"
+        msg = f"cannot record this probe: its chip {env.pretended} is pretended, and the ledger is for real images"
         raise UsageError(msg)
     container = env.container
     name = image or (container.image if container else "") or f"contents:{env.content_id}"

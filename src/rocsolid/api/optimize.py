@@ -13,7 +13,7 @@ from rocsolid.model.plan import Plan
 from rocsolid.optimize.example_inputs import Example, examples_of
 from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.torchapi.pytree import flatten

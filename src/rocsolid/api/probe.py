@@ -1,19 +1,19 @@
-"""Look at this machine, and say what will hurt."""
+"""Probe this machine, check it against the rules, and resolve a profile for it."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rocsolid.catalog.overrides import overridden
+from rocsolid.catalog.overrides import apply_overrides
 from rocsolid.catalog.profiles import resolve as resolve_profile
-from rocsolid.model.environment import Environment, Route
+from rocsolid.model.environment import Environment, ProbeMode
 from rocsolid.model.finding import Finding
 from rocsolid.model.plan import Plan
 from rocsolid.probe.active_checks import run_checks
-from rocsolid.probe.quick_facts import surroundings
-from rocsolid.probe.snapshot import Look, take
-from rocsolid.rules.engine import check_environment
-from rocsolid.torchapi.config.live import imported_modules
+from rocsolid.probe.quick_facts import quick_environment
+from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
+from rocsolid.rules.engine import judge
+from rocsolid.torchapi.config.live import loaded
 
 
 def probe(
@@ -23,15 +23,15 @@ def probe(
     active: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Environment:
-    """Take a snapshot of machine, container, packages and effective settings.
+    """Take a snapshot of the machine, the container, the packages and the settings in effect.
 
     Args:
-        live: `None` reads what this process has already imported, and the rest from torch's source. `True` asks a fresh
-            interpreter in which start-up files run for real, which takes as long as importing torch's compiler.
-            `False` reads the source only.
-        imports: packages whose import is watched on the live route, for what they assign.
-        active: also run small real computations, in processes of their own.
-        progress: hears the name of each computation as it starts.
+        live: `None` reads the settings of this process if it has imported torch's compiler, otherwise torch's source.
+            `True` reads them in a fresh interpreter, in which start-up files run; this takes as long as importing
+            torch's compiler. `False` only reads torch's source.
+        imports: packages to import in that interpreter, to see which settings they assign (implies `live=True`).
+        active: also run the active checks: small real computations, each in a child process with a deadline.
+        progress: called with the name of each active check before it starts.
 
     Example:
         >>> import rocsolid as rs
@@ -41,21 +41,21 @@ def probe(
 
     """
     if live or imports:
-        route = Route.LIVE
-    elif live is None and imported_modules():
-        route = Route.PROCESS
+        mode = ProbeMode.LIVE
+    elif live is None and loaded():
+        mode = ProbeMode.PROCESS
     else:
-        route = Route.STATIC
-    env = take(Look(route=route, imports=imports))
+        mode = ProbeMode.STATIC
+    env = take_snapshot(ProbeOptions(mode=mode, imports=imports))
     return replace(env, checks=tuple(run_checks(env, progress))) if active else env
 
 
 def check(env: Environment | None = None, profile: str = "safe") -> list[Finding]:
-    """What in this environment will hang, crash, falsify or slow down, worst first.
+    """Find what will hang, crash, slow down or give wrong results in this environment, worst first.
 
     Args:
         env: a snapshot; `None` takes one.
-        profile: the profile whose values settings are held against.
+        profile: the profile that the settings are compared with.
 
     Example:
         >>> import rocsolid as rs
@@ -63,16 +63,16 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
         []
 
     """
-    seen = probe() if env is None else env
-    return check_environment(seen, resolve(profile, seen))
+    snapshot = probe() if env is None else env
+    return judge(snapshot, resolve(profile, snapshot))
 
 
 def resolve(profile: str, env: Environment | None = None) -> Plan:
-    """The values a profile chooses for this environment, each with its reason.
+    """Return the values that a profile chooses for this environment, each with its reason.
 
     Args:
         profile: safe, balanced, fast or debug.
-        env: a snapshot; `None` takes the few facts that a plan depends on.
+        env: a snapshot; `None` reads only the few facts that a plan depends on.
 
     Example:
         >>> import rocsolid as rs
@@ -80,4 +80,4 @@ def resolve(profile: str, env: Environment | None = None) -> Plan:
         False
 
     """
-    return overridden(resolve_profile(profile, surroundings() if env is None else env), os.environ)
+    return apply_overrides(resolve_profile(profile, quick_environment() if env is None else env), os.environ)

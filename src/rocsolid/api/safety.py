@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocsolid.catalog.overrides import overridden
+from rocsolid.catalog.overrides import apply_overrides
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError
-from rocsolid.model.environment import Answer, Ending, Environment
+from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.probe.quick_facts import surroundings

@@ -1,4 +1,4 @@
-"""The chips that a dry run compiles for and a process may pretend to have, and the pairs of torch and Triton that it was seen to work with."""
+"""The chips that a dry run can compile for and `rs.pretend` can pretend, and the Triton release of each torch."""
 
 from typing import Final
 
@@ -17,13 +17,13 @@ CHIPS: Final = (
         product="AMD Instinct MI250X",
         platform=Platform.ROCM,
         capability=(9, 0),
-        wavefront=64,
-        units=104,
+        wavefront_size=64,
+        compute_units=104,
         lds_bytes=65536,
-        unit_lds_bytes=65536,
+        lds_bytes_per_unit=65536,
         simds=4,
-        waves=8,
-        registers=65536,
+        waves_per_simd=8,
+        registers_per_unit=65536,
         memory_gib=64,
     ),
     Chip(
@@ -31,13 +31,13 @@ CHIPS: Final = (
         product="AMD Instinct MI300X",
         platform=Platform.ROCM,
         capability=(9, 4),
-        wavefront=64,
-        units=304,
+        wavefront_size=64,
+        compute_units=304,
         lds_bytes=65536,
-        unit_lds_bytes=65536,
+        lds_bytes_per_unit=65536,
         simds=4,
-        waves=8,
-        registers=131072,
+        waves_per_simd=8,
+        registers_per_unit=131072,
         memory_gib=192,
         fp8=_FNUZ,
     ),
@@ -46,13 +46,13 @@ CHIPS: Final = (
         product="AMD Instinct MI355X",
         platform=Platform.ROCM,
         capability=(9, 5),
-        wavefront=64,
-        units=256,
+        wavefront_size=64,
+        compute_units=256,
         lds_bytes=163840,
-        unit_lds_bytes=163840,
+        lds_bytes_per_unit=163840,
         simds=4,
-        waves=8,
-        registers=131072,
+        waves_per_simd=8,
+        registers_per_unit=131072,
         memory_gib=288,
         fp8=_OCP,
     ),
@@ -61,13 +61,13 @@ CHIPS: Final = (
         product="AMD Radeon RX 7900 XTX",
         platform=Platform.ROCM,
         capability=(11, 0),
-        wavefront=32,
-        units=48,
+        wavefront_size=32,
+        compute_units=48,
         lds_bytes=65536,
-        unit_lds_bytes=131072,
+        lds_bytes_per_unit=131072,
         simds=4,
-        waves=16,
-        registers=131072,
+        waves_per_simd=16,
+        registers_per_unit=131072,
         memory_gib=24,
     ),
     Chip(
@@ -75,13 +75,13 @@ CHIPS: Final = (
         product="AMD Radeon RX 9070 XT",
         platform=Platform.ROCM,
         capability=(12, 0),
-        wavefront=32,
-        units=32,
+        wavefront_size=32,
+        compute_units=32,
         lds_bytes=65536,
-        unit_lds_bytes=131072,
+        lds_bytes_per_unit=131072,
         simds=4,
-        waves=16,
-        registers=131072,
+        waves_per_simd=16,
+        registers_per_unit=131072,
         memory_gib=16,
         fp8=_OCP,
     ),
@@ -90,45 +90,45 @@ CHIPS: Final = (
         product="NVIDIA H100",
         platform=Platform.CUDA,
         capability=(9, 0),
-        wavefront=32,
-        units=132,
+        wavefront_size=32,
+        compute_units=132,
         lds_bytes=232448,
-        unit_lds_bytes=233472,
+        lds_bytes_per_unit=233472,
         simds=4,
-        waves=16,
-        registers=65536,
+        waves_per_simd=16,
+        registers_per_unit=65536,
         memory_gib=80,
         fp8=_OCP,
     ),
 )
 
-# Default releases of a pretended chip.
-NEWEST: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
+# The ROCm or CUDA release of a pretended chip when none is given.
+DEFAULT_RELEASE: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
 
-# The Triton that each torch was released with: an Inductor calls the compiler of its own time.
-PAIRS: Final = {"2.10": "3.6", "2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
-# Those that the dry run was run with; any other pair of the table is tried, and said to be untried.
-TRIED: Final = ("2.11", "2.13")
+# The Triton that each torch was released with; Inductor works only with its own.
+TRITON_RELEASES: Final = {"2.10": "3.6", "2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
+# The torch releases that the dry run was tested with; with any other it runs with a note.
+TESTED_TORCH: Final = ("2.11", "2.13")
 
 
 def chip(arch: str) -> Chip:
-    """The chip of that name; raises UnknownNameError with the near matches."""
+    """The chip of that name; raises UnknownNameError."""
     found = next((c for c in CHIPS if c.arch == arch), None)
     if found is None:
         raise UnknownNameError(kind="target", name=arch, known=[c.arch for c in CHIPS])
     return found
 
 
-def parse_pretended_chip(text: str) -> PretendedChip:
-    """What `gfx942` or `gfx942@7.2.1` asks to pretend."""
+def parse_pretended_chip(text: str) -> Pretence:
+    """Parse `gfx942` or `gfx942@7.2.1`: a chip, and optionally a ROCm or CUDA release."""
     arch, _, release = text.partition("@")
     found = chip(arch)
     if release and len(parts(release)) < 2:  # noqa: PLR2004 - a release has at least two numbers
-        msg = f"{text!r}: after the @ comes a release such as {NEWEST[found.platform]}, not {release!r}"
+        msg = f"{text!r}: {release!r} is not a release; write one such as {arch}@{DEFAULT_RELEASE[found.platform]}"
         raise UsageError(msg)
-    return PretendedChip(chip=found, release=release or NEWEST[found.platform])
+    return Pretence(chip=found, release=release or DEFAULT_RELEASE[found.platform])
 
 
 def triton_for(torch: str) -> str | None:
-    """The Triton release, such as 3.7, that a torch release goes with; `None` when we hold no pair."""
-    return PAIRS.get(".".join(str(number) for number in parts(torch)[:2]))
+    """The Triton release, such as 3.7, for a torch release; None when it is not in the table."""
+    return TRITON_RELEASES.get(".".join(str(number) for number in parts(torch)[:2]))

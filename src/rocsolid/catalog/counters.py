@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rocsolid.model.device_peaks import Figure, Meter
+from rocsolid.model.device_peaks import CounterMetric, HardwareCounter
 from rocsolid.model.evidence import source
 
 _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"
@@ -15,22 +15,25 @@ def _meter(counter: str, figure: Figure, scale: float, text: str) -> Meter:
 _KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."
 _REQUESTS: Final = "Sum over all channels of the L2 cache."
 
-METERS: Final = {
+HARDWARE_COUNTERS: Final = {
     meter.counter: meter
     for meter in (
         _meter(
-            "OccupancyPercent", Figure.OCCUPANCY, 0.01, "Wavefronts in flight, as a percentage of the most possible."
+            "OccupancyPercent",
+            CounterMetric.OCCUPANCY,
+            0.01,
+            "Wavefronts in flight, as a percentage of the most possible.",
         ),
-        _meter("MeanOccupancyPerCU", Figure.WAVES, 1.0, "Wavefronts in flight, divided by compute units."),
-        _meter("L2CacheHit", Figure.L2_HIT, 0.01, "Hits as a percentage of hits and misses."),
-        _meter("TCC_HIT_sum", Figure.L2_HITS, 1.0, _REQUESTS),
-        _meter("TCC_MISS_sum", Figure.L2_MISSES, 1.0, _REQUESTS),
-        _meter("GL2C_HIT_sum", Figure.L2_HITS, 1.0, _REQUESTS),
-        _meter("GL2C_MISS_sum", Figure.L2_MISSES, 1.0, _REQUESTS),
-        _meter("FETCH_SIZE", Figure.READ, 1024.0, _KILOBYTES),
-        _meter("FetchSize", Figure.READ, 1024.0, _KILOBYTES),
-        _meter("WRITE_SIZE", Figure.WRITTEN, 1024.0, _KILOBYTES),
-        _meter("WriteSize", Figure.WRITTEN, 1024.0, _KILOBYTES),
+        _meter("MeanOccupancyPerCU", CounterMetric.WAVES, 1.0, "Wavefronts in flight, divided by compute units."),
+        _meter("L2CacheHit", CounterMetric.L2_HIT, 0.01, "Hits as a percentage of hits and misses."),
+        _meter("TCC_HIT_sum", CounterMetric.L2_HITS, 1.0, _REQUESTS),
+        _meter("TCC_MISS_sum", CounterMetric.L2_MISSES, 1.0, _REQUESTS),
+        _meter("GL2C_HIT_sum", CounterMetric.L2_HITS, 1.0, _REQUESTS),
+        _meter("GL2C_MISS_sum", CounterMetric.L2_MISSES, 1.0, _REQUESTS),
+        _meter("FETCH_SIZE", CounterMetric.READ, 1024.0, _KILOBYTES),
+        _meter("FetchSize", CounterMetric.READ, 1024.0, _KILOBYTES),
+        _meter("WRITE_SIZE", CounterMetric.WRITTEN, 1024.0, _KILOBYTES),
+        _meter("WriteSize", CounterMetric.WRITTEN, 1024.0, _KILOBYTES),
     )
 }
 

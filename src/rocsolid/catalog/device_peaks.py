@@ -1,26 +1,28 @@
-"""Peaks of the cards whose counters we show, each with where the figure is from; a card that is not here has no peak."""
+"""Peak figures of AMD GPUs, with their sources. A GPU that is not listed has no known peak."""
 
 import re
 from dataclasses import replace
 from typing import Final
 
-from rocsolid.model.device_peaks import Card
+from rocsolid.model.device_peaks import DevicePeaks
 from rocsolid.model.evidence import Evidence, claim, source
 
 _MODEL: Final = re.compile(r"\bMI\d{2,3}[AX]?\b")
-_UNITS: Final = claim("ROCm documentation, reference/gpu-specs", "Compute units by model; of two dies, by die.")
+_UNITS: Final = claim(
+    "ROCm documentation, reference/gpu-specs", "Compute units by model; for a card with two dies, per die."
+)
 _WAVES: Final = source(
     "rocprofiler-sdk of 2024-10, counters/yaml/counter_defs.yaml, OccupancyPercent",
-    "The share is taken of 32 wavefronts a compute unit on gfx90a and gfx942.",
+    "OccupancyPercent is relative to 32 wavefronts per compute unit on gfx90a and gfx942.",
 )
 _WAVES_CDNA4: Final = source(
     "output of rocprofv3 on an MI350X, agents[].max_waves_per_cu and cu_count",
-    "The driver of a gfx950 reports 32 wavefronts a compute unit, and 256 compute units.",
+    "The driver of a gfx950 reports 32 wavefronts per compute unit, and 256 compute units.",
 )
-# A peak is what the vendor computes from bus and clock: nobody of ours has measured one, so each is a claim.
+# A peak is what the vendor computes from bus and clock. None was measured for this list, so each is a claim.
 _CDNA1: Final = claim("AMD, CDNA 2 white paper, footnotes", "MI100: 4,096 bits at 2.4 Gbps.")
-_CDNA2_CARD: Final = claim("AMD, CDNA 2 white paper, footnote MI200-42", "MI210: 4,096 bits at 3.2 Gbps.")
-_CDNA2_DIE: Final = claim(
+_CDNA2_ONE_DIE: Final = claim("AMD, CDNA 2 white paper, footnote MI200-42", "MI210: 4,096 bits at 3.2 Gbps.")
+_CDNA2_TWO_DIES: Final = claim(
     "AMD, CDNA 2 white paper, footnotes", "MI250 and MI250X: 8,192 bits at 3.2 Gbps for two dies, half of it for one."
 )
 _CDNA3: Final = claim(
@@ -32,37 +34,38 @@ _CDNA4: Final = claim(
 )
 
 
-def _card(name: str, arch: str, gb_per_s: float, units: int, waves: int, *evidence: Evidence) -> Card:
-    return Card(
+def _peaks(name: str, arch: str, gb_per_s: float, units: int, waves: int, *evidence: Evidence) -> DevicePeaks:
+    return DevicePeaks(
         name=name, arch=arch, memory_gb_per_s=gb_per_s, compute_units=units, waves_per_unit=waves, evidence=evidence
     )
 
 
-CARDS: Final = (
-    _card("MI100", "gfx908", 1228.8, 120, 0, _CDNA1, _UNITS),
-    _card("MI210", "gfx90a", 1638.4, 104, 32, _CDNA2_CARD, _UNITS, _WAVES),
-    _card("MI250", "gfx90a", 1638.4, 104, 32, _CDNA2_DIE, _UNITS, _WAVES),
-    _card("MI250X", "gfx90a", 1638.4, 110, 32, _CDNA2_DIE, _UNITS, _WAVES),
-    _card("MI300A", "gfx942", 5324.8, 228, 32, _CDNA3, _UNITS, _WAVES),
-    _card("MI300X", "gfx942", 5324.8, 304, 32, _CDNA3, _UNITS, _WAVES),
-    _card("MI325X", "gfx942", 6000.0, 304, 32, _MI325, _UNITS, _WAVES),
-    _card("MI350X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
-    _card("MI355X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
+DEVICE_PEAKS: Final = (
+    _peaks("MI100", "gfx908", 1228.8, 120, 0, _CDNA1, _UNITS),
+    _peaks("MI210", "gfx90a", 1638.4, 104, 32, _CDNA2_ONE_DIE, _UNITS, _WAVES),
+    _peaks("MI250", "gfx90a", 1638.4, 104, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES),
+    _peaks("MI250X", "gfx90a", 1638.4, 110, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES),
+    _peaks("MI300A", "gfx942", 5324.8, 228, 32, _CDNA3, _UNITS, _WAVES),
+    _peaks("MI300X", "gfx942", 5324.8, 304, 32, _CDNA3, _UNITS, _WAVES),
+    _peaks("MI325X", "gfx942", 6000.0, 304, 32, _MI325, _UNITS, _WAVES),
+    _peaks("MI350X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
+    _peaks("MI355X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
 )
-_BY_NAME: Final = {card.name: card for card in CARDS}
+_BY_NAME: Final = {peaks.name: peaks for peaks in DEVICE_PEAKS}
 
 
-def card_named(device: str) -> Card | None:
-    """The card of a device's name, such as "AMD Instinct MI300X"; `None` for one that is not declared.
+def find_peaks(device: str) -> DevicePeaks | None:
+    """The peaks for a device's name, such as "AMD Instinct MI300X"; None for a device that is not listed.
 
-    Drivers call one of two cards "MI250X/MI250": what both share is known, their compute units are not (0).
+    Drivers name some devices after two models, such as "MI250X/MI250". Then only what both share is returned, and
+    `compute_units` is 0.
     """
     found = [_BY_NAME.get(word) for word in _MODEL.findall(device)]
-    cards = [card for card in found if card is not None]
-    if not cards or len(cards) < len(found):
+    models = [peaks for peaks in found if peaks is not None]
+    if not models or len(models) < len(found):
         return None
-    first = cards[0]
-    if any((c.memory_gb_per_s, c.waves_per_unit) != (first.memory_gb_per_s, first.waves_per_unit) for c in cards):
+    first = models[0]
+    if any((m.memory_gb_per_s, m.waves_per_unit) != (first.memory_gb_per_s, first.waves_per_unit) for m in models):
         return None
-    same = len({card.compute_units for card in cards}) == 1
+    same = len({peaks.compute_units for peaks in models}) == 1
     return first if same else replace(first, compute_units=0)

@@ -1,6 +1,6 @@
-"""Single values of a plan overridden from the environment, for tests of one value against another.
+"""Override single values of a plan with environment variables, for example to compare two values of a setting.
 
-`ROCSOLID_INDUCTOR_MAX_AUTOTUNE=1` is the setting `inductor.max_autotune`; dots become underscores.
+`ROCSOLID_INDUCTOR_MAX_AUTOTUNE=1` sets `inductor.max_autotune`; dots become underscores.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Setting, Value
 
 PREFIX: Final = "ROCSOLID_"
-# Variables of rocsolid's that are no settings.
-OWN: Final = frozenset(
+# Variables of rocsolid that do not override a setting.
+OTHER_VARIABLES: Final = frozenset(
     PREFIX + name
     for name in (
         "LEDGER",
@@ -37,9 +37,9 @@ def variable_of(setting: Setting) -> str:
     return PREFIX + setting.id.replace(".", "_").upper()
 
 
-def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
-    """The plan with the values that the environment insists on; an unknown name is an error with its near matches."""
-    given = {name: text for name, text in variables.items() if name.startswith(PREFIX) and name not in OWN}
+def apply_overrides(plan: Plan, variables: Mapping[str, str]) -> Plan:
+    """Return the plan with the values of `ROCSOLID_*` variables; raises UnknownNameError for an unknown one."""
+    given = {name: text for name, text in variables.items() if name.startswith(PREFIX) and name not in OTHER_VARIABLES}
     if not given:
         return plan
     known = {variable_of(setting): setting for setting in all_settings()}
@@ -47,10 +47,10 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
     for name, text in given.items():
         setting = known.get(name)
         if setting is None:
-            raise UnknownNameError(kind="variable", name=name, known=[*known, *OWN])
+            raise UnknownNameError(kind="environment variable", name=name, known=[*known, *OTHER_VARIABLES])
         decisions[setting.id] = Decision(
             id=setting.id,
-            value=parsed(setting, name, text),
+            value=parse_value(setting, name, text),
             channel=setting.channel,
             why=f"{name} is set in the environment.",
             profile="variable",
@@ -59,8 +59,8 @@ def overridden(plan: Plan, variables: Mapping[str, str]) -> Plan:
     return replace(plan, decisions=tuple(decisions.values()))
 
 
-def parsed(setting: Setting, name: str, text: str) -> Value:
-    """A setting's value from text; `name` is what the user wrote, for the error."""
+def parse_value(setting: Setting, name: str, text: str) -> Value:
+    """Parse a setting's value; `name` is the variable or option it was given with, for the error message."""
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None
@@ -72,5 +72,5 @@ def parsed(setting: Setting, name: str, text: str) -> Value:
             return int(lowered)
     else:
         return text
-    msg = f"{name}={text!r}: {setting.id} takes {'1 or 0' if setting.value_type is bool else 'a whole number'}"
+    msg = f"{name}={text!r}: {setting.id} must be {'1 or 0' if setting.kind is bool else 'a whole number'}"
     raise PlanError(msg)

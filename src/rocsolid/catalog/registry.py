@@ -41,6 +41,11 @@ def find(name: str) -> Setting | None:
     return _by_name().get(name)
 
 
+def find_short(name: str) -> tuple[Setting, ...]:
+    """The settings whose id ends with `.name`: `max_autotune` finds `inductor.max_autotune`."""
+    return tuple(setting for setting in all_settings() if setting.id.endswith(f".{name}"))
+
+
 def setting(name: str) -> Setting:
     """Like `find`, but raises UnknownNameError, with similar names, if there is none."""
     found = find(name)

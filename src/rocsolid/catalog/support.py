@@ -1,4 +1,4 @@
-"""What rocsolid supports, in one place."""
+"""The torch and Python releases that rocsolid supports and is tested with."""
 
 from typing import Final
 

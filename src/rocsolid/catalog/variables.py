@@ -1,4 +1,4 @@
-"""Families of environment variables, who reads which, and names that people write and nobody reads."""
+"""Families of environment variables, the names that libraries read, and common misspellings."""
 
 import json
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ _TABLE = Path(__file__).with_name("variables.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Variables of one maker, told by their names."""
+    """The variables of one project, recognised by their names."""
 
     name: str
     prefixes: tuple[str, ...]
     contains: tuple[str, ...] = ()
-    complete: bool = False  # our list of names is whole, so that a name outside it is worth a remark
+    complete: bool = False  # all names of the family are listed, so an unlisted one is a finding
 
-    def holds(self, variable: str) -> bool:
-        """Whether a variable belongs here."""
+    def matches(self, variable: str) -> bool:
+        """Whether a variable belongs to this family."""
         return variable.startswith(self.prefixes) or any(part in variable for part in self.contains)
 
 
@@ -40,13 +40,13 @@ FAMILIES: Final = (
     Family(name="aiter", prefixes=("AITER_", "FLASH_ATTENTION_")),
 )  # fmt: skip
 
-# What guides and habits spell wrongly. A resemblance of letters would not find these.
-MISNOMERS: Final[Mapping[str, str]] = {
+# Wrong names that guides use; too different from the right name to be found by similarity.
+WRONG_NAMES: Final[Mapping[str, str]] = {
     "INDUCTOR_COORD_DESCENT": "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "COORD_DESCENT": "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "INDUCTOR_BENCHMARK_KERNEL": "TORCHINDUCTOR_BENCHMARK_KERNEL",
     "INDUCTOR_FREEZING": "TORCHINDUCTOR_FREEZING",
-    "INDUCTOR_GROUP_FUSION": "",  # the setting itself is dead
+    "INDUCTOR_GROUP_FUSION": "",  # the setting itself has no effect
     "INDUCTOR_AGGRESSIVE_FUSION": "",  # has no variable: set it in Python
     "INDUCTOR_MAX_FUSION_SIZE": "",
     "MAX_FUSION_SIZE": "",
@@ -59,31 +59,31 @@ MISNOMERS: Final[Mapping[str, str]] = {
 
 
 def family(variable: str) -> Family | None:
-    """The family a variable belongs to, if we audit it."""
-    return next((f for f in FAMILIES if f.holds(variable)), None)
+    """The family that a variable belongs to; None for variables that do not concern torch."""
+    return next((f for f in FAMILIES if f.matches(variable)), None)
 
 
-def in_family(variable: str) -> bool:
-    """Whether we audit this variable."""
-    return variable in MISNOMERS or family(variable) is not None or find(variable) is not None
+def is_relevant(variable: str) -> bool:
+    """Whether the probe reports this variable."""
+    return variable in WRONG_NAMES or family(variable) is not None or find(variable) is not None
 
 
 def is_read(variable: str) -> bool:
-    """Whether any library we know asks for this name."""
+    """Whether any library in the catalogue reads this variable."""
     return variable in _names() or find(variable) is not None
 
 
-def meant(variable: str) -> tuple[str, ...]:
-    """The names somebody who wrote `variable` may have meant, best first."""
-    if variable in MISNOMERS:
-        return (MISNOMERS[variable],) if MISNOMERS[variable] else ()
+def similar_variables(variable: str) -> tuple[str, ...]:
+    """The variables that may have been meant by a wrong name, best first."""
+    if variable in WRONG_NAMES:
+        return (WRONG_NAMES[variable],) if WRONG_NAMES[variable] else ()
     own = family(variable)
-    known = [name for name in _names() if own is None or own.holds(name)]
-    return tuple(name for name in near_matches(variable, known) if _close(variable, name))
+    known = [name for name in _names() if own is None or own.matches(name)]
+    return tuple(name for name in near_matches(variable, known) if _is_typo(variable, name))
 
 
-def _close(wrong: str, right: str) -> bool:
-    """A slip of the pen, not another word: the same letters but for a few."""
+def _is_typo(wrong: str, right: str) -> bool:
+    """Whether two names differ by a few letters only."""
     from difflib import SequenceMatcher
 
     return SequenceMatcher(None, wrong, right).ratio() > 0.9  # noqa: PLR2004 - two or three letters in twenty

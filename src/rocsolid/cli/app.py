@@ -1,4 +1,4 @@
-"""The command line: one table of commands, one place where errors become exit codes."""
+"""The command line: the table of commands, and the exit code for each error."""
 
 import argparse
 import importlib
@@ -11,43 +11,43 @@ from rocsolid.version import __version__
 
 OK, FINDINGS, USAGE, CANNOT_RUN, TIMED_OUT, INTERRUPTED = 0, 1, 2, 3, 124, 130
 
-# Each command lives in a module of its own with `arguments(parser)` and `run(args)`; only the one called is imported.
+# Each command is a module with `arguments(parser)` and `run(args)`. Only the module of the given command is imported.
 COMMANDS: Final = {
-    "probe": "what in this machine, container and build will hang, crash or slow down a compile",
-    "ledger": "what was seen in which container image",
-    "settings": "every setting we speak of: what it does, what we advise, what it is here",
-    "explain": "the page of a rule, a setting, a profile or a known problem",
-    "env": "the variables that must be set before a process starts",
-    "run": "run a program that nobody may edit, made safe",
-    "optimize": "the fastest form of a workload that answers rightly",
-    "compiles": "what the compiler did with a workload: graphs, phases, kernels, and why again",
-    "breaks": "where the graph of a workload breaks, why, and what to write instead",
-    "profile": "profile a workload and say where its time goes",
-    "trace": "where the time of a profiled run goes, and what to do about it",
-    "compare": "two profiled runs side by side: kernels, idle time and its causes",
-    "lint": "hazards of compiled, captured and ported code, found in source",
-    "tune": "find the settings that are really best for a workload, in processes that may die",
+    "probe": "find what makes torch.compile or CUDA/HIP graphs hang, crash or return wrong results here",
+    "ledger": "record and compare probes of container images",
+    "settings": "list the settings: what each does, what the profiles choose, its value here",
+    "explain": "explain a rule, setting, profile, known problem, runtime call or runtime error",
+    "env": "print the environment variables to set before a process starts",
+    "run": "run an unchanged Python program with safe settings",
+    "optimize": "find the fastest form of a workload whose results match eager",
+    "compiles": "show what torch.compile did with a workload: graphs, phases, kernels, recompiles",
+    "breaks": "list the graph breaks of a workload, with cause and fix",
+    "profile": "profile a workload and show where its time goes",
+    "trace": "show where the time of a profiled run goes, and what to change",
+    "compare": "compare two profiled runs: kernels, idle time and its causes",
+    "lint": "find hazards for torch.compile, graph capture and porting in source code",
+    "tune": "find the fastest settings for a workload, each tried in a child process",
     "ab": "compare two profiles, plans or settings on one workload",
-    "dryrun": "compile a workload for a chip that is not here: what each kernel costs, what will not work",
+    "dryrun": "compile a workload for a GPU that is not present: cost of each kernel, problems to expect",
     "report": "render a saved JSON result as text or HTML",
-    "doctor": "what to attach to a report of a bug; nothing secret, nothing sent",
-    "completion": "a script that lets bash, zsh or fish complete commands and options",
+    "doctor": "print what to attach to a bug report; nothing secret, nothing is sent",
+    "completion": "print a completion script for bash, zsh or fish",
 }
-_THE_USERS: Final = ("torch", "triton")  # what rocsolid never installs
-_NEEDS: Final = (
-    "this command needs {name}, which {python} does not have; install rocsolid into the environment that has it "
-    "(python -m pip install rocsolid), and call it as python -m rocsolid"
+_NOT_INSTALLED_BY_US: Final = ("torch", "triton")
+_MISSING_PACKAGE: Final = (
+    "this command needs {name}, which {python} does not have; install rocsolid into the environment that has {name} "
+    "(python -m pip install rocsolid), and run it as python -m rocsolid"
 )
 _EPILOG: Final = """\
 Examples:
-  rocsolid probe                        what here will hurt me?
-  rocsolid probe --active               and does it compute, compile and capture rightly?
-  rocsolid probe --fix                  what to run about it
+  rocsolid probe                        what will hang, crash or give wrong results on this machine?
+  rocsolid probe --active               also compute, compile and capture for real
+  rocsolid probe --fix                  print the commands that fix the findings
   rocsolid explain CFG001               what does that finding mean?
   rocsolid explain safe                 which values does the profile choose, and why?
-  rocsolid run --deadline 300 serve.py  a program nobody may edit, made safe
-  rocsolid optimize work.py:build       the fastest form that answers rightly
-  rocsolid lint src                     what in this source will hurt?
+  rocsolid run --deadline 300 serve.py  run a program with safe settings, without editing it
+  rocsolid optimize work.py:build       the fastest form whose results match eager
+  rocsolid lint src                     hazards in source code
   rocsolid trace trace.json.gz          where does the time go?
 
 exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could not run, 124 timed out, 130 interrupted
@@ -55,21 +55,21 @@ exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could no
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """One line, and where to read more."""
+        """Exit with code 2 and one line that names the problem and the help command."""
         self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def run(argv: list[str]) -> int:
-    """Parse and run; every error of ours is one line on stderr and an exit code."""
+    """Parse and run; an error becomes one line on stderr and an exit code."""
     try:
         return _run(argv)
     except RocsolidError as error:
         sys.stderr.write(f"rocsolid: error: {error}\n")
         return error.exit_code
-    except SystemExit as ended:  # argparse has said what is wrong, or shown the help that was asked for
+    except SystemExit as ended:  # argparse has printed an error or the help
         if not isinstance(ended.code, int):
             raise
         return ended.code
@@ -77,25 +77,25 @@ def run(argv: list[str]) -> int:
         sys.stderr.write("rocsolid: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has gone, as with `| head`. Python would complain once more when it closes stdout.
+        # The reader of the pipe has exited, as `| head` does. Without this, Python prints an error when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except ModuleNotFoundError as missing:
-        if missing.name not in _THE_USERS:
+        if missing.name not in _NOT_INSTALLED_BY_US:
             return _unexpected(missing, argv)
-        sys.stderr.write(f"rocsolid: error: {_NEEDS.format(name=missing.name, python=sys.executable)}\n")
+        sys.stderr.write(f"rocsolid: error: {_MISSING_PACKAGE.format(name=missing.name, python=sys.executable)}\n")
         return CANNOT_RUN
-    except Exception as error:  # noqa: BLE001 - the last net: what falls through becomes a report
+    except Exception as error:  # noqa: BLE001 - an unexpected error becomes a crash report
         return _unexpected(error, argv)
 
 
 def _unexpected(error: Exception, argv: list[str]) -> int:
-    """A mistake of ours: a report in a file, and one line."""
-    from rocsolid.cli.crash import DEBUG, tell
+    """A bug in rocsolid: write a crash report, and print one line."""
+    from rocsolid.cli.crash import DEBUG, write_crash_report
 
     if os.environ.get(DEBUG):
         raise error
-    sys.stderr.write(f"rocsolid: error: {tell(error, argv)}\n")
+    sys.stderr.write(f"rocsolid: error: {write_crash_report(error, argv)}\n")
     return CANNOT_RUN
 
 
@@ -107,7 +107,7 @@ def _run(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name and name not in COMMANDS:
         raise UnknownNameError(kind="command", name=name, known=COMMANDS)
-    parser = parser_of(name)
+    parser = build_parser(name)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         prog = f"rocsolid {args.command}" if args.command else "rocsolid"
@@ -118,11 +118,11 @@ def _run(argv: list[str]) -> int:
     return int(importlib.import_module(f"rocsolid.cli.{args.command}").run(args))
 
 
-def parser_of(*names: str) -> Parser:
-    """The whole command line, with the arguments of the commands named; the others are not even imported."""
+def build_parser(*names: str) -> Parser:
+    """The parser of all commands, with the arguments of the named ones; the others are not imported."""
     parser = Parser(
         prog="rocsolid",
-        description="torch.compile and device graphs, safe, then fast, on ROCm and on CUDA.",
+        description="Make torch.compile and CUDA/HIP graphs safe, then fast, on ROCm and on CUDA.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

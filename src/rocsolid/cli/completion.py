@@ -1,4 +1,4 @@
-"""Print a script that lets a shell complete commands, options, and the names of rules and settings.
+"""Print a script with which bash, zsh or fish completes commands, options and the names of rules and settings.
 
 Examples:
   rocsolid completion bash > ~/.local/share/bash-completion/completions/rocsolid
@@ -6,7 +6,7 @@ Examples:
   rocsolid completion fish > ~/.config/fish/completions/rocsolid.fish
   eval "$(rocsolid completion bash)"                         for this shell only
 
-The script holds all words itself, so that pressing Tab starts nothing. Write it anew after an upgrade.
+The script contains all words, so pressing Tab starts no process. Write it again after an upgrade.
 
 """
 
@@ -18,48 +18,50 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     from pathlib import Path
 
-    parser.add_argument("shell", choices=SHELLS, help="whose script")
+    parser.add_argument("shell", choices=SHELLS, help="the shell that will use the script")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask every command for its options, and write them down as the shell wants them."""
-    from rocsolid.cli.app import COMMANDS, parser_of
-    from rocsolid.report.completion import Spoken, script
+    """Collect the options of every command and write the script."""
+    from rocsolid.cli.app import COMMANDS, build_parser
+    from rocsolid.report.completion import CommandSpec, completion_script
 
     commands = [
-        Spoken(name=name, summary=COMMANDS[name], options=tuple(_options(sub)), words=tuple(_words(name, sub)))
-        for name, sub in _subparsers(parser_of(*COMMANDS)).items()
+        CommandSpec(name=name, summary=COMMANDS[name], options=tuple(_options(sub)), words=tuple(_words(name, sub)))
+        for name, sub in _subparsers(build_parser(*COMMANDS)).items()
     ]
-    write(script(args.shell, commands), args.out)
+    write(completion_script(args.shell, commands), args.out)
     return 0
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public API for this
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             return dict(action.choices)
     return {}
 
 
 def _options(parser: argparse.ArgumentParser) -> "list[tuple[str, str, tuple[str, ...], bool]]":
-    """Each option: how it is written, what it does, which values it takes, and whether it takes one at all."""
+    """Name, summary, choices and "takes a value" of each option."""
     found = []
     for action in parser._actions:  # noqa: SLF001
         summary = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
         values = tuple(_profiles()) if action.dest == "profile" else tuple(map(str, action.choices or ()))
         found += [(name, summary, values, action.nargs != 0) for name in action.option_strings]
-    for sub in _subparsers(parser).values():  # options of an action such as `ledger show` are offered with its command
+    for sub in _subparsers(
+        parser
+    ).values():  # the options of an action such as `ledger show` are offered for the command
         known = {name for name, *_ in found}
         found += [option for option in _options(sub) if option[0] not in known]
     return found
 
 
 def _words(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """What may stand without a dash, where that is a closed set; everything else is a file."""
+    """The possible positional words of a command; empty where they are files."""
     if name in ("explain", "settings"):
         return _names(settings_only=name == "settings")
     choices = [a.choices for a in parser._actions if not a.option_strings and a.choices]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What happens when something unexpected does: a report in a file, and one line that names it."""
+"""Write a crash report for an unexpected error, and return the one line that names it."""
 
 import os
 import sys
@@ -9,33 +9,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-DEBUG: Final = "ROCSOLID_DEBUG"  # set, the error is raised as Python raises it
+DEBUG: Final = "ROCSOLID_DEBUG"  # when set, the error is raised with its traceback instead
 
 
-def tell(error: BaseException, argv: Sequence[str]) -> str:
-    """Write the report and return the line for the user; never raises, for there is nobody to catch it."""
+def write_crash_report(error: BaseException, argv: Sequence[str]) -> str:
+    """Write the report and return the line for the user. Never raises: nothing would catch it."""
     from rocsolid.errors import first_line
 
-    said = f"unexpected {type(error).__name__}: {first_line(error)}"
+    message = f"unexpected {type(error).__name__}: {first_line(error)}"
     try:
         file = _write(_report(error, argv))
     except Exception as second:  # noqa: BLE001 - a full disk must not hide the first error
-        return f"{said}; its report could not be written ({first_line(second)}), {DEBUG}=1 shows the traceback"
-    return f"{said}; this is a mistake in rocsolid: please report it with {file} (rocsolid doctor says what else)"
+        return f"{message}; the crash report could not be written ({first_line(second)}); {DEBUG}=1 shows the traceback"
+    return f"{message}; this is a bug in rocsolid: please report it, with {file} and the output of `rocsolid doctor`"
 
 
 def _report(error: BaseException, argv: Sequence[str]) -> str:
-    from rocsolid.report.doctor import masked_text
+    from rocsolid.report.doctor import mask_text
     from rocsolid.version import __version__
 
     try:
         from rocsolid.cli.doctor import summary
 
-        around = summary()
-    except Exception as second:  # noqa: BLE001 - what broke may be the probe itself
-        around = f"rocsolid   {__version__}\npython     {sys.version}\nno more could be read: {second!r}\n"
+        details = summary()
+    except Exception as second:  # noqa: BLE001 - the error may be in the probe itself
+        details = f"rocsolid   {__version__}\npython     {sys.version}\nthe probe failed as well: {second!r}\n"
     trace = "".join(traceback.format_exception(error))
-    return f"$ rocsolid {masked_text(' '.join(argv))}\n\n{masked_text(trace)}\n{around}"
+    return f"$ rocsolid {mask_text(' '.join(argv))}\n\n{mask_text(trace)}\n{details}"
 
 
 def _write(text: str) -> Path:

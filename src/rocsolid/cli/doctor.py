@@ -1,12 +1,12 @@
-"""Print what to attach to a report of a bug: versions, platform, packages, variables. Nothing is sent anywhere.
+"""Print what to attach to a bug report: versions, platform, packages, variables. Nothing is sent anywhere.
 
 Examples:
-  rocsolid doctor                          to read, and to copy into a report
-  rocsolid doctor --out doctor.txt         as a file
+  rocsolid doctor                          print it
+  rocsolid doctor --out doctor.txt         write it to a file
   rocsolid doctor --output json            for programs
 
-Values that look like tokens or passwords are masked, and the home folder is written as ~; read it all the same before you
-send it. After an unexpected error the report of that crash is listed too: attach it.
+Values that look like tokens or passwords are masked, and the home folder is written as ~. Still, read it before you send
+it. After an unexpected error, the path of the crash report is listed too: attach that file.
 
 """
 
@@ -18,20 +18,20 @@ from typing import Final
 
 from rocsolid.cli.output import add_output, write
 
-_KEPT: Final = 5  # crash reports that are listed
-_ASK: Final = """
-Attach this, the command you ran, and what it printed. If a workload is involved, the smallest one that shows it.
-Where the machine itself is in doubt: rocsolid probe --active --output json --out probe.json
+_MAX_CRASHES: Final = 5
+_INSTRUCTIONS: Final = """
+Attach this, the command you ran and its output, and the smallest workload that shows the problem.
+If the machine itself may be the cause, also attach: rocsolid probe --active --output json --out probe.json
 """
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, without importing torch, and write it down."""
+    """Probe without importing torch, and write the summary."""
     text = summary()
     if args.output == "json":
         from rocsolid.model.codec import dumps
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
 
         write(dumps("rocsolid/doctor/1", rocsolid=__version__, summary=text.splitlines()), args.out)
         return 0
-    write(text + _ASK, args.out)
+    write(text + _INSTRUCTIONS, args.out)
     return 0
 
 
 def summary() -> str:
-    """The page; used by the crash report as well."""
+    """The text for a bug report; the crash report contains it too."""
     from rocsolid.api.probe import probe
     from rocsolid.report.doctor import doctor_text
     from rocsolid.version import __version__
@@ -67,15 +67,15 @@ def _extras() -> dict[str, bool]:
 
 
 def crash_folder() -> Path:
-    """Of this user's reports."""
+    """The folder of this user's crash reports."""
     return Path(tempfile.gettempdir()) / f"rocsolid-crashes-{os.getuid()}"
 
 
 def _crashes() -> list[Path]:
-    """The newest reports, newest first; only of a folder that is ours."""
+    """The newest crash reports, newest first; none if the folder belongs to another user."""
     try:
         if crash_folder().stat().st_uid != os.getuid():
             return []
-        return sorted(crash_folder().glob("crash-*.txt"), reverse=True)[:_KEPT]
+        return sorted(crash_folder().glob("crash-*.txt"), reverse=True)[:_MAX_CRASHES]
     except OSError:
         return []

@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging, fails, not_allowed
-from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
+from rocsolid.cli.output import add_output, require_writable, write
 from rocsolid.cli.parse_units import deadline
 from rocsolid.cli.render import render_dryrun
 from rocsolid.errors import UsageError
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     if args.out:
-        writable(args.out)
+        require_writable(args.out)
     try:
         record = _record(args)
     finally:

@@ -1,14 +1,14 @@
-"""Print the page of a rule, a setting, a profile, a known problem, or a call or error of the HIP or CUDA runtime.
+"""Explain a rule, setting, profile, known problem, or a call or error of the HIP or CUDA runtime.
 
 Examples:
   rocsolid explain CFG001                           a rule, by code or by name
   rocsolid explain safe                             a profile: each value with its reason
-  rocsolid explain inductor.triton.cudagraphs       a setting
-  rocsolid explain TORCHINDUCTOR_MAX_AUTOTUNE       a variable
+  rocsolid explain inductor.max_autotune            a setting; `max_autotune` alone works too
+  rocsolid explain TORCHINDUCTOR_MAX_AUTOTUNE       an environment variable
   rocsolid explain hip-graph-replay-corruption      a known problem
-  rocsolid explain hipEventQuery                    what HIP and CUDA do with a call during a capture
-  rocsolid explain 906                              what an error in a capture means
-  rocsolid explain problems                         all known problems, a line each
+  rocsolid explain hipEventQuery                    what HIP and CUDA do with this call during a capture
+  rocsolid explain 906                              what this error means during a capture
+  rocsolid explain problems                         list all known problems (also: rules, settings, profiles, calls)
 
 """
 
@@ -18,20 +18,20 @@ from rocsolid.cli.output import add_output, write
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "name",
         metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR",
-        help="what to explain; `problems`, `rules` and `calls` list them",
+        help="what to explain; `problems`, `rules`, `settings`, `profiles` and `calls` list all of a kind",
     )
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look the name up and print its page."""
-    from rocsolid.report.page_index import listing
+    """Find the name and print its page."""
+    from rocsolid.report.page_index import list_names
 
-    text = listing(args.name)
+    text = list_names(args.name)
     if text is None:
         from rocsolid.api.explain import explain
 

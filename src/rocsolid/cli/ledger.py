@@ -1,13 +1,13 @@
-"""Keep and compare what was seen in which container image.
+"""Record and compare probes of container images.
 
 Examples:
-  rocsolid ledger                                       the images seen so far
-  rocsolid ledger show rocm/pytorch:latest              one of them, in full
+  rocsolid ledger                                       list the recorded images
+  rocsolid ledger show rocm/pytorch:latest              the whole probe of one image
   rocsolid ledger diff rocm/pytorch:7.1 rocm/pytorch:7.2
   rocsolid ledger scan rocm/pytorch:latest              probe an image from outside, with docker, podman or apptainer
-  rocsolid ledger export > images.md                    a table for a page
-  rocsolid ledger merge colleague.db                    take over what a colleague has seen
-Inside a container, `rocsolid probe --record` writes the entry.
+  rocsolid ledger export > images.md                    a Markdown table
+  rocsolid ledger merge colleague.db                    add the entries of another ledger
+Inside a container, `rocsolid probe --record` adds the entry.
 
 """
 
@@ -24,27 +24,31 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
-        "--ledger", type=Path, metavar="FILE", help="the ledger (default: $ROCSOLID_LEDGER, or your data folder)"
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="the ledger file (default: $ROCSOLID_LEDGER, or a file in your data folder)",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     examples = str(__doc__).splitlines()
-    add_output(
-        actions.add_parser("list", help="the images seen so far (what happens without an action)"), ("text", "json")
-    )
-    show = actions.add_parser("show", help="one image in full")
-    show.add_argument("image", metavar="IMAGE", help="its name, as the list shows it")
+    add_output(actions.add_parser("list", help="list the recorded images (the default action)"), ("text", "json"))
+    show = actions.add_parser("show", help="show the whole probe of one image")
+    show.add_argument("image", metavar="IMAGE", help="the image's name, as `rocsolid ledger` lists it")
     show.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
     add_output(show, ("text", "json", "html"))
-    diff = actions.add_parser("diff", help="what is different between two images")
-    diff.add_argument("before", metavar="BEFORE", help="an image")
-    diff.add_argument("after", metavar="AFTER", help="another")
+    diff = actions.add_parser("diff", help="show what differs between two images")
+    diff.add_argument("before", metavar="BEFORE", help="the old image")
+    diff.add_argument("after", metavar="AFTER", help="the new image")
     add_output(diff, ("text", "json"))
     scan = actions.add_parser("scan", help="probe an image from outside and record it")
-    scan.add_argument("image", metavar="IMAGE", help="as your container tool names it")
+    scan.add_argument("image", metavar="IMAGE", help="the image's name, as your container tool writes it")
     scan.add_argument(
-        "--engine", choices=("docker", "podman", "apptainer"), default="", help="which container tool to use"
+        "--engine",
+        choices=("docker", "podman", "apptainer"),
+        default="",
+        help="the container tool (default: the first that works)",
     )
     scan.add_argument("--live", action="store_true", help="read settings in a fresh interpreter inside the image")
     scan.add_argument(
@@ -52,11 +56,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=deadline,
         default=900.0,
         metavar="TIME",
-        help="give up after so long: 90s, 10m (default: 15m)",
+        help="stop after this time: 90s, 10m (default: 15m)",
     )
-    export = actions.add_parser("export", help="a Markdown table")
+    export = actions.add_parser("export", help="print a Markdown table of all images")
     export.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
-    merge = actions.add_parser("merge", help="take over entries from another ledger")
+    merge = actions.add_parser("merge", help="add the entries of another ledger")
     merge.add_argument("file", type=Path, metavar="FILE", help="the other ledger")
     for name, sub in actions.choices.items():
         own = [line for line in examples if line.startswith(f"  rocsolid ledger {name}")]
@@ -65,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Open the ledger, which refuses foreign files, and do the action."""
+    """Open the ledger and run the action."""
     from rocsolid.probe.ledger import Ledger, default_file
 
     ledger = Ledger(args.ledger or default_file())
@@ -77,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         case "scan":
             from rocsolid.probe.image_scan import scan
 
-            sys.stderr.write(f"starting {args.image}; this takes as long as the image takes to load\n")
+            sys.stderr.write(f"starting {args.image}; loading a large image can take minutes\n")
             entry = scan(args.image, engine=args.engine, live=args.live, deadline_s=args.deadline)
             ledger.add([entry])
             sys.stderr.write(f"recorded as {entry.key}\n")
@@ -99,7 +103,7 @@ def _existing(file: Path) -> "Ledger":
     from rocsolid.probe.ledger import Ledger
 
     if not file.exists():
-        msg = f"cannot read {file}: there is no such file"
+        msg = f"cannot read {file}: No such file or directory"
         raise InputError(msg)
     return Ledger(file)
 
@@ -123,7 +127,7 @@ def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
 
     entry = ledger.find(args.image)
     if entry.record is None:
-        text = f"{entry.image}: {entry.says}\n" + "".join(f"  {e}\n" for e in entry.evidence)
+        text = f"{entry.image}: {entry.note}\n" + "".join(f"  {e}\n" for e in entry.evidence)
         write(dumps("rocsolid/image/1", image=entry) if args.output == "json" else text, args.out)
     else:
         write(render(entry.record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
@@ -133,7 +137,7 @@ def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
 def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
     from rocsolid.errors import InputError
     from rocsolid.model.codec import dumps
-    from rocsolid.probe.diff import difference
+    from rocsolid.probe.diff import compare_probes
     from rocsolid.report.probe_text import difference_text
     from rocsolid.report.terminal import terminal_of
 
@@ -141,13 +145,15 @@ def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
     for name in (args.before, args.after):
         entry = ledger.find(name)
         if entry.record is None:
-            msg = f"{entry.image} is in the ledger by hearsay only; probe it first (rocsolid ledger scan {entry.image})"
+            msg = (
+                f"{entry.image} has no probe yet, only a guide's claim; run `rocsolid ledger scan {entry.image}` first"
+            )
             raise InputError(msg)
         records.append(entry.record)
-    change = difference(*records)
-    json_wanted = args.output == "json"
+    change = compare_probes(*records)
+    as_json = args.output == "json"
     write(
-        dumps("rocsolid/difference/1", difference=change) if json_wanted else difference_text(change, terminal_of()),
+        dumps("rocsolid/difference/1", difference=change) if as_json else difference_text(change, terminal_of()),
         args.out,
     )
     return 0

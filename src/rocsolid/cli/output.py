@@ -1,4 +1,4 @@
-"""What the commands share: where output goes, and in which form."""
+"""Options and functions that the commands share: output format, output file, workload."""
 
 import argparse
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 from rocsolid.errors import InputError
 
 
-def add_output(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
-    """`--output FORM` and `--out FILE`."""
-    parser.add_argument("--output", choices=forms, default=forms[0], help=f"form of the output (default: {forms[0]})")
+def add_output(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """Add `--output FORMAT` and `--out FILE`; the first format is the default."""
+    parser.add_argument("--output", choices=formats, default=formats[0], help=f"output format (default: {formats[0]})")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of the terminal")
 
 
 def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """`WORKLOAD`, the same for every command that runs one."""
+    """Add the argument `WORKLOAD`."""
     parser.add_argument(
         "workload",
         nargs="?" if optional else None,
@@ -26,14 +26,14 @@ def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def write(text: str, out: Path | None) -> None:
-    """To the file, whole or not at all; or to the terminal."""
+    """Write to the file, completely or not at all; without a file, to stdout."""
     if out is None:
         sys.stdout.write(text)
         return
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_symlink() or (out.exists() and not out.is_file()):
-            # Written to where it lies: a file put in the place of /dev/null would be the end of it for all programs.
+            # Write through links, pipes and devices: replacing /dev/null by a file would break other programs.
             out.write_text(text, encoding="utf-8")
         else:
             temporary = out.with_name(f".{out.name}.part")
@@ -45,8 +45,8 @@ def write(text: str, out: Path | None) -> None:
     sys.stderr.write(f"wrote {out}\n")
 
 
-def writable(out: Path) -> None:
-    """Raises InputError for a file that could not be written, before the work whose result it is to hold."""
+def require_writable(out: Path) -> None:
+    """Raise InputError if the file cannot be written; called before a long job whose result it will hold."""
     folder = next(parent for parent in (out.parent, *out.parent.parents) if parent.exists())
     reason = ""
     if out.is_dir():
@@ -61,7 +61,7 @@ def writable(out: Path) -> None:
 
 
 def read(file: Path) -> str:
-    """A file's text, or an InputError that says why not."""
+    """Return a file's text; raises InputError with the reason when it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as broken:

@@ -1,4 +1,4 @@
-"""Times and sizes as people write them, the same for every command."""
+"""Parse times, sizes and counts of command-line options."""
 
 import argparse
 import re
@@ -11,25 +11,25 @@ _BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def seconds(text: str) -> float:
-    """`90s`, `10m`, `2h`, `45`."""
+    """Parse `90s`, `10m`, `2h` or `45` (seconds)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if not match:
-        msg = f"{text!r} is no time; write 90s, 10m or 2h"
+        msg = f"{text!r} is not a time; write 90s, 10m or 2h"
         raise UsageError(msg)
     return float(match[1]) * _SECONDS[match[2]]
 
 
 def size(text: str) -> int:
-    """`64G`, `500M`, a number of bytes."""
+    """Parse `64G`, `500M` or a number of bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
     if not match:
-        msg = f"{text!r} is no size; write 500M or 64G"
+        msg = f"{text!r} is not a size; write 500M or 64G"
         raise UsageError(msg)
     return int(float(match[1]) * _BYTES[match[2]])
 
 
 def budget(text: str) -> float:
-    """A time, as an option takes it; 0 is one in which nothing fits."""
+    """Parse a time budget; 0 is allowed."""
     try:
         return seconds(text)
     except UsageError as wrong:
@@ -37,17 +37,17 @@ def budget(text: str) -> float:
 
 
 def deadline(text: str) -> float:
-    """A time of more than nothing, as an option takes it."""
+    """Parse a deadline: a time greater than 0."""
     found = budget(text)
     if found <= 0:
-        msg = f"a deadline of {found:g} s is none"
+        msg = f"a deadline must be longer than 0 s, not {found:g} s"
         raise argparse.ArgumentTypeError(msg)
     return found
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1, as an option takes it."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        msg = f"takes a whole number of at least 1, not {text!r}"
+        msg = f"must be a whole number of at least 1, not {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)

@@ -1,11 +1,13 @@
-"""Say what in this machine, container and build will hang, crash or slow down a compile, why, and how to mend it.
+"""Find what makes torch.compile or CUDA/HIP graphs hang, crash or return wrong results on this machine.
+
+Each finding has the reason, the fix, a command that checks the fix, and the evidence.
 
 Examples:
-  rocsolid probe                            read from files, without importing torch: one second
-  rocsolid probe --live                     also what start-up files assign; as slow as importing torch's compiler
-  rocsolid probe --live --import vllm       and what importing vllm assigns
-  rocsolid probe --active                   compute, compile and capture for real, in processes of their own
-  rocsolid probe --fix --env-file fix.sh    write the fixes as shell lines
+  rocsolid probe                            read files only, without importing torch; takes about a second
+  rocsolid probe --live                     also see what start-up files assign; as slow as importing torch's compiler
+  rocsolid probe --live --import vllm       also see what importing vllm assigns
+  rocsolid probe --active                   compute, compile and capture for real, in child processes
+  rocsolid probe --fix --env-file fix.sh    print the fixes, and write the shell lines to a file
   rocsolid probe --output html --out probe.html
   rocsolid probe --output json > before.json; …; rocsolid probe --diff before.json
   rocsolid probe --record --image rocm/pytorch:latest
@@ -17,19 +19,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
 from rocsolid.cli.output import add_output, read, write
 from rocsolid.cli.render import render
 from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
-from rocsolid.model.saved_probe import Difference, ProbeRecord
+from rocsolid.model.saved_probe import ProbeDifference, ProbeRecord
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("--profile", default="safe", help="the profile that settings are held against (default: safe)")
+    """Add the arguments of the command."""
+    parser.add_argument("--profile", default="safe", help="the profile that settings are compared with (default: safe)")
     parser.add_argument(
-        "--live", action="store_true", help="read settings in a fresh interpreter (slower: imports torch's compiler)"
+        "--live", action="store_true", help="read settings in a fresh interpreter (slow: imports torch's compiler)"
     )
     parser.add_argument(
         "--import",
@@ -37,33 +39,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PACKAGE",
-        help="on the live route, also watch what importing PACKAGE assigns (repeatable)",
+        help="also see which settings importing PACKAGE assigns; implies --live (repeatable)",
     )
     parser.add_argument(
-        "--active", action="store_true", help="run small real computations, each in a process with a deadline"
+        "--active",
+        action="store_true",
+        help="run small real computations, compiles and captures in child processes with a deadline",
     )
-    parser.add_argument("--fix", action="store_true", help="print what to run about the findings")
-    parser.add_argument("--env-file", type=Path, metavar="FILE", help="with --fix: also write the shell lines to FILE")
-    parser.add_argument("--diff", type=Path, metavar="OLD.json", help="show what changed since a saved probe")
-    parser.add_argument("--record", action="store_true", help="keep the result in the ledger of images")
+    parser.add_argument("--fix", action="store_true", help="print the commands that fix the findings")
+    parser.add_argument(
+        "--env-file",
+        type=Path,
+        metavar="FILE",
+        help="with --fix: also write the shell lines to FILE, for `source FILE`",
+    )
+    parser.add_argument(
+        "--diff", type=Path, metavar="OLD.json", help="show what changed since a probe saved with --output json"
+    )
+    parser.add_argument("--record", action="store_true", help="record the result in the ledger of images")
     parser.add_argument(
         "--image",
         default="",
         metavar="NAME",
-        help="with --record: the image's name, where it cannot be seen from inside",
+        help="with --record: the image's name (Docker and Kubernetes do not show it inside)",
     )
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="the ledger to write to")
-    add_judging(parser, "critical")
+    parser.add_argument(
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="with --record: the ledger file (default: $ROCSOLID_LEDGER, or a file in your data folder)",
+    )
+    add_fail_on(parser, "critical")
     parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Take the snapshot, judge it, and show it in the form asked for."""
-    _refuse(args)
+    """Take the snapshot, check it, and write the result."""
+    _check_options(args)
     record = _probe(args)
     if args.record:
-        _keep(record, args)
+        _record(record, args)
     if args.diff:
         change = _difference(record, args.diff)
         write(_difference_text(change, args), args.out)
@@ -71,33 +87,33 @@ def run(args: argparse.Namespace) -> int:
     if args.fix:
         from rocsolid.report.fix_commands import env_file, fix_text
 
-        loud = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
+        shown = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
         if args.env_file:
-            write(env_file(loud), args.env_file)
-        write(fix_text(loud), args.out)
+            write(env_file(shown), args.env_file)
+        write(fix_text(shown), args.out)
     else:
         write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return fails(record.findings, args.fail_on)
 
 
-def _refuse(args: argparse.Namespace) -> None:
-    """What would be passed over in silence is said."""
-    for given, needs, said in (
-        (args.env_file, args.fix, "--env-file writes what --fix prints; give both"),
-        (args.image, args.record, "--image names what --record keeps; give both"),
-        (args.fix and args.output != "text", False, f"--fix prints shell and Python lines, and no {args.output}"),
-        (args.fix and args.diff, False, "give --fix or --diff, not both"),
-        (args.diff and args.output not in ("text", "json"), False, "--diff is shown as text or json"),
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    for given, needs, message in (
+        (args.env_file, args.fix, "--env-file requires --fix"),
+        (args.image, args.record, "--image requires --record"),
+        (args.fix and args.output != "text", False, f"--fix cannot be combined with --output {args.output}"),
+        (args.fix and args.diff, False, "--fix cannot be combined with --diff"),
+        (args.diff and args.output not in ("text", "json"), False, "--diff supports --output text and json only"),
     ):
         if given and not needs:
-            raise UsageError(said)
+            raise UsageError(message)
 
 
 def _probe(args: argparse.Namespace) -> ProbeRecord:
     from rocsolid.api.probe import check, probe
     from rocsolid.catalog.profiles import profile
 
-    profile(args.profile)  # a wrong name is said before the work, not after
+    profile(args.profile)  # fail on a wrong name before the probe, not after
     if args.live or args.imports:
         sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
     env = probe(
@@ -116,14 +132,14 @@ def _progress(name: str) -> None:
     sys.stderr.flush()
 
 
-def _difference(record: ProbeRecord, old: Path) -> Difference:
+def _difference(record: ProbeRecord, old: Path) -> ProbeDifference:
     from rocsolid.cli.records import read_probe
-    from rocsolid.probe.diff import difference
+    from rocsolid.probe.diff import compare_probes
 
-    return difference(read_probe(read(old), str(old)), record)
+    return compare_probes(read_probe(read(old), str(old)), record)
 
 
-def _difference_text(change: Difference, args: argparse.Namespace) -> str:
+def _difference_text(change: ProbeDifference, args: argparse.Namespace) -> str:
     if args.output == "json":
         from rocsolid.model.codec import dumps
 
@@ -134,8 +150,8 @@ def _difference_text(change: Difference, args: argparse.Namespace) -> str:
     return difference_text(change, Terminal() if args.out else terminal_of())
 
 
-def _keep(record: ProbeRecord, args: argparse.Namespace) -> None:
-    from rocsolid.api.images import keep
+def _record(record: ProbeRecord, args: argparse.Namespace) -> None:
+    from rocsolid.api.images import record_probe
 
-    entry = keep(record, image=args.image, file=args.ledger)
+    entry = record_probe(record, image=args.image, file=args.ledger)
     sys.stderr.write(f"recorded as {entry.key}\n")

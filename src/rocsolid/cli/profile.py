@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging
+from rocsolid.cli.fail_on import add_fail_on
 from rocsolid.cli.output import add_output, add_workload
 from rocsolid.cli.parse_units import count
 

@@ -1,4 +1,4 @@
-"""Shows a person who waits that something is happening, and ends what takes too long."""
+"""Show the progress of a long command, and end it at its deadline."""
 
 import faulthandler
 import os
@@ -11,7 +11,7 @@ from typing import Final
 
 _EVERY_S: Final = 0.2
 _PLAIN_EVERY_S: Final = 10.0
-_GRACE_S: Final = 5.0  # a watchdog in C, for what holds the interpreter's lock
+_GRACE_S: Final = 5.0  # after the deadline, faulthandler ends the process even if the GIL is held
 _TIMED_OUT: Final = 124
 
 
@@ -19,9 +19,9 @@ _TIMED_OUT: Final = 124
 def progress(
     doing: Callable[[], str], *, deadline_s: float | None = None, stacks: Callable[[], str] = str
 ) -> Iterator[None]:
-    """While the block runs, show what `doing` says: one line rewritten on a terminal, a line every ten seconds elsewhere.
+    """Show the text that `doing` returns while the block runs: one rewritten line on a terminal, else a line every 10 s.
 
-    When the deadline passes, what it was doing and all stacks are written and the process ends with 124.
+    At the deadline, write that text and all stacks, and end the process with exit code 124.
     """
     over = threading.Event()
     watch = threading.Thread(
@@ -44,12 +44,15 @@ def _watch(
 ) -> None:
     begun = time.monotonic()
     terminal = sys.stderr.isatty()
-    said_at, width = begun, 0
+    written_at, width = begun, 0
     while not over.wait(_EVERY_S):
         now = time.monotonic()
         if deadline_s and now - begun > deadline_s:
-            _end(f"passed the deadline of {deadline_s:g} s; it was at: {doing() or 'nothing that compiles'}", stacks())
-        text = doing() if terminal or now - said_at >= _PLAIN_EVERY_S else ""
+            _end(
+                f"error: the deadline of {deadline_s:g} s has passed; current step: {doing() or 'not compiling'}",
+                stacks(),
+            )
+        text = doing() if terminal or now - written_at >= _PLAIN_EVERY_S else ""
         if text and terminal:
             text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
             sys.stderr.write(f"\r{text:<{width}}")
@@ -57,12 +60,12 @@ def _watch(
             width = len(text)
         elif text:
             sys.stderr.write(f"{text}\n")
-            said_at = now
+            written_at = now
     if terminal and width:
         sys.stderr.write(f"\r{'':<{width}}\r")
 
 
-def _end(said: str, stacks: str) -> None:
-    sys.stderr.write(f"\nrocsolid: {said}\n{stacks}\n")
+def _end(message: str, stacks: str) -> None:
+    sys.stderr.write(f"\nrocsolid: {message}\n{stacks}\n")
     sys.stderr.flush()
-    os._exit(_TIMED_OUT)  # the thread that hangs will not come back to raise anything
+    os._exit(_TIMED_OUT)  # the hanging thread cannot raise an exception

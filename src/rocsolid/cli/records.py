@@ -1,4 +1,4 @@
-"""Saved results: how each is read, and who shows it."""
+"""Read saved JSON results of every kind, and render them."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import AB_SCHEMA, STUDY_SCHEMA, ABResult, Study
 from rocsolid.model.trace import TRACE_SCHEMA, TraceReport
 
-KINDS: Mapping[str, type] = {
+RECORD_TYPES: Mapping[str, type] = {
     PROBE_SCHEMA: ProbeRecord,
     COMPILES_SCHEMA: CompileLog,
     BREAKS_SCHEMA: BreakReport,
@@ -41,43 +41,43 @@ Record = (
 
 
 def read_record(text: str, name: str) -> Record:
-    """Any saved result; raises InputError for anything else."""
+    """Read any saved result; raises InputError for anything else."""
     data = loads(text, name)
-    kind = KINDS.get(data["schema"])
-    if kind is None:
-        msg = f"{name} holds {data['schema']}, which cannot be rendered; what can is {', '.join(KINDS)}"
+    record_type = RECORD_TYPES.get(data["schema"])
+    if record_type is None:
+        msg = f"{name} has the schema {data['schema']}, which cannot be rendered; supported: {', '.join(RECORD_TYPES)}"
         raise InputError(msg)
-    record: Record = decode(kind, data, name)
+    record: Record = decode(record_type, data, name)
     return record
 
 
 def read_probe(text: str, name: str) -> ProbeRecord:
-    """A saved probe; raises InputError for anything else."""
+    """Read a saved probe; raises InputError for anything else."""
     data = loads(text, name)
     if data["schema"] != PROBE_SCHEMA:
-        msg = f"{name} holds {data['schema']}, and a probe is {PROBE_SCHEMA}"
+        msg = f"{name} is not a saved probe: its schema is {data['schema']}, not {PROBE_SCHEMA}"
         raise InputError(msg)
     return decode(ProbeRecord, data, name)
 
 
-def render_any(record: Record, form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """Any saved result in one of the forms."""
+def render_any(record: Record, output: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Render any saved result in one of its output formats."""
     if isinstance(record, CompileLog):
-        return render.render_compiles(record, form, code=verbose, to_file=to_file)
+        return render.render_compiles(record, output, code=verbose, to_file=to_file)
     if isinstance(record, BreakReport):
-        return render.render_breaks(record, form, to_file=to_file)
-    if isinstance(record, TraceReport):
-        return render.render_trace(record, form, verbose=verbose, to_file=to_file)
+        return render.render_breaks(record, output, to_file=to_file)
+    if isinstance(record, TraceRecord):
+        return render.render_trace(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
-        return render.render_lint(record, form, verbose=verbose, to_file=to_file)
+        return render.render_lint(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, OptimizeReport):
-        return render.render_optimize(record, form)
+        return render.render_optimize(record, output)
     if isinstance(record, Study):
-        return render.render_study(record, form, verbose=verbose, to_file=to_file)
+        return render.render_study(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):
-        return render.render_dryrun(record, form, verbose=verbose, to_file=to_file)
-    if isinstance(record, ABResult):
-        return render.render_ab(record, form, to_file=to_file)
+        return render.render_dryrun(record, output, verbose=verbose, to_file=to_file)
+    if isinstance(record, Duel):
+        return render.render_duel(record, output, to_file=to_file)
     if isinstance(record, CaptureReport):
-        return render.render_capture(record, form)
-    return render.render(record, form, verbose=verbose, to_file=to_file)
+        return render.render_capture(record, output)
+    return render.render(record, output, verbose=verbose, to_file=to_file)

@@ -1,4 +1,4 @@
-"""Each kind of result in each of its forms; what a form needs is imported when it is asked for."""
+"""Render each kind of result in each of its output formats. What a format needs is imported only when it is used."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rocsolid.report.terminal import Terminal
 
 
-def render(record: "ProbeRecord", form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """A probe in one of the forms."""
+def render(record: "ProbeRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Render a probe."""
 
     def page() -> str:
         from rocsolid.report.probe_page import probe_html
@@ -37,11 +37,11 @@ def render(record: "ProbeRecord", form: str, *, verbose: bool = False, to_file: 
 
         return probe_json(record)
 
-    return _in_form(form, "probes", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
+    return _render(output, "a probe", text=text, json=json, html=page, **_finding_formats(lambda: record.findings))
 
 
-def render_compiles(log: "CompileLog", form: str, *, code: bool = False, to_file: bool = False) -> str:
-    """A compile log in one of the forms."""
+def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_file: bool = False) -> str:
+    """Render a compile log."""
 
     def page() -> str:
         from rocsolid.report.compiles_page import compiles_html
@@ -63,11 +63,11 @@ def render_compiles(log: "CompileLog", form: str, *, code: bool = False, to_file
 
         return [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
 
-    return _in_form(form, "compile logs", text=text, json=json, html=page, **_for_machines(found))
+    return _render(output, "a compile log", text=text, json=json, html=page, **_finding_formats(found))
 
 
-def render_breaks(report: "BreakReport", form: str, *, to_file: bool = False) -> str:
-    """A report of graph breaks in one of the forms."""
+def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) -> str:
+    """Render a report of graph breaks."""
 
     def page() -> str:
         from rocsolid.report.compiles_page import breaks_html
@@ -89,7 +89,7 @@ def render_breaks(report: "BreakReport", form: str, *, to_file: bool = False) ->
 
         return break_findings(report.breaks, len(report.graphs))
 
-    return _in_form(form, "graph breaks", text=text, json=json, html=page, **_for_machines(found))
+    return _render(output, "a graph-break report", text=text, json=json, html=page, **_finding_formats(found))
 
 
 def render_trace(
@@ -100,7 +100,7 @@ def render_trace(
     to_file: bool = False,
     timelines: "Mapping[str, Timeline] | None" = None,
 ) -> str:
-    """Answers about traces in one of the forms; a page shows the timelines that are given."""
+    """Render the analysis of traces; the HTML page includes the given timelines."""
 
     def page() -> str:
         from rocsolid.report.trace_page import trace_html
@@ -121,22 +121,22 @@ def render_trace(
             TRACE_SCHEMA, rocsolid=__version__, files=record.files, findings=record.findings, ranks=record.ranks
         )
 
-    return _in_form(form, "answers about traces", text=text, json=json, html=page)
+    return _render(output, "a trace analysis", text=text, json=json, html=page)
 
 
-def render_optimize(report: "OptimizeReport", form: str) -> str:
-    """The forms of a model in one of the forms of output."""
+def render_optimize(report: "OptimizeReport", output: str) -> str:
+    """Render the report of `optimize`."""
 
     def page() -> str:
         from rocsolid.report.optimize_page import optimize_html
 
         return optimize_html(report)
 
-    return _in_form(form, "optimizations", text=lambda: f"{report}\n", json=report.json, html=page)
+    return _render(output, "an optimize report", text=lambda: f"{report}\n", json=report.json, html=page)
 
 
-def render_study(study: "Study", form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """A study in one of the forms."""
+def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Render a study."""
 
     def page() -> str:
         from rocsolid.report.study_page import study_html
@@ -148,7 +148,7 @@ def render_study(study: "Study", form: str, *, verbose: bool = False, to_file: b
 
         return study_text(study, _terminal(to_file=to_file), verbose=verbose)
 
-    return _in_form(form, "studies", text=text, json=study.json, html=page)
+    return _render(output, "a study", text=text, json=study.json, html=page)
 
 
 def render_ab(result: "ABResult", form: str, *, to_file: bool = False) -> str:
@@ -162,8 +162,8 @@ def render_ab(result: "ABResult", form: str, *, to_file: bool = False) -> str:
     return _in_form(form, "A/B tests", text=text, json=result.json)
 
 
-def render_dryrun(record: "DryRunRecord", form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """A dry run in one of the forms."""
+def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Render a dry run."""
 
     def page() -> str:
         from rocsolid.report.dryrun_page import dryrun_html
@@ -180,11 +180,11 @@ def render_dryrun(record: "DryRunRecord", form: str, *, verbose: bool = False, t
 
         return dryrun_json(record)
 
-    return _in_form(form, "dry runs", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
+    return _render(output, "a dry run", text=text, json=json, html=page, **_finding_formats(lambda: record.findings))
 
 
-def render_lint(record: "LintRecord", form: str, *, verbose: bool = False, to_file: bool = False) -> str:
-    """A lint in one of the forms."""
+def render_lint(record: "LintRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
+    """Render the findings of `lint`."""
 
     def page() -> str:
         from rocsolid.report.lint_page import lint_html
@@ -201,24 +201,26 @@ def render_lint(record: "LintRecord", form: str, *, verbose: bool = False, to_fi
 
         return lint_json(record)
 
-    return _in_form(form, "lints", text=text, json=json, html=page, **_for_machines(lambda: record.findings))
+    return _render(
+        output, "a lint result", text=text, json=json, html=page, **_finding_formats(lambda: record.findings)
+    )
 
 
-def render_capture(report: "CaptureReport", form: str) -> str:
-    """A report about captures in one of the forms."""
-    return _in_form(form, "reports about captures", text=lambda: f"{report}\n", json=report.json)
+def render_capture(report: "CaptureReport", output: str) -> str:
+    """Render a capture report."""
+    return _render(output, "a capture report", text=lambda: f"{report}\n", json=report.json)
 
 
-def _in_form(form: str, what: str, **forms: Callable[[], str]) -> str:
-    if form not in forms:
-        known = ", ".join(forms)
-        msg = f"{what} have no form {form!r}; there are {known}"
+def _render(output: str, what: str, **formats: Callable[[], str]) -> str:
+    if output not in formats:
+        known = ", ".join(formats)
+        msg = f"{what} has no output format {output!r}; choose one of {known}"
         raise UsageError(msg)
-    return forms[form]()
+    return formats[output]()
 
 
-def _for_machines(found: "Callable[[], Sequence[Finding]]") -> dict[str, Callable[[], str]]:
-    """Findings as tools read them."""
+def _finding_formats(found: "Callable[[], Sequence[Finding]]") -> dict[str, Callable[[], str]]:
+    """The output formats for other tools: SARIF and GitHub annotations."""
 
     def as_sarif() -> str:
         from rocsolid.report.machine_readable import sarif

@@ -4,7 +4,7 @@ Examples:
   rocsolid report probe.json
   rocsolid report probe.json --output html --out probe.html
   rocsolid report compiles.json --output html --out compiles.html
-  rocsolid report trace-answers.json
+  rocsolid report trace.json
   rocsolid report lint.json --output html --out lint.html
 
 """
@@ -17,14 +17,14 @@ from rocsolid.cli.records import read_record, render_any
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a JSON file that rocsolid wrote")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and the code of kernels")
+    """Add the arguments of the command."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="a JSON file that rocsolid wrote with --output json")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and the source of kernels")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, then render as the command that wrote it would."""
+    """Read the file and render it like the command that wrote it."""
     record = read_record(read(args.file), str(args.file))
     write(render_any(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return 0

@@ -1,77 +1,94 @@
-"""List the settings, or show one: what it does, what moves it, what the profiles choose, and what it is here.
+"""List the settings, or show one: what it does, what changes it, what the profiles choose, its value here.
 
 Examples:
-  rocsolid settings                                 all settings, a line each
-  rocsolid settings inductor.freezing               one of them
-  rocsolid settings --here                          every value in force here that somebody moved
-  rocsolid settings --live inductor.max_autotune    its value in a fresh interpreter, and who set it
-  rocsolid settings --here --all --output json      all values in force
+  rocsolid settings                                 list all settings
+  rocsolid settings inductor.freezing               one setting; `freezing` alone works too
+  rocsolid settings --here                          the values on this machine that differ from torch's defaults
+  rocsolid settings --live inductor.max_autotune    its value in a fresh interpreter, and what set it
+  rocsolid settings --here --all --output json      all values on this machine
 
 """
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
 
+if TYPE_CHECKING:
+    from rocsolid.model.setting import Setting
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("id", nargs="?", default="", metavar="ID", help="a setting's id, a former id, or its variable")
+    """Add the arguments of the command."""
     parser.add_argument(
-        "--here", action="store_true", help="show values in force, read from torch's source and the environment"
+        "id",
+        nargs="?",
+        default="",
+        metavar="ID",
+        help="a setting's id, the last part of its id, a former id, or its environment variable",
     )
     parser.add_argument(
-        "--live", action="store_true", help="show values in force, read in a fresh interpreter (slower)"
+        "--here", action="store_true", help="show the values in effect, read from torch's source and the environment"
     )
-    parser.add_argument("--all", action="store_true", help="with --here or --live: also those nobody moved")
+    parser.add_argument(
+        "--live", action="store_true", help="show the values in effect, read in a fresh interpreter (slow)"
+    )
+    parser.add_argument("--all", action="store_true", help="with --here or --live: also show defaults")
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the declarations, or the values in force."""
+    """Print the declarations, or the values in effect."""
     from rocsolid.catalog import registry
     from rocsolid.model.codec import dumps
 
     if args.here or args.live:
         return _values(args)
-    settings = [registry.setting(args.id)] if args.id else list(registry.all_settings())
+    settings = [_declared(args.id)] if args.id else list(registry.all_settings())
     if args.output == "json":
         write(dumps("rocsolid/settings/1", settings=settings), args.out)
         return 0
-    from rocsolid.report.page_index import listing
+    from rocsolid.report.page_index import list_names
     from rocsolid.report.reference_pages import setting_page
     from rocsolid.report.terminal import Terminal, page_text, terminal_of
 
-    text = setting_page(settings[0]) if args.id else listing("settings") or ""
+    text = setting_page(settings[0]) if args.id else list_names("settings") or ""
     write(page_text(text, Terminal() if args.out else terminal_of()), args.out)
     return 0
 
 
-def _values(args: argparse.Namespace) -> int:
-    from rocsolid.api.probe import probe
+def _declared(name: str) -> "Setting":
+    from rocsolid.api.explain import find_setting
     from rocsolid.catalog import registry
+
+    return find_setting(name) or registry.setting(name)
+
+
+def _values(args: argparse.Namespace) -> int:
+    from rocsolid.api.explain import find_setting
+    from rocsolid.api.probe import probe
     from rocsolid.errors import UnknownNameError
     from rocsolid.model.codec import dumps
+    from rocsolid.report.probe_text import set_by
 
     if args.live:
         sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
     found = probe(live=args.live).settings
     if args.id:
-        known = registry.find(args.id)
+        known = find_setting(args.id)
         name = args.id if args.id in found or known is None else known.id
         if name not in found:
             raise UnknownNameError(kind="setting of the installed torch", name=args.id, known=found)
         found = {name: found[name]}
     elif not args.all:
-        found = {name: observed for name, observed in found.items() if observed.moved}
+        found = {name: observed for name, observed in found.items() if observed.changed}
     if args.output == "json":
         write(dumps("rocsolid/values/1", values=found), args.out)
         return 0
     lines = [
-        f"{name} = {seen.value!r}"
-        + (f"   (release: {seen.upstream!r}; {seen.origin.value} {seen.by})" if seen.moved else "")
+        f"{name} = {seen.value!r}" + (f"   (default: {seen.default!r}; set by: {set_by(seen)})" if seen.changed else "")
         for name, seen in found.items()
     ]
-    write("\n".join(lines or ["every setting has the default of this release"]) + "\n", args.out)
+    write("\n".join(lines or ["every setting has the default of the installed torch"]) + "\n", args.out)
     return 0

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_judging, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
 from rocsolid.cli.output import add_output, write
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.trace import TraceReport

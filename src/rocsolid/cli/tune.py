@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, writable, write
+from rocsolid.cli.output import add_output, require_writable, write
 from rocsolid.cli.parse_units import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError

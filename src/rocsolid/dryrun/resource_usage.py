@@ -68,7 +68,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
         scratch_bytes=_number(r"(\d+) bytes stack frame", report),
         lds_bytes=shared,
         lds_limit_bytes=chip.lds_bytes,
-        wavefront=chip.wavefront,
+        wavefront=chip.wavefront_size,
         register_occupancy=occupancy,
         occupancy=_limit_by_lds(occupancy, shared, warps, chip),
         block=block,
@@ -107,7 +107,7 @@ def _limit_by_lds(waves: int, shared: int, warps: int, chip: Chip) -> int:
     """The compiler's occupancy ignores the LDS that Triton requests at launch; limit it by that too."""
     if not shared or shared > chip.lds_bytes:
         return waves
-    return max(1, min(waves, chip.unit_lds_bytes // shared * warps // chip.simds))
+    return max(1, min(waves, chip.lds_bytes_per_unit // shared * warps // chip.simds))
 
 
 def _metadata(text: str, key: str) -> int:

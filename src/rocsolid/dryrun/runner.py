@@ -19,7 +19,7 @@ from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
 from rocsolid.model.codec import decode, dumps
 from rocsolid.model.dryrun import DryRun
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend.device import build_stub_library
 
@@ -118,7 +118,7 @@ def _unwrap(result: ChildResult) -> DryRun:
     raise (InputError if result.usage_error else CannotRunError)(result.error)
 
 
-def _failure(request: Request, ended: Answer, errors: str, key: str, deadline_s: float) -> Exception:
+def _failure(request: Request, ended: CheckResult, errors: str, key: str, deadline_s: float) -> Exception:
     what = request.workload or request.file
     at = f" while compiling {key}" if key else " while importing it" if request.file else " while tracing"
     if ended.ending is Ending.HUNG:

@@ -1,4 +1,4 @@
-"""What a compiler and a launch must know of a chip."""
+"""The properties of a GPU chip that a compiler and a kernel launch depend on."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from rocsolid.model.platform import Platform
 
 @dataclass(frozen=True, kw_only=True)
 class Chip:
-    """One accelerator: its name, and the limits that decide whether a kernel runs and how well."""
+    """One GPU chip: its name, and the limits that decide whether a kernel runs and at what occupancy."""
 
     arch: str  # gfx942, sm_90
     product: str
     platform: Platform
     capability: tuple[int, int]
-    wavefront: int  # lanes that run in step
-    units: int  # compute units, or streaming multiprocessors
-    lds_bytes: int  # most local memory that one workgroup may ask for
-    unit_lds_bytes: int  # local memory that workgroups share, with the SIMDs below
-    simds: int  # that share it
-    waves: int  # most of them that one SIMD holds
-    registers: int  # per compute unit, as the runtime reports them
+    wavefront_size: int  # threads of one wavefront (AMD) or warp (NVIDIA)
+    compute_units: int  # or streaming multiprocessors
+    lds_bytes: int  # the most LDS (shared memory) that one workgroup can use
+    lds_bytes_per_unit: int  # LDS that the workgroups on one compute unit share
+    simds: int  # SIMDs that share it
+    waves_per_simd: int  # the most wavefronts that one SIMD holds
+    registers_per_unit: int  # as the runtime reports them
     memory_gib: int
-    fp8: tuple[str, ...] = ()  # number formats that the matrix unit knows
+    fp8: tuple[str, ...] = ()  # the float8 dtypes that the matrix units support
 
     @property
     def runtime_name(self) -> str:
-        """As the runtime spells it, with the features of data-centre parts."""
+        """The name as the HIP runtime spells it; data-centre chips carry feature flags."""
         return f"{self.arch}:sramecc+:xnack-" if self.arch.startswith("gfx9") else self.arch

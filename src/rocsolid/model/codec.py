@@ -1,14 +1,14 @@
-"""Frozen data to JSON and back.
+"""Convert the project's dataclasses to JSON and back.
 
-Every document carries a `schema`, such as `rocsolid/probe/1`. A reader accepts its own and says plainly what else
-it was given.
+Every document has a `schema` field, such as `rocsolid/probe/1`. Reading anything else raises InputError, which names
+the file and what is wrong with it.
 """
 
 import json
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum, IntEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Plain JSON data for any of our types; what JSON cannot hold becomes its text."""
+    """Return plain JSON data for any dataclass of the project; a value that JSON cannot hold becomes its `str`."""
     if isinstance(value, IntEnum):
         return value.name.lower()
     if isinstance(value, Enum):
@@ -39,38 +39,38 @@ def encode(value: object) -> Any:
     return str(value)
 
 
-def decode(kind: type[T], data: Any, where: str = "document") -> T:
-    """The inverse of `encode`; raises InputError that names the place where the data do not fit."""
-    result = _decode(kind, data, where)
+def decode(cls: type[T], data: Any, where: str = "document") -> T:
+    """The inverse of `encode`; raises InputError with the path of the first value that does not fit."""
+    result = _decode(cls, data, where)
     return typing.cast("T", result)
 
 
 def dumps(schema: str, **parts: object) -> str:
-    """A JSON document with its schema first."""
+    """Return a JSON document whose first field is the schema."""
     return json.dumps({"schema": schema, **{k: encode(v) for k, v in parts.items()}}, indent=2) + "\n"
 
 
 def loads(text: str, name: str) -> dict[str, Any]:
-    """A JSON document of ours, or an InputError that says what `name` is instead."""
+    """Parse a JSON document that rocsolid wrote; raises InputError, in which the file is called `name`."""
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as broken:  # the second from brackets without end
+    except (ValueError, RecursionError) as broken:  # RecursionError: very deeply nested brackets
         msg = f"{name} is not JSON: {broken}"
         raise InputError(msg) from broken
     if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("rocsolid/"):
-        msg = f"{name} is JSON, but no document of rocsolid's (it has no schema 'rocsolid/...')"
+        msg = f"{name} was not written by rocsolid: it is JSON without a schema 'rocsolid/...'"
         raise InputError(msg)
     return data
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
-def _decode(kind: Any, data: Any, where: str) -> Any:
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is object or kind is Any:
+def _decode(cls: Any, data: Any, where: str) -> Any:
+    origin, args = typing.get_origin(cls), typing.get_args(cls)
+    if cls is object or cls is Any:
         return data
     if origin in (types.UnionType, typing.Union):
         return _decode_union(args, data, where)
@@ -80,14 +80,14 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         return frozenset(_decode(args[0], item, where) for item in _list(data, where))
     if origin is not None and issubclass(origin, Mapping):
         return {k: _decode(args[1], v, f"{where}.{k}") for k, v in _dict(data, where).items()}
-    if is_dataclass(kind):
-        return _decode_dataclass(kind, data, where)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return _decode_enum(kind, data, where)
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+    if is_dataclass(cls):
+        return _decode_dataclass(cls, data, where)
+    if isinstance(cls, type) and issubclass(cls, Enum):
+        return _decode_enum(cls, data, where)
+    if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if type(data) is not kind:
-        raise InputError(_unfit(where, data, kind.__name__))
+    if type(data) is not cls:
+        raise InputError(_mismatch(where, data, cls.__name__))
     return data
 
 
@@ -95,45 +95,45 @@ def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in args:
         return None
     others = [a for a in args if a is not type(None)]
-    for kind in others:
-        if not isinstance(kind, type) or is_dataclass(kind) or len(others) == 1:
-            return _decode(kind, data, where)
-        if type(data) is kind:
+    for cls in others:
+        if not isinstance(cls, type) or is_dataclass(cls) or len(others) == 1:
+            return _decode(cls, data, where)
+        if type(data) is cls:
             return data
-    raise InputError(_unfit(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
+    raise InputError(_mismatch(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
 
 
-def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
-    given, hints = _dict(data, where), _hints(kind)
-    known = {f.name for f in fields(kind) if f.init}
-    # A newer writer may have added fields; what we do not know we leave.
+def _decode_dataclass(cls: Any, data: Any, where: str) -> Any:
+    given, hints = _dict(data, where), _hints(cls)
+    known = {f.name for f in fields(cls) if f.init}
+    # A newer rocsolid may have added fields: unknown ones are ignored.
     values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
-    try:
-        return kind(**values)
-    except TypeError as missing:
-        msg = f"{where}: {missing}"
-        raise InputError(msg) from missing
+    required = [f.name for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    if missing := [name for name in required if name not in values]:
+        msg = f"{where}: missing {'field' if len(missing) == 1 else 'fields'} {', '.join(missing)}"
+        raise InputError(msg)
+    return cls(**values)
 
 
-def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:
+def _decode_enum(cls: type[Enum], data: Any, where: str) -> Enum:
     try:
-        return kind[str(data).upper()] if issubclass(kind, IntEnum) else kind(data)
+        return cls[str(data).upper()] if issubclass(cls, IntEnum) else cls(data)
     except (KeyError, ValueError) as unknown:
-        known = ", ".join(str(encode(member)) for member in kind)
-        raise InputError(_unfit(where, data, f"one of {known}")) from unknown
+        known = ", ".join(str(encode(member)) for member in cls)
+        raise InputError(_mismatch(where, data, f"one of {known}")) from unknown
 
 
 def _list(data: Any, where: str) -> list[Any]:
     if not isinstance(data, list):
-        raise InputError(_unfit(where, data, "a list"))
+        raise InputError(_mismatch(where, data, "a list"))
     return data
 
 
 def _dict(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(_unfit(where, data, "an object"))
+        raise InputError(_mismatch(where, data, "an object"))
     return data
 
 
-def _unfit(where: str, data: Any, wanted: str) -> str:
+def _mismatch(where: str, data: Any, wanted: str) -> str:
     return f"{where}: expected {wanted}, found {json.dumps(data, default=str)[:60]}"

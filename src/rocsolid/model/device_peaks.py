@@ -1,4 +1,4 @@
-"""What a card can do at most, and what its counters mean."""
+"""Peak figures of GPUs, and what their hardware counters mean."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,23 +7,23 @@ from rocsolid.model.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
-    """One device as a program sees it: of a card with two dies, one die."""
+class DevicePeaks:
+    """The peak figures of one device as a program sees it; a card with two dies is two devices."""
 
-    name: str  # the word that tells it in the name of a device
+    name: str  # the model name that appears in the device's name, such as MI300X
     arch: str
-    memory_gb_per_s: float  # peak of its own memory, in units of 10^9 bytes
-    compute_units: int  # 0 where the name does not tell which of two it is
-    waves_per_unit: int  # wavefronts that a compute unit can hold; 0 where nobody told us
+    memory_gb_per_s: float  # peak bandwidth of its own memory, in 10^9 bytes per second
+    compute_units: int  # 0 where the device's name fits two models that differ
+    waves_per_unit: int  # wavefronts that one compute unit can hold; 0 where unknown
     evidence: tuple[Evidence, ...]
 
 
-class Figure(Enum):
-    """What a hardware counter contributes to."""
+class CounterMetric(Enum):
+    """The metric that a hardware counter contributes to."""
 
-    OCCUPANCY = "occupancy"  # share of the wavefronts that the chip can hold
-    WAVES = "waves"  # wavefronts that a compute unit held
-    L2_HIT = "l2-hit"  # share of requests
+    OCCUPANCY = "occupancy"  # share of the wavefronts that the GPU can hold
+    WAVES = "waves"  # wavefronts per compute unit
+    L2_HIT = "l2-hit"  # share of L2 requests that hit
     L2_HITS = "l2-hits"
     L2_MISSES = "l2-misses"
     READ = "read"  # bytes from memory
@@ -31,10 +31,10 @@ class Figure(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meter:
-    """A counter of rocprofv3: its value times `scale` is the figure, or a part of it."""
+class HardwareCounter:
+    """A counter of rocprofv3. Its value times `scale` is the metric, or a part of it."""
 
     counter: str
-    figure: Figure
+    metric: CounterMetric
     scale: float
     evidence: tuple[Evidence, ...]

@@ -1,4 +1,4 @@
-"""What is: the machine, the build and the effective settings at one moment."""
+"""A snapshot of one machine: hardware, torch build, container and the settings in effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,72 +7,72 @@ from enum import Enum
 from rocsolid.model.platform import Platform
 
 
-class Route(Enum):
+class ProbeMode(Enum):
     """How the settings were read."""
 
     STATIC = "static"  # from torch's source and the environment; nothing imported
-    LIVE = "live"  # from a fresh interpreter that imported torch's compiler
-    PROCESS = "process"  # from this very process
+    LIVE = "live"  # in a fresh interpreter that imported torch's compiler
+    PROCESS = "process"  # in this process
 
 
 class Origin(Enum):
     """Where a setting's value comes from."""
 
-    UPSTREAM = "upstream"  # the default of that release
-    VARIABLE = "variable"  # an environment variable moved the default
-    FORCED = "forced"  # an environment variable that beats any assignment
-    OVERRIDE = "override"  # TORCH_COMPILE_OVERRIDE_*: replaces even options given to a call
+    DEFAULT = "default"  # the release's own default
+    VARIABLE = "variable"  # an environment variable that changes the default
+    FORCED = "forced"  # an environment variable that overrides every assignment
+    OVERRIDE = "override"  # TORCH_COMPILE_OVERRIDE_*: overrides even the options of one torch.compile call
     STARTUP = "startup"  # sitecustomize, usercustomize or a .pth file
-    LIBRARY = "library"  # an import of somebody else's package
-    PATCHED = "patched"  # the installed config.py is not the release's
+    LIBRARY = "library"  # the import of another package
+    PATCHED = "patched"  # the installed config.py differs from the release's
     ASSIGNED = "assigned"  # code in this process
     MUTATED = "mutated"  # the default itself was overwritten in this process
-    ELSEWHERE = "elsewhere"  # another thread or task of this process sees another value
+    OTHER_THREAD = "other-thread"  # the default here, but another thread or task of this process has another value
 
 
 class Integrity(Enum):
-    """How an installed file compares with what was released."""
+    """How an installed file compares with the released one."""
 
-    RELEASED = "released"  # the very bytes of an official release
-    RECORDED = "recorded"  # as its wheel recorded it
-    CHANGED = "changed"  # not as its wheel recorded it
-    DIFFERENT = "different"  # no usable record, and not the bytes of that release
-    UNKNOWN = "unknown"  # no usable record, and a release we hold no copy of
+    RELEASED = "released"  # byte for byte the official release
+    RECORDED = "recorded"  # matches the RECORD of its wheel
+    CHANGED = "changed"  # differs from the RECORD of its wheel
+    DIFFERENT = "different"  # no usable RECORD, and not the bytes of that release
+    UNKNOWN = "unknown"  # no usable RECORD, and rocsolid has no digest of that release
 
 
-class Ending(Enum):
-    """How a child process that we asked something ended."""
+class CheckStatus(Enum):
+    """How a command in a child process ended."""
 
-    ANSWERED = "answered"
-    FAILED = "failed"  # ended with an error of its own
+    OK = "ok"
+    FAILED = "failed"  # ended with an error
     CRASHED = "crashed"  # ended by a signal
-    HUNG = "hung"  # still silent at its deadline
-    WRONG = "wrong"  # answered, but not the right thing
-    MISSING = "missing"  # there is nothing to ask
+    HUNG = "hung"  # killed at its deadline
+    WRONG = "wrong"  # returned a wrong result
+    MISSING = "missing"  # the command is not installed
     SKIPPED = "skipped"  # does not apply here
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """A setting's effective value beside the default of that very release."""
+class SettingValue:
+    """A setting's value in effect, next to the default of the installed release."""
 
     value: object
-    upstream: object
-    origin: Origin = Origin.UPSTREAM
-    by: str = ""  # the variable, file and line, or package that is behind it
-    elsewhere: object = None  # what other threads of this process see, where that differs
-    where: str = ""  # which threads
-    stands_for: str = ""  # the entry an alias leads to
+    default: object
+    origin: Origin = Origin.DEFAULT
+    set_by: str = ""  # the variable, the file:line or the package that set it
+    other_thread_value: object = None  # the value in other threads of this process, if it differs
+    other_threads: str = ""  # which threads: "every new thread", "another thread or task"
+    alias_of: str = ""  # the id this entry is an alias of
 
     @property
-    def moved(self) -> bool:
+    def changed(self) -> bool:
         """Whether anything but the release decided the value."""
-        return self.origin is not Origin.UPSTREAM
+        return self.origin is not Origin.DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One accelerator."""
+    """One GPU."""
 
     index: int
     name: str
@@ -84,17 +84,17 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigFile:
-    """A file of torch's that decides defaults."""
+    """One of torch's config modules, which hold the defaults."""
 
     owner: str  # inductor, dynamo, ...
-    file: str  # relative to the package
+    file: str  # relative to the torch package
     integrity: Integrity
     digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild:
-    """The installed torch, as its own files describe it."""
+    """The installed torch, as described by its own files."""
 
     version: str
     hip: str = ""
@@ -102,13 +102,13 @@ class TorchBuild:
     git: str = ""
     folder: str = ""
     files: tuple[ConfigFile, ...] = ()
-    table: str = ""  # the release whose defaults we hold beside it, if any
-    wants: tuple[str, ...] = ()  # packages its own metadata pins, as name==version
+    known_release: str = ""  # the release whose defaults it is compared with, if rocsolid has them
+    pinned: tuple[str, ...] = ()  # the Triton that torch's metadata requires, as name==version
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """The container we are in."""
+    """The container this process runs in."""
 
     engine: str  # docker, podman, kubernetes, apptainer
     image: str = ""
@@ -116,8 +116,8 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cache:
-    """A folder in which compiled code is kept."""
+class CacheFolder:
+    """A folder that holds compiled code."""
 
     name: str
     folder: str
@@ -127,7 +127,7 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The machine below the container."""
+    """The machine: cores, memory, limits, compiler, access to the GPU."""
 
     system: str = ""
     cores: int = 0
@@ -137,25 +137,25 @@ class Host:
     numa_balancing: bool | None = None
     compiler: str = ""
     limits: Mapping[str, int | None] = field(default_factory=dict)  # None means unlimited
-    kfd: str = ""  # access to /dev/kfd: "", "ok", "denied"
+    kfd: str = ""  # access to /dev/kfd: "" (not there), "ok", "denied"
     nvidia: bool = False  # an NVIDIA driver is loaded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hook:
-    """Code that runs at interpreter start, before the user's."""
+class StartupHook:
+    """Code that runs when the interpreter starts, before the user's code."""
 
     kind: str  # sitecustomize, usercustomize, pth
-    place: str
-    says: str = ""
+    file: str
+    code: str = ""  # the line of a .pth file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a child process that we asked something had to say."""
+class CheckResult:
+    """How one command in a child process ended: a vendor tool or an active check."""
 
     name: str
-    ending: Ending
+    status: CheckStatus
     detail: str = ""
     seconds: float = 0.0
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -163,43 +163,43 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The snapshot that every judgement is made from."""
+    """The snapshot that rules are checked against and plans are resolved for."""
 
     taken_at: str
-    route: Route
+    probe_mode: ProbeMode
     platform: Platform
-    rocm_version: str = ""  # release of the ROCm stack, as far as it can be known
+    rocm_version: str = ""  # as precise as it can be determined
     cuda_version: str = ""
     driver: str = ""
     python: str = ""
     torch: TorchBuild | None = None
     devices: tuple[Device, ...] = ()
     container: Container | None = None
-    content_id: str = ""  # stands for the image when its name cannot be seen
+    content_id: str = ""  # identifies the image when its name cannot be read from inside
     host: Host = Host()
     packages: Mapping[str, str] = field(default_factory=dict)
-    triton_copies: tuple[str, ...] = ()  # distributions that each bring a `triton` package
+    triton_copies: tuple[str, ...] = ()  # distributions that each install a `triton` package
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # copies of vendor libraries
-    caches: tuple[Cache, ...] = ()
+    caches: tuple[CacheFolder, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Observed] = field(default_factory=dict)
-    hooks: tuple[Hook, ...] = ()
-    tools: tuple[Answer, ...] = ()
-    checks: tuple[Answer, ...] = ()
-    gaps: tuple[str, ...] = ()  # what could not be found out, and why
-    pretended: str = ""  # chip and release that this process was told to pretend, as `gfx942@7.2.1`
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    startup_hooks: tuple[StartupHook, ...] = ()
+    tools: tuple[CheckResult, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    unknowns: tuple[str, ...] = ()  # what could not be determined, and why
+    pretended: str = ""  # the pretended chip and release, as `gfx942@7.2.1`
 
     @property
     def torch_version(self) -> str:
-        """Empty when there is no torch."""
+        """The version of torch; empty when torch is not installed."""
         return self.torch.version if self.torch else ""
 
     @property
-    def usable(self) -> tuple[Device, ...]:
-        """The accelerators that this torch was built for."""
+    def usable_devices(self) -> tuple[Device, ...]:
+        """The GPUs that this torch was built for."""
         return tuple(device for device in self.devices if device.platform is self.platform)
 
     @property
-    def values(self) -> Mapping[str, object]:
-        """Effective value by setting id."""
-        return {name: observed.value for name, observed in self.settings.items()}
+    def setting_values(self) -> Mapping[str, object]:
+        """The value in effect by setting id."""
+        return {name: seen.value for name, seen in self.settings.items()}

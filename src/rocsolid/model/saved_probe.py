@@ -1,7 +1,6 @@
-"""What a probe, or an image in the ledger, boils down to when it is kept."""
+"""Probes as they are saved: one probe, one image of the ledger, the difference of two probes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import Evidence
@@ -12,7 +11,7 @@ PROBE_SCHEMA = "rocsolid/probe/1"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord:
-    """A snapshot and what was found in it under one profile."""
+    """A snapshot, and the findings in it under one profile."""
 
     environment: Environment
     findings: tuple[Finding, ...]
@@ -21,13 +20,13 @@ class ProbeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """An image as somebody saw it; without a record, as somebody described it."""
+    """A container image in the ledger: probed, or, without a record, only described by a guide."""
 
     image: str
     digest: str = ""
     recorded_at: str = ""
-    source: str  # probe, scan, import or claim
-    says: str = ""
+    source: str  # probe, scan or claim
+    note: str = ""  # what the guide says about the image
     evidence: tuple[Evidence, ...] = ()
     record: ProbeRecord | None = None
 
@@ -38,24 +37,23 @@ class ImageEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing that is different between two snapshots."""
+class ValueChange:
+    """One value that differs between two snapshots."""
 
-    what: str
+    name: str
     before: object
     after: object
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ProbeDifference:
     """What changed from one probe to another."""
 
-    facts: tuple[Change, ...] = ()
-    settings: tuple[Change, ...] = ()
-    variables: tuple[Change, ...] = ()
+    facts: tuple[ValueChange, ...] = ()
+    settings: tuple[ValueChange, ...] = ()
+    variables: tuple[ValueChange, ...] = ()
     gone: tuple[Finding, ...] = ()
     new: tuple[Finding, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:

@@ -11,7 +11,7 @@ from rocsolid.model.compile_event import CompileEvent, CompileStarted, GraphTrac
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
 from rocsolid.observe.break_message import shown_name
 from rocsolid.observe.build_log import build_log
-from rocsolid.torchapi.dynamo.compile_events import subscribe
+from rocsolid.torchapi.dynamo.compile_events import active_compiles, subscribe
 from rocsolid.torchapi.dynamo.compile_phase import phase_of
 
 

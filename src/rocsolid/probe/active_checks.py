@@ -1,4 +1,4 @@
-"""Runs small real computations, each in a process that may hang or die."""
+"""Run the active checks: small real computations, each in a child process that may hang or crash."""
 
 import json
 import os
@@ -8,55 +8,53 @@ from dataclasses import replace
 from typing import Final
 
 from rocsolid.catalog.problems import problem
-from rocsolid.model.environment import Answer, Ending, Environment
+from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.probe.active_programs import GROUPS
 from rocsolid.process.run_command import Command, run_with_deadline
 
 _DEADLINES_S: Final = {"gemm": 120.0, "compile": 240.0, "capture": 120.0, "fp8": 120.0}
 _CAPTURES: Final = 3
-_CAPTURES_WHERE_REPLAYS_CORRUPT: Final = 14  # at one bad process in five, 14 good ones are 95 % sure
+# If one process in five replays wrongly, 14 correct processes in a row have a chance of 5 %.
+_CAPTURES_WHERE_REPLAYS_CORRUPT: Final = 14
 
 
-def run_checks(env: Environment, progress: Callable[[str], None] = lambda _: None) -> Iterator[Answer]:
-    """One answer per computation; `progress` hears the name of each as it starts."""
-    corrupting = problem("hip-graph-replay-corruption").applies(env)
+def run_checks(env: Environment, progress: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
+    """Yield one result per check; `progress` is called with the name of each group before it starts."""
+    corrupting = problem("hip-graph-replay-corruption").strikes(env)
     rounds = {"capture": _CAPTURES_WHERE_REPLAYS_CORRUPT if corrupting else _CAPTURES}
     for group, names in GROUPS.items():
         for number in range(rounds.get(group, 1)):
-            again = f" (process {number + 1})" if group in rounds else ""
-            progress(f"{group}{again}")
-            answers = [replace(a, name=a.name + again) for a in _run_group(group, names)]
-            yield from answers
-            if all(a.ending is Ending.SKIPPED for a in answers):
+            suffix = f" (process {number + 1})" if group in rounds else ""
+            progress(f"{group}{suffix}")
+            results = [replace(result, name=result.name + suffix) for result in _run_group(group, names)]
+            yield from results
+            if all(result.status is CheckStatus.SKIPPED for result in results):
                 break
 
 
-def _run_group(group: str, names: Sequence[str]) -> Iterator[Answer]:
-    """All computations of a group in one process; when one takes the process down, the rest go on in the next."""
+def _run_group(group: str, names: Sequence[str]) -> Iterator[CheckResult]:
+    """Run all checks of a group in one process; after a crash or a hang, a new process runs the remaining ones."""
     left = list(names)
     while left:
         command = [sys.executable, "-m", "rocsolid.probe.active_programs", *left]
-        reply = run_with_deadline(
-            Command(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ))
-        )
-        done = [line for line in map(_line, reply.stdout.splitlines()) if line]
-        for line in done:
-            yield line
-            left.remove(line.name)
-        if reply.check.ending is not Ending.ANSWERED and left:
-            # What had begun and not ended is what took the process down.
-            yield replace(reply.check, name=left.pop(0))
-        elif reply.check.ending is Ending.ANSWERED:
+        reply = ask(Question(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ)))
+        for result in filter(None, map(_parse_line, reply.output.splitlines())):
+            yield result
+            left.remove(result.name)
+        if reply.answer.status is CheckStatus.OK:
             left.clear()
+        elif left:
+            # Checks run in order, so the first one without a result ended the process.
+            yield replace(reply.answer, name=left.pop(0))
 
 
-def _line(text: str) -> Answer | None:
-    """A result the child printed; libraries print too, so anything else is passed over."""
+def _parse_line(text: str) -> CheckResult | None:
+    """The result on one line of output; None for anything else, because libraries print to stdout too."""
     try:
         data = json.loads(text)
-        return Answer(
+        return CheckResult(
             name=data["rocsolid"],
-            ending=Ending(data["ending"]),
+            status=CheckStatus(data["status"]),
             detail=data["detail"],
             seconds=data["seconds"],
             facts=data["facts"],

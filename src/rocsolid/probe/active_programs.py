@@ -1,9 +1,10 @@
-"""The small real computations of `probe --active`; run as a program, in a process that may hang or die.
+"""The computations of `rocsolid probe --active`. Runs as a program, in a child process that may hang or crash.
 
-Each prints one line of JSON when it is done. What takes the process down before that is told by the parent.
+Each computation prints one line of JSON when it is done. If the process ends before that, the parent reports it.
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 _DTYPES: Final = ("float64", "float32", "float16", "bfloat16")
-_TOLERANCES: Final = {"float64": 1e-10, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 _REPLAYS: Final = 200
 GROUPS: Final = {
     "gemm": tuple(f"gemm {dtype}" for dtype in _DTYPES),
@@ -25,25 +25,24 @@ GROUPS: Final = {
     "capture": ("capture",),
     "fp8": ("fp8 attention",),
 }
-Result = tuple[str, str, Mapping[str, object]]  # ending, detail, facts
+Result = tuple[str, str, Mapping[str, object]]  # status, detail, facts
 
 
 def gemm(dtype: str) -> Result:
-    """A matrix product against the same product in double precision on the CPU."""
+    """Compare a matrix product with the same product in float64 on the CPU."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(256, 256, generator=generator, dtype=torch.float64) for _ in range(2))
-    kind = getattr(torch, dtype)
     device = _device()
-    given = (left.to(kind).to(device), right.to(kind).to(device))
-    got = (given[0] @ given[1]).cpu().double()
-    wanted = given[0].cpu().double() @ given[1].cpu().double()
-    return _judged(got, wanted, _TOLERANCES[dtype], f"on {device}")
+    a, b = (matrix.to(getattr(torch, dtype)).to(device) for matrix in (left, right))
+    got = (a @ b).cpu().double()
+    want = a.cpu().double() @ b.cpu().double()
+    return _compare(got, want, f"gemm {dtype}", f"on {device}")
 
 
 def compiled() -> Result:
-    """A small network, compiled in the default mode, against itself uncompiled."""
+    """Compare a small network, compiled in the default mode, with eager."""
     import torch
 
     torch.manual_seed(0)
@@ -51,41 +50,41 @@ def compiled() -> Result:
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8)
     ).to(device)
-    given = torch.randn(16, 64, device=device)
+    x = torch.randn(16, 64, device=device)
     with torch.no_grad():
-        return _judged(torch.compile(model)(given), model(given), 1e-3, f"on {device}")
+        return _compare(torch.compile(model)(x), model(x), "compile", f"on {device}")
 
 
 def capture() -> Result:
-    """One captured graph, replayed two hundred times with new inputs, each answer against eager."""
+    """Capture one graph, replay it with 200 new inputs, and compare each result with eager."""
     import torch
 
     if not torch.cuda.is_available():
-        return "skipped", "no accelerator", {}
+        return "skipped", "no GPU", {}
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(8)), torch.nn.Softmax(-1)).cuda()
-    given = torch.randn(32, 128, device="cuda")
+    x = torch.randn(32, 128, device="cuda")
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.no_grad():
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                model(given)
+                model(x)
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph, stream=side):
-            answer = model(given)
+            output = model(x)
         for number in range(_REPLAYS):
-            given.copy_(torch.randn_like(given))
+            x.copy_(torch.randn_like(x))
             graph.replay()
-            got = answer.clone()
-            ending, detail, facts = _judged(got, model(given), 1e-4, f"replay {number}")
-            if ending != "answered":
-                return ending, detail, facts
-    return "answered", f"{_REPLAYS} replays equal eager", {"replays": _REPLAYS}
+            got = output.clone()
+            status, detail, facts = _compare(got, model(x), "capture", f"replay {number}")
+            if status != "ok":
+                return status, detail, facts
+    return "ok", f"{_REPLAYS} replays equal eager", {"replays": _REPLAYS}
 
 
 def fp8_attention() -> Result:
-    """AITER's attention in the FP8 type of this chip, against attention in single precision."""
+    """Compare AITER's attention in the FP8 dtype of this GPU with attention in float32."""
     import importlib.util
 
     import torch
@@ -96,14 +95,14 @@ def fp8_attention() -> Result:
 
     device = _device()
     chip = torch.cuda.get_device_properties(0).gcnArchName if torch.version.hip else ""
-    kind = torch.float8_e4m3fnuz if chip.startswith("gfx94") else torch.float8_e4m3fn
+    dtype = torch.float8_e4m3fnuz if chip.startswith("gfx94") else torch.float8_e4m3fn
     torch.manual_seed(0)
-    given = [torch.randn(1, 16, 1, 64, device=device).clamp(-2, 2).to(kind) for _ in range(3)]
-    got = aiter.flash_attn_func(*given)
+    inputs = [torch.randn(1, 16, 1, 64, device=device).clamp(-2, 2).to(dtype) for _ in range(3)]
+    got = aiter.flash_attn_func(*inputs)
     got = got[0] if isinstance(got, tuple) else got
-    query, key, value = (tensor.float().transpose(1, 2) for tensor in given)
-    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
-    return _judged(got.float(), wanted, 0.2, f"{kind} on {device}")
+    query, key, value = (tensor.float().transpose(1, 2) for tensor in inputs)
+    want = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    return _compare(got.float(), want, "fp8 attention", f"{dtype} on {device}")
 
 
 def _device() -> str:
@@ -112,15 +111,16 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _judged(got: "torch.Tensor", wanted: "torch.Tensor", tolerance: float, where: str) -> Result:
-    import torch
+def _compare(got: "torch.Tensor", want: "torch.Tensor", check: str, where: str) -> Result:
+    from rocsolid.numerics import ACTIVE_CHECK_LIMITS, max_error
 
-    scale = wanted.abs().max().item()
-    error = (got.double() - wanted.double()).abs().max().item() / (scale or 1.0)
-    facts = {"relative_error": error, "tolerance": tolerance}
-    if not torch.isfinite(got).all().item() or error > tolerance:
-        return "wrong", f"{where}: off by {error:.2g} of the largest value, allowed is {tolerance:g}", facts
-    return "answered", where, facts
+    error, limit = max_error(got, want), ACTIVE_CHECK_LIMITS[check]
+    if math.isinf(error):
+        return "wrong", f"{where}: the result contains NaN or Inf", {"tolerance": limit}
+    facts = {"relative_error": error, "tolerance": limit}
+    if error > limit:
+        return "wrong", f"{where}: the largest error is {error:.2g} of the largest value, allowed is {limit:g}", facts
+    return "ok", where, facts
 
 
 _CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
@@ -132,16 +132,16 @@ _CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
 
 
 def main(names: list[str]) -> None:
-    """Run the named computations and print a line for each."""
+    """Run the named computations and print one line for each."""
     for name in names:
         started = time.monotonic()
         try:
-            ending, detail, facts = _CHECKS[name]()
-        except Exception as error:  # noqa: BLE001 - whatever a build of torch raises is the answer
-            ending, detail, facts = "failed", f"{type(error).__name__}: {str(error).splitlines()[0][:300]}", {}
+            status, detail, facts = _CHECKS[name]()
+        except Exception as error:  # noqa: BLE001 - any error of a torch build is the result of the check
+            status, detail, facts = "failed", f"{type(error).__name__}: {str(error).splitlines()[0][:300]}", {}
         line: dict[str, Any] = {
             "rocsolid": name,
-            "ending": ending,
+            "status": status,
             "detail": detail,
             "seconds": round(time.monotonic() - started, 3),
             "facts": dict(facts),

@@ -1,4 +1,4 @@
-"""Tells which container we are in, and its image where that can be known from inside."""
+"""Find the container this process runs in, and its image where that is visible from inside."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -9,17 +9,17 @@ from rocsolid.probe.read_file import read_text
 
 
 def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Container | None:
-    """The container around this process; `None` on a bare machine.
+    """The container around this process; None outside of containers.
 
-    Apptainer tells the image from inside, Podman to privileged containers; Docker and Kubernetes do not.
+    The image's name is visible inside Apptainer and privileged Podman containers, not inside Docker and Kubernetes.
     """
     podman = root / "run/.containerenv"
-    if podman.exists():  # filled in for privileged containers only
-        said = dict(line.split("=", 1) for line in read_text(podman).splitlines() if "=" in line)
+    if podman.exists():  # empty unless the container is privileged
+        fields = dict(line.split("=", 1) for line in read_text(podman).splitlines() if "=" in line)
         return Container(
             engine="podman",
-            image=said.get("image", "").strip('"'),
-            image_id=said.get("imageid", "").strip('"'),
+            image=fields.get("image", "").strip('"'),
+            image_id=fields.get("imageid", "").strip('"'),
         )
     for prefix in ("APPTAINER", "SINGULARITY"):
         if image := variables.get(f"{prefix}_CONTAINER") or variables.get(f"{prefix}_NAME"):
@@ -34,7 +34,7 @@ def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Cont
 
 
 def content_id(parts: Iterable[str], files: Iterable[Path]) -> str:
-    """A name for an image whose own name cannot be seen: a digest of what its torch and ROCm consist of."""
+    """Return a digest of the torch and ROCm files; it identifies an image whose name cannot be read from inside."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode() + b"\0")

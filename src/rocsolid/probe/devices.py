@@ -1,9 +1,10 @@
-"""Finds accelerators without a vendor library: AMD's from the kernel's own files, NVIDIA's from nvidia-smi."""
+"""Find GPUs without a vendor library: AMD's from the kernel driver's files, NVIDIA's from nvidia-smi."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from rocsolid.model.environment import Answer, Device, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus, Device
 from rocsolid.model.platform import Platform
 from rocsolid.probe.read_file import children, read_text
 from rocsolid.process.run_command import Command, CommandResult
@@ -16,7 +17,7 @@ ROCMINFO = Command(name="rocminfo", command=("rocminfo",))
 
 
 def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
-    """Chips as the kernel driver describes them; needs no access to the device and no ROCm."""
+    """Yield the GPUs that the kernel driver lists; needs neither access to the device nor ROCm."""
     driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
     nodes = root / "sys/class/kfd/kfd/topology/nodes"
     index = 0
@@ -24,7 +25,7 @@ def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
         properties = _properties(node / "properties")
         target = properties.get("gfx_target_version", 0)
         if not target:
-            continue  # a processor, not an accelerator
+            continue  # a CPU
         banks = (_properties(bank / "properties") for bank in children(node / "mem_banks"))
         yield Device(
             index=index,
@@ -38,28 +39,28 @@ def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
 
 
 def gfx_name(target: int) -> str:
-    """The chip's name from the number the kernel gives: 90402 is gfx942, 90010 is gfx90a, 110000 is gfx1100."""
+    """The chip's name for the number in the kernel's files: 90402 is gfx942, 90010 is gfx90a, 110000 is gfx1100."""
     major, minor, step = target // 10000, target // 100 % 100, target % 100
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:
-    """Whether it is worth asking for NVIDIA's chips."""
+    """Whether an NVIDIA driver is loaded."""
     return (root / "proc/driver/nvidia").exists() or (root / "dev/nvidiactl").exists()
 
 
 def has_driver(root: Path = Path("/")) -> bool:
-    """Whether an accelerator is driven here, also one whose chips nobody lists, as on a Jetson or under WSL."""
+    """Whether any GPU driver is loaded, including those that list no GPUs, as on a Jetson or under WSL."""
     return has_nvidia_driver(root) or any((root / "dev" / name).exists() for name in ("kfd", "dxg", "nvhost-ctrl"))
 
 
-def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
-    """Devices from what nvidia-smi printed."""
-    if reply.check.ending is not Ending.ANSWERED:
+def nvidia_devices(reply: Reply) -> Iterator[Device]:
+    """Yield the devices in the output of nvidia-smi."""
+    if reply.answer.status is not CheckStatus.OK:
         return
     for index, line in enumerate(filter(None, map(str.strip, reply.stdout.splitlines()))):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 4:  # noqa: PLR2004 - as many as the query asks for
+        if len(fields) != 4:  # noqa: PLR2004 - the columns of the query
             continue
         name, capability, megabytes, driver = fields
         yield Device(
@@ -72,19 +73,21 @@ def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
         )
 
 
-def agreement(reply: CommandResult, devices: list[Device]) -> Answer:
-    """What rocminfo had to say, with a word when it sees other chips than the kernel does."""
-    answer = reply.check
-    if answer.ending is not Ending.ANSWERED:
-        return answer
+def check_rocminfo(reply: Reply, devices: list[Device]) -> CheckResult:
+    """The result of rocminfo; `detail` is set when it lists other chips than the kernel driver."""
+    result = reply.answer
+    if result.status is not CheckStatus.OK:
+        return result
     seen = sorted(
         line.split()[-1]
         for line in reply.stdout.splitlines()
         if line.strip().startswith("Name:") and line.split()[-1].startswith("gfx")
     )
     known = sorted(d.arch for d in devices)
-    detail = "" if seen == known else f"the runtime sees {seen or 'no chip'}, the kernel {known or 'none'}"
-    return Answer(name=answer.name, ending=answer.ending, seconds=answer.seconds, detail=detail, facts={"chips": seen})
+    detail = ""
+    if seen != known:
+        detail = f"it lists {', '.join(seen) or 'no GPU'}, the kernel driver lists {', '.join(known) or 'none'}"
+    return replace(result, detail=detail, facts={"chips": seen})
 
 
 def _product(root: Path, render_minor: int) -> str:

@@ -1,16 +1,16 @@
-"""Compares two probes."""
+"""Compare two probes."""
 
 from collections.abc import Iterator, Mapping
 
 from rocsolid.model.environment import Environment
-from rocsolid.model.saved_probe import Change, Difference, ProbeRecord
+from rocsolid.model.saved_probe import ProbeDifference, ProbeRecord, ValueChange
 
 
-def difference(before: ProbeRecord, after: ProbeRecord) -> Difference:
+def compare_probes(before: ProbeRecord, after: ProbeRecord) -> ProbeDifference:
     """What changed: facts, settings, variables, findings."""
     old, new = before.environment, after.environment
     old_keys, new_keys = {f.key for f in before.findings}, {f.key for f in after.findings}
-    return Difference(
+    return ProbeDifference(
         facts=tuple(_changes(_facts(old), _facts(new))),
         settings=tuple(_setting_changes(old, new)),
         variables=tuple(_changes(old.variables, new.variables)),
@@ -19,12 +19,12 @@ def difference(before: ProbeRecord, after: ProbeRecord) -> Difference:
     )
 
 
-def _setting_changes(old: Environment, new: Environment) -> Iterator[Change]:
-    """Values that differ; a setting that one of the releases does not have matters only when somebody moved it."""
-    for change in _changes(old.values, new.values):
-        both = change.what in old.settings and change.what in new.settings
-        moved = [env.settings[change.what].moved for env in (old, new) if change.what in env.settings]
-        if both or any(moved):
+def _setting_changes(old: Environment, new: Environment) -> Iterator[ValueChange]:
+    """Yield the values that differ; a setting that only one of the releases has counts only if it was changed."""
+    for change in _changes(old.setting_values, new.setting_values):
+        both = change.name in old.settings and change.name in new.settings
+        changed = [env.settings[change.name].changed for env in (old, new) if change.name in env.settings]
+        if both or any(changed):
             yield change
 
 
@@ -41,14 +41,14 @@ def _facts(env: Environment) -> dict[str, object]:
         "devices": ", ".join(f"{d.name} ({d.arch})" for d in env.devices),
         "container": env.container.engine if env.container else "",
         "image": env.container.image if env.container else "",
-        "contents": env.content_id,
+        "content id": env.content_id,
         **env.packages,
         **{f"torch/{f.file}": f.integrity.value for f in (env.torch.files if env.torch else ())},
     }
 
 
-def _changes(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[Change]:
-    for what in sorted(before.keys() | after.keys()):
-        one, other = before.get(what), after.get(what)
-        if one != other:
-            yield Change(what=what, before=one, after=other)
+def _changes(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[ValueChange]:
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            yield ValueChange(name=name, before=old, after=new)

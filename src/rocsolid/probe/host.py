@@ -1,4 +1,4 @@
-"""Reads what matters of the machine below the container."""
+"""Read the facts about the machine that compiles depend on: memory, limits, compiler, cache folders."""
 
 import os
 import platform
@@ -8,8 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rocsolid.catalog import cache_folders
-from rocsolid.model.environment import Cache, Host
+from rocsolid.model.environment import CacheFolder, Host
 from rocsolid.model.platform import Platform
 from rocsolid.probe.read_file import read_text
 
@@ -22,7 +21,7 @@ _LIMITS = {
 
 
 def read_host(variables: Mapping[str, str], root: Path = Path("/")) -> Host:
-    """One look at processor, memory, limits, compiler and device access."""
+    """Read cores, memory, limits, compiler and access to the GPU."""
     balancing = read_text(root / "proc/sys/kernel/numa_balancing")
     kfd = root / "dev/kfd"
     return Host(
@@ -33,14 +32,14 @@ def read_host(variables: Mapping[str, str], root: Path = Path("/")) -> Host:
         numa_nodes=sum(1 for _ in (root / "sys/devices/system/node").glob("node[0-9]*")),
         numa_balancing=balancing not in ("", "0") if balancing else None,
         compiler=_compiler(variables),
-        limits={name: _limit(kind) for name, kind in _LIMITS.items()},
+        limits={name: _limit(number) for name, number in _LIMITS.items()},
         kfd="" if not kfd.exists() else "ok" if os.access(kfd, os.R_OK | os.W_OK) else "denied",
         nvidia=(root / "proc/driver/nvidia/version").exists(),
     )
 
 
-def read_caches(variables: Mapping[str, str], on: Platform) -> Iterator[Cache]:
-    """The folders in which compiled code is kept, and the room left in each."""
+def read_caches(variables: Mapping[str, str], on: Platform) -> Iterator[CacheFolder]:
+    """Yield the folders that hold compiled code, with the free space of each."""
     home = Path(variables.get("HOME", "~")).expanduser()
     inductor = Path(
         variables.get(cache_folders.INDUCTOR)
@@ -48,15 +47,15 @@ def read_caches(variables: Mapping[str, str], on: Platform) -> Iterator[Cache]:
     )
     folders = {"inductor": inductor, "triton": Path(variables.get(cache_folders.TRITON) or home / ".triton/cache")}
     if on is Platform.ROCM:
-        folders["miopen"] = Path(variables.get(cache_folders.MIOPEN) or home / ".cache/miopen")
-        folders["miopen found"] = Path(variables.get(cache_folders.MIOPEN_DATABASE) or home / ".config/miopen")
+        folders["miopen"] = Path(variables.get("MIOPEN_CUSTOM_CACHE_DIR") or home / ".cache/miopen")
+        folders["miopen user db"] = Path(variables.get("MIOPEN_USER_DB_PATH") or home / ".config/miopen")
     for name, folder in folders.items():
-        there = next((f for f in (folder, *folder.parents) if f.exists()), None)
-        yield Cache(
+        existing = next((f for f in (folder, *folder.parents) if f.exists()), None)
+        yield CacheFolder(
             name=name,
             folder=str(folder),
-            free_bytes=_free(there) if there else None,
-            writable=there is not None and os.access(there, os.W_OK),
+            free_bytes=_free(existing) if existing else None,
+            writable=existing is not None and os.access(existing, os.W_OK),
         )
 
 
@@ -65,12 +64,12 @@ def _user() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # a container may run as a user id without a name
         return str(os.getuid())
 
 
 def _compiler(variables: Mapping[str, str]) -> str:
-    """The C++ compiler Inductor would call."""
+    """The C++ compiler that Inductor would use."""
     for name in (variables.get("CXX", ""), "g++", "clang++", "c++"):
         if name and (found := shutil.which(name)):
             return found
@@ -84,8 +83,8 @@ def _memory(root: Path) -> int:
     return 0
 
 
-def _limit(kind: int) -> int | None:
-    soft = resource.getrlimit(kind)[0]
+def _limit(number: int) -> int | None:
+    soft = resource.getrlimit(number)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 

@@ -1,4 +1,4 @@
-"""Probes a container image from outside: starts it once, with our source mounted, and reads what the probe inside says."""
+"""Probe a container image from outside: start it once with rocsolid's source mounted, and read the JSON of the probe inside."""
 
 import json
 from collections.abc import Sequence
@@ -8,24 +8,24 @@ from typing import Final
 
 from rocsolid.errors import CannotRunError
 from rocsolid.model.codec import decode, loads
-from rocsolid.model.environment import Ending
+from rocsolid.model.environment import CheckStatus
 from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
 from rocsolid.process.run_command import Command, run_with_deadline
 
 _INSIDE: Final = "/rocsolid-source"
-# Images call it python3 or python, and some have it only on the path of their own entry point.
+# Images have python3 or python; a shell finds it on the PATH that the image sets.
 _START: Final = 'exec "$(command -v python3 || command -v python)" -m rocsolid probe --output json --fail-on never'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A container tool, and how it is told to run one command."""
+class ContainerEngine:
+    """A container tool, and its commands."""
 
     name: str
-    greeting: tuple[str, ...]  # a command that only a working tool answers
+    version_command: tuple[str, ...]  # succeeds only when the tool works, daemon included
 
     def command(self, image: str, source: Path, script: str) -> list[str]:
-        """Run `script` in the image, our source mounted read-only, without network."""
+        """The command that runs `script` in the image, without network, with rocsolid's source mounted read-only."""
         if self.name == "apptainer":
             return [
                 "apptainer", "exec", "--containall", "--bind", f"{source}:{_INSIDE}:ro",
@@ -37,32 +37,32 @@ class Engine:
         ]  # fmt: skip
 
     def digest_command(self, image: str) -> list[str]:
-        """Ask for the image's digest; Apptainer has none to give."""
+        """The command that prints the image's digest; empty for Apptainer, which has none."""
         if self.name == "apptainer":
             return []
         return [self.name, "image", "inspect", "--format", "{{json .RepoDigests}} {{.Id}}", image]
 
 
 ENGINES: Final = (
-    Engine(name="docker", greeting=("docker", "version", "--format", "{{.Server.Version}}")),
-    Engine(name="podman", greeting=("podman", "version")),
-    Engine(name="apptainer", greeting=("apptainer", "--version")),
+    ContainerEngine(name="docker", version_command=("docker", "version", "--format", "{{.Server.Version}}")),
+    ContainerEngine(name="podman", version_command=("podman", "version")),
+    ContainerEngine(name="apptainer", version_command=("apptainer", "--version")),
 )
 
 
 def scan(image: str, *, engine: str = "", live: bool = False, deadline_s: float = 900) -> ImageEntry:
-    """Probe an image; raises CannotRunError when no container tool is there or the image cannot be probed."""
-    chosen = _engine(engine)
+    """Probe an image; raises CannotRunError when no container tool works or the image cannot be probed."""
+    chosen = _find_engine(engine)
     script = _START + (" --live" if live else "")
     question = Command(
         name=f"{chosen.name} run {image}",
         command=chosen.command(image, Path(__file__).parents[2], script),
         deadline_s=deadline_s,
     )
-    reply = run_with_deadline(question)
-    if reply.check.ending is not Ending.ANSWERED:
-        said = reply.check.detail or "no output"
-        msg = f"{chosen.name} could not probe {image} ({reply.check.ending.value}): {said}"
+    reply = ask(question)
+    if reply.answer.status is not CheckStatus.OK:
+        detail = reply.answer.detail or "no output"
+        msg = f"{chosen.name} could not probe {image} ({reply.answer.status.value}): {detail}"
         raise CannotRunError(msg)
     data = loads(reply.stdout, f"the output of {image}")
     record = decode(ProbeRecord, data, "probe")
@@ -75,32 +75,32 @@ def scan(image: str, *, engine: str = "", live: bool = False, deadline_s: float 
     )
 
 
-def _engine(name: str) -> Engine:
-    """The first container tool that is installed and answers: a Docker client without its daemon does not."""
-    said = []
+def _find_engine(name: str) -> ContainerEngine:
+    """The first container tool that is installed and works; a Docker client without its daemon does not."""
+    failures = []
     for engine in ENGINES:
         if name and engine.name != name:
             continue
-        reply = run_with_deadline(Command(name=engine.name, command=engine.greeting, deadline_s=20))
-        if reply.check.ending is Ending.ANSWERED:
+        reply = ask(Question(name=engine.name, command=engine.version_command, deadline_s=20))
+        if reply.answer.status is CheckStatus.OK:
             return engine
-        if reply.check.ending is not Ending.MISSING:
-            said.append(f"{engine.name}: {reply.check.detail}")
+        if reply.answer.status is not CheckStatus.MISSING:
+            failures.append(f"{engine.name}: {reply.answer.detail}")
     names = name or ", ".join(engine.name for engine in ENGINES[:-1]) + f" or {ENGINES[-1].name}"
-    why = f" ({'; '.join(said)})" if said else ""
+    why = f" ({'; '.join(failures)})" if failures else ""
     msg = (
-        f"to look into an image, {names} must be installed and running{why}; "
-        "inside the container `rocsolid probe --record --image NAME` does the same"
+        f"scanning an image needs {names}, installed and running{why}; "
+        "or run `rocsolid probe --record --image NAME` inside the container"
     )
     raise CannotRunError(msg)
 
 
-def _digest(engine: Engine, image: str) -> str:
+def _digest(engine: ContainerEngine, image: str) -> str:
     command = engine.digest_command(image)
     if not command:
         return ""
-    reply = run_with_deadline(Command(name="inspect", command=command, deadline_s=60))
-    if reply.check.ending is not Ending.ANSWERED:
+    reply = ask(Question(name="inspect", command=command, deadline_s=60))
+    if reply.answer.status is not CheckStatus.OK:
         return ""
     listed, _, own = reply.stdout.strip().rpartition(" ")
     digests: Sequence[str] = json.loads(listed or "null") or []

@@ -1,7 +1,7 @@
-"""Keeps what was seen in which container image, in one SQLite file.
+"""The ledger: probes of container images in one SQLite file.
 
-A file is looked at before it is opened for writing: one that is no ledger, is half-written, or comes from a newer rocsolid
-is refused with a line that says so, and left as it was.
+A file is checked before it is opened for writing. A file that is not a ledger, is damaged or was written by a newer
+rocsolid raises InputError and is not changed.
 """
 
 import json
@@ -17,7 +17,7 @@ from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.saved_probe import ImageEntry
 
-_APPLICATION: Final = 0x526F4C64  # "RoLd" in the file's header tells a ledger from any other database
+_APPLICATION: Final = 0x526F4C64  # "RoLd" in the header of the file marks a ledger
 _VERSION: Final = 1
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _TABLE: Final = """
@@ -33,7 +33,7 @@ CREATE TABLE entry (
 
 
 def default_file() -> Path:
-    """`$ROCSOLID_LEDGER`, or a file in the user's data folder."""
+    """The path of the ledger: `$ROCSOLID_LEDGER`, or a file in the user's data folder."""
     if named := os.environ.get("ROCSOLID_LEDGER"):
         return Path(named)
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
@@ -41,21 +41,21 @@ def default_file() -> Path:
 
 
 class Ledger:
-    """The images seen so far, oldest first, with the claims that ship with us at the end."""
+    """The images probed so far, and claims of public guides about images that were not probed."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         if file.exists():
-            _refuse_foreign(file)
+            _require_ledger(file)
 
     def entries(self) -> list[ImageEntry]:
-        """Everything seen, then what guides say about images that nobody here has looked into."""
-        seen = list(self._rows())
-        known = {entry.image for entry in seen}
-        return [*seen, *(claimed for claimed in IMAGES if claimed.image not in known)]
+        """The probed images, oldest first, then the claims about images that were not probed."""
+        probed = list(self._rows())
+        known = {entry.image for entry in probed}
+        return [*probed, *(claim for claim in IMAGES if claim.image not in known)]
 
     def find(self, name: str) -> ImageEntry:
-        """The newest entry of an image, by tag, digest or content id; raises UnknownNameError with near matches."""
+        """The newest entry of an image, by tag, digest or content id; raises UnknownNameError."""
         entries = self.entries()
         for entry in reversed(entries):
             if name in (entry.image, entry.digest, entry.key):
@@ -63,7 +63,7 @@ class Ledger:
         raise UnknownNameError(kind="image", name=name, known=[e.image for e in entries])
 
     def add(self, entries: list[ImageEntry]) -> int:
-        """Write entries that are not there yet; returns how many were new."""
+        """Write the entries that are not there yet; return how many were new."""
         with self._write() as database:
             before = database.total_changes
             database.executemany(
@@ -73,11 +73,11 @@ class Ledger:
             return database.total_changes - before
 
     def merge(self, other: "Ledger") -> int:
-        """Take over what a colleague's ledger has and this one has not."""
+        """Add the entries of another ledger that this one lacks; return how many were new."""
         return self.add([entry for entry in other.entries() if entry.source != "claim"])
 
     def _rows(self) -> Iterator[ImageEntry]:
-        if not self.file.exists() or self.file.stat().st_size == 0:  # an empty file is a ledger without entries
+        if not self.file.exists() or self.file.stat().st_size == 0:  # an empty file counts as an empty ledger
             return
         with closing(_open(self.file, "ro")) as database:
             for (document,) in database.execute("SELECT document FROM entry ORDER BY recorded_at, rowid"):
@@ -104,24 +104,24 @@ def _open(file: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode={mode}", uri=True, timeout=30)
 
 
-def _refuse_foreign(file: Path) -> None:
-    """Raise InputError for anything but a whole ledger of ours."""
+def _require_ledger(file: Path) -> None:
+    """Raise InputError unless the file is an undamaged ledger."""
     try:
         with file.open("rb") as opened:
             head = opened.read(len(_SQLITE_MAGIC))
         if not head:
-            return  # an empty file becomes a ledger at the first entry
+            return  # becomes a ledger with its first entry
         if head != _SQLITE_MAGIC:
-            raise InputError(_refusal(file, "it is no SQLite database"))
+            raise InputError(_refusal(file, "it is not a SQLite database"))
         with closing(_open(file, "ro")) as database:
             application, version = (_pragma(database, name) for name in ("application_id", "user_version"))
             if application != _APPLICATION:
-                raise InputError(_refusal(file, "it is a database of another program"))
+                raise InputError(_refusal(file, "it is the database of another program"))
             if version > _VERSION:
-                raise InputError(_refusal(file, f"it has format {version}, and this rocsolid knows {_VERSION}"))
-            verdict = database.execute("PRAGMA quick_check").fetchone()[0]
-            if verdict != "ok":
-                raise InputError(_refusal(file, f"it is damaged ({verdict.splitlines()[0]})"))
+                raise InputError(_refusal(file, f"it has format {version}, this rocsolid reads up to {_VERSION}"))
+            check = database.execute("PRAGMA quick_check").fetchone()[0]
+            if check != "ok":
+                raise InputError(_refusal(file, f"it is damaged ({check.splitlines()[0]})"))
     except (OSError, sqlite3.Error) as broken:
         raise InputError(_refusal(file, f"it cannot be read ({broken})")) from broken
 
@@ -131,7 +131,7 @@ def _pragma(database: sqlite3.Connection, name: str) -> int:
 
 
 def _refusal(file: Path, why: str) -> str:
-    return f"{file} is not a ledger: {why}; it was left as it is"
+    return f"{file} is not a ledger: {why}; the file was not changed"
 
 
 def _entry(document: str, file: Path) -> ImageEntry:

@@ -1,4 +1,4 @@
-"""NVIDIA's chips, asked of its management library: in milliseconds, and without starting CUDA, after which no process may fork."""
+"""Find NVIDIA GPUs with NVML, in milliseconds and without initialising CUDA: a process that did may not fork."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -9,46 +9,46 @@ from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
-_LONGEST: Final = 96  # bytes of a name
+_MAX_NAME_BYTES: Final = 96
 
 
 class _Memory(ctypes.Structure):
-    """How much a device has, in bytes."""
+    """nvmlMemory_t: bytes of one device."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
 @cache
-def nvidia_chips(library: str = _LIBRARY) -> tuple[Device, ...]:
-    """Every chip that answers; none where the library is missing, too old, or finds no driver."""
+def nvml_devices(library: str = _LIBRARY) -> tuple[Device, ...]:
+    """The GPUs that NVML lists; empty where the library is missing or too old, or finds no driver."""
     try:
-        asked = ctypes.CDLL(library)
-        if asked.nvmlInit_v2():
+        nvml = ctypes.CDLL(library)
+        if nvml.nvmlInit_v2():
             return ()
         try:
-            return tuple(_chips(asked))
+            return tuple(_devices(nvml))
         finally:
-            asked.nvmlShutdown()
+            nvml.nvmlShutdown()
     except (OSError, AttributeError):
         return ()
 
 
-def _chips(asked: ctypes.CDLL) -> Iterator[Device]:
-    driver = _text(asked.nvmlSystemGetDriverVersion)
+def _devices(nvml: ctypes.CDLL) -> Iterator[Device]:
+    driver = _text(nvml.nvmlSystemGetDriverVersion)
     count = ctypes.c_uint()
-    if asked.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return
     for index in range(count.value):
-        chip, memory = ctypes.c_void_p(), _Memory()
+        handle, memory = ctypes.c_void_p(), _Memory()
         major, minor = ctypes.c_int(), ctypes.c_int()
-        lost = asked.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(chip))
-        if lost or asked.nvmlDeviceGetCudaComputeCapability(chip, ctypes.byref(major), ctypes.byref(minor)):
+        lost = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
+        if lost or nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)):
             continue
-        # Refused by chips that share the host's memory: then it is 0.
-        asked.nvmlDeviceGetMemoryInfo(chip, ctypes.byref(memory))
+        # Fails for GPUs that share the memory of the host; the size is then 0.
+        nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         yield Device(
             index=index,
-            name=_text(asked.nvmlDeviceGetName, chip),
+            name=_text(nvml.nvmlDeviceGetName, handle),
             arch=f"sm_{major.value}{minor.value}",
             memory_bytes=memory.total,
             platform=Platform.CUDA,
@@ -56,6 +56,6 @@ def _chips(asked: ctypes.CDLL) -> Iterator[Device]:
         )
 
 
-def _text(call: Callable[..., int], *about: ctypes.c_void_p) -> str:
-    answer = ctypes.create_string_buffer(_LONGEST)
-    return "" if call(*about, answer, ctypes.c_uint(_LONGEST)) else answer.value.decode("utf-8", "replace")
+def _text(call: Callable[..., int], *args: ctypes.c_void_p) -> str:
+    text = ctypes.create_string_buffer(_MAX_NAME_BYTES)
+    return "" if call(*args, text, ctypes.c_uint(_MAX_NAME_BYTES)) else text.value.decode("utf-8", "replace")

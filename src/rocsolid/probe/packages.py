@@ -1,4 +1,4 @@
-"""Finds installed packages and describes torch from its own files, without importing anything."""
+"""Find installed packages, and describe torch from its files, without importing anything."""
 
 import ast
 import base64
@@ -15,8 +15,8 @@ from rocsolid.probe.read_file import children, read_text
 from rocsolid.torchapi.config.source import CONFIG_FILES
 from rocsolid.torchapi.config.upstream import UpstreamRelease, upstream
 
-# What the probe reports when it is installed; the rest of a machine's packages is none of its business.
-WATCHED = (
+# The packages whose versions the probe reports.
+REPORTED = (
     "aiter", "amd-aiter", "amdsmi", "ck4inductor", "composable-kernel", "flash-attn", "numpy", "pytorch-triton",
     "pytorch-triton-rocm", "rocm", "rocm-sdk-core", "rocm-sdk-devel", "sglang", "torch", "torchao", "torchaudio",
     "torchvision", "transformers", "triton", "triton-rocm", "vllm",
@@ -26,7 +26,7 @@ _LIBRARIES = ("libamdhip64", "libamd_smi", "libhipblaslt", "librocblas", "libMIO
 
 
 def installed(path: Iterable[str] | None = None) -> dict[str, tuple[str, Path]]:
-    """Version and metadata folder by normalised name; the first on the path wins, as it does for an import."""
+    """Version and metadata folder by normalised name; the first on the path wins, as for an import."""
     found: dict[str, tuple[str, Path]] = {}
     for folder in sys.path if path is None else path:
         for info in children(Path(folder)) if folder else []:
@@ -36,18 +36,18 @@ def installed(path: Iterable[str] | None = None) -> dict[str, tuple[str, Path]]:
     return found
 
 
-def watched(packages: Mapping[str, tuple[str, Path]]) -> dict[str, str]:
-    """Versions of the packages that matter here."""
-    return {name: packages[name][0] for name in WATCHED if name in packages}
+def reported_packages(packages: Mapping[str, tuple[str, Path]]) -> dict[str, str]:
+    """The versions of the packages in REPORTED."""
+    return {name: packages[name][0] for name in REPORTED if name in packages}
 
 
 def triton_copies(packages: Mapping[str, tuple[str, Path]]) -> tuple[str, ...]:
-    """Distributions that each bring a package called `triton`; more than one overwrite each other's files."""
+    """The distributions that install a package called `triton`; two of them overwrite each other's files."""
     return tuple(f"{name} {packages[name][0]}" for name in _TRITONS if name in packages)
 
 
 def torch_folder() -> Path | None:
-    """Where `import torch` would find it."""
+    """The folder that `import torch` would load from; None when torch is not installed."""
     try:
         spec = importlib.util.find_spec("torch")
     except (ImportError, ValueError):
@@ -56,29 +56,29 @@ def torch_folder() -> Path | None:
 
 
 def describe_torch(folder: Path, packages: Mapping[str, tuple[str, Path]]) -> tuple[TorchBuild, str]:
-    """The build as its version file describes it, and the ROCm release that file names, if any."""
-    said = version_file(folder / "version.py")
-    version = said.get("__version__", "")
+    """The build that torch/version.py describes, and the ROCm release in that file, if any."""
+    fields = read_version_file(folder / "version.py")
+    version = fields.get("__version__", "")
     table = upstream(version)
     info = packages["torch"][1] if "torch" in packages else None
     build = TorchBuild(
         version=version,
-        hip=said.get("hip", ""),
-        cuda=said.get("cuda", ""),
-        git=said.get("git_version", ""),
+        hip=fields.get("hip", ""),
+        cuda=fields.get("cuda", ""),
+        git=fields.get("git_version", ""),
         folder=str(folder),
         files=tuple(_integrity(folder, info, table)),
-        table=table.release if table else "",
-        wants=tuple(_pins(info)),
+        known_release=table.release if table else "",
+        pinned=tuple(_pins(info)),
     )
-    return build, said.get("rocm", "")
+    return build, fields.get("rocm", "")
 
 
 def rocm_release(build: TorchBuild | None, named: str, packages: Mapping[str, str], root: Path = Path("/")) -> str:
-    """The ROCm release in use, as precisely as it can be known.
+    """The ROCm release in use, as precisely as it can be determined.
 
-    `torch.version.hip` carries HIP's build number where a release has its patch level, so only its first two
-    numbers count; the others are believed when they agree with those.
+    The third number of `torch.version.hip` is a build number, not the patch level. So only its first two numbers are
+    used, and the other sources count only when they agree with them.
     """
     hip = ".".join(map(str, parts(build.hip)[:2])) if build else ""
     tag = re.search(r"\+rocm([\d.]+)", build.version) if build else None
@@ -94,7 +94,7 @@ def rocm_release(build: TorchBuild | None, named: str, packages: Mapping[str, st
 
 
 def library_copies(build: TorchBuild | None, root: Path = Path("/")) -> dict[str, tuple[str, ...]]:
-    """Every copy of a vendor library in the places a loader looks; two copies of one library do not mix."""
+    """All copies of vendor libraries where a loader looks; two copies of one library in a process conflict."""
     folders = [*sorted(root.glob("opt/rocm*/lib"))]
     if build:
         torch = Path(build.folder)
@@ -104,12 +104,12 @@ def library_copies(build: TorchBuild | None, root: Path = Path("/")) -> dict[str
         for file in children(folder):
             name = file.name.partition(".so")[0]
             if name in _LIBRARIES and ".so" in file.name:
-                found.setdefault(name, set()).add(file.resolve())  # links to one file are one copy
+                found.setdefault(name, set()).add(file.resolve())  # symlinks to one file are one copy
     return {name: tuple(sorted(map(str, copies))) for name, copies in sorted(found.items())}
 
 
 def identity_files(build: TorchBuild | None, root: Path = Path("/")) -> Iterator[Path]:
-    """Files whose names and sizes stand for an image that does not tell its name."""
+    """Yield the files whose names and sizes identify an image (see `content_id`)."""
     yield from _rocm_files(root)
     if build:
         yield from (f for f in children(Path(build.folder) / "lib") if ".so" in f.name)
@@ -119,24 +119,24 @@ def _rocm_files(root: Path) -> list[Path]:
     return sorted({f.resolve() for f in root.glob("opt/rocm*/.info/version")})
 
 
-def version_file(file: Path) -> dict[str, str]:
-    """Plain assignments of strings; annotated or not."""
+def read_version_file(file: Path) -> dict[str, str]:
+    """The string assignments of a version.py, annotated or not."""
     try:
         tree = ast.parse(read_text(file))
     except SyntaxError:
         return {}
-    said = {}
+    fields = {}
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
-                said[name] = text
+                fields[name] = text
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text))):
-                said[name] = text
-    return said
+                fields[name] = text
+    return fields
 
 
 def _pins(info: Path | None) -> Iterator[str]:
-    """The Triton that this very build asks for."""
+    """Yield the Triton requirement in torch's metadata."""
     for line in read_text(info / "METADATA").splitlines() if info else ():
         if match := re.match(r"Requires-Dist: ([\w-]*triton[\w-]*) ?\(?==([\w.+]+)", line):
             yield f"{match[1]}=={match[2]}"
@@ -152,17 +152,17 @@ def _integrity(folder: Path, info: Path | None, table: UpstreamRelease | None) -
         digest = hashlib.sha256(data)
         record = recorded.get(f"torch/{file}", "")
         if table and table.digests.get(owner) == digest.hexdigest():
-            verdict = Integrity.RELEASED
+            integrity = Integrity.RELEASED
         elif record:
-            given = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-            verdict = Integrity.RECORDED if record == given else Integrity.CHANGED
+            actual = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+            integrity = Integrity.RECORDED if record == actual else Integrity.CHANGED
         else:
-            verdict = Integrity.DIFFERENT if table else Integrity.UNKNOWN
-        yield ConfigFile(owner=owner, file=file, integrity=verdict, digest=digest.hexdigest())
+            integrity = Integrity.DIFFERENT if table else Integrity.UNKNOWN
+        yield ConfigFile(owner=owner, file=file, integrity=integrity, digest=digest.hexdigest())
 
 
 def _record(info: Path | None) -> dict[str, str]:
-    """SHA-256 by file from a wheel's RECORD; some images ship it empty."""
+    """SHA-256 by file from the RECORD of torch's wheel; some images ship it empty."""
     text = read_text(info / "RECORD") if info else ""
     wanted = {f"torch/{file}" for file in CONFIG_FILES.values()}
     rows = (line.split(",") for line in text.splitlines() if line.partition(",")[0] in wanted)

@@ -1,4 +1,4 @@
-"""Whether this process pretends to have a chip, and what the machine looks like then."""
+"""The pretended chip of this process, and what the probe reports for it."""
 
 import os
 from dataclasses import replace
@@ -11,34 +11,33 @@ from rocsolid.model.environment import Device, TorchBuild
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.pretend.fake_device_info import active_pretended_chip
 
-VARIABLE: Final = (
-    "ROCSOLID_RUN_PRETEND"  # set by `rocsolid run --pretend` for the program and all it starts, or by a user
-)
+# Set by `rocsolid run --pretend` for the program and its child processes, or by the user.
+VARIABLE: Final = "ROCSOLID_RUN_PRETEND"
 _DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
-def pretended() -> PretendedChip | None:
-    """What was asked for, in this process or by `rocsolid run`; None in every other process."""
-    if here := active_pretended_chip():
+def pretended_chip() -> Pretence | None:
+    """The chip that this process pretends to have (`rs.pretend`, `rocsolid run --pretend`); None normally."""
+    if here := standing_in():
         return here
     text = os.environ.get(VARIABLE)
     if not text:
         return None
-    refuse_beside_a_device()
+    require_no_gpu()
     return parse_pretended_chip(text)
 
 
-def refuse_beside_a_device(root: Path = Path("/")) -> None:
-    """Where there is a device, torch would be told one thing and meet another."""
-    there = next((name for name in _DEVICES if (root / name).exists()), None)
-    if there:
-        msg = f"pretending is for machines without an accelerator, and this one has one (/{there})"
+def require_no_gpu(root: Path = Path("/")) -> None:
+    """Raise CannotRunError on a machine with a GPU: torch would find a GPU other than the pretended one."""
+    found = next((name for name in _DEVICES if (root / name).exists()), None)
+    if found:
+        msg = f"--pretend and rs.pretend need a machine without a GPU, and this one has one (/{found})"
         raise CannotRunError(msg)
 
 
-def device_of(given: PretendedChip) -> Device:
-    """The chip, as a probe would list it."""
-    chip = given.chip
+def pretended_device(pretended: Pretence) -> Device:
+    """The pretended chip as a device of the probe."""
+    chip = pretended.chip
     return Device(
         index=0,
         name=chip.product,
@@ -49,6 +48,6 @@ def device_of(given: PretendedChip) -> Device:
     )
 
 
-def build_for(given: PretendedChip, build: TorchBuild) -> TorchBuild:
-    """The installed torch, had it been built for the chip."""
-    return replace(build, hip=given.hip, cuda=given.cuda)
+def pretended_build(pretended: Pretence, build: TorchBuild) -> TorchBuild:
+    """The installed torch, described as if built for the pretended chip."""
+    return replace(build, hip=pretended.hip, cuda=pretended.cuda)

@@ -1,10 +1,10 @@
-"""Reading files that may not be there."""
+"""Read files and folders that may not exist."""
 
 from pathlib import Path
 
 
 def read_text(file: Path) -> str:
-    """The file's text without surrounding space; nothing when it cannot be read."""
+    """The file's text, stripped; empty when it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -12,7 +12,7 @@ def read_text(file: Path) -> str:
 
 
 def children(folder: Path) -> list[Path]:
-    """What lies in a folder, sorted; nothing when it cannot be listed."""
+    """The entries of a folder, sorted; empty when it cannot be listed."""
     try:
         return sorted(folder.iterdir())
     except OSError:

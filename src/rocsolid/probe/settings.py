@@ -1,4 +1,4 @@
-"""Finds every compiler setting's effective value, the release's default, and who is behind the difference."""
+"""Find the value in effect of every compiler setting, the release's default, and what set a different value."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocsolid.model.environment import Answer, Ending, Integrity, Observed, Origin, TorchBuild
-from rocsolid.process.run_command import Command, run_with_deadline
+from rocsolid.model.environment import CheckResult, CheckStatus, Integrity, Origin, SettingValue, TorchBuild
+from rocsolid.process.run_command import Question, ask
 from rocsolid.torchapi.config import live, read_in_child
 from rocsolid.torchapi.config.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
 from rocsolid.torchapi.config.upstream import plain, upstream
@@ -18,136 +18,142 @@ LIVE_DEADLINE_S = 180.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Live:
-    """What a running interpreter says: this one, or a fresh one we started."""
+class LiveSettings:
+    """The settings in a running interpreter: this one, or a fresh one."""
 
     entries: Mapping[str, live.LiveEntry]
-    writes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id to phase and place of the last assignment
-    elsewhere: Mapping[str, object] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
+    # Phase and file:line of the last assignment, by id.
+    writes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    other_threads: Mapping[str, object] = field(default_factory=dict)  # values in other threads or tasks, by id
+    failed: Mapping[str, str] = field(default_factory=dict)  # error by package whose import failed
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """What the installed files give: without any variable, and with the user's."""
+    """The config modules, evaluated without environment variables and with the user's."""
 
-    shipped: Mapping[str, SourceEntry]
-    moved: Mapping[str, SourceEntry]
+    without_variables: Mapping[str, SourceEntry]
+    with_variables: Mapping[str, SourceEntry]
 
 
-def observe(
-    build: TorchBuild, variables: Mapping[str, str], live: Live | None
-) -> tuple[dict[str, Observed], list[str]]:
-    """Every setting by id, and the ids whose value only an import could tell."""
+def read_settings(
+    build: TorchBuild, variables: Mapping[str, str], live: LiveSettings | None
+) -> tuple[dict[str, SettingValue], list[str]]:
+    """Every setting by id, and the ids whose value can only be read by importing torch."""
     given = Build(version=build.version, hip=build.hip or None, cuda=build.cuda or None)
     sources = _Sources(*read_configs(Path(build.folder), [{}, variables], given))
-    names = sources.shipped.keys() | (live.entries.keys() if live else set())
-    released = _release_defaults(build, sources.shipped)
-    overrides = dict(_overrides(sources.shipped, variables))
-    found, missed = {}, []
+    names = sources.without_variables.keys() | (live.entries.keys() if live else set())
+    released = _release_defaults(build, sources.without_variables)
+    overrides = dict(_overrides(sources.without_variables, variables))
+    found, unread = {}, []
     for name in sorted(names):
-        observed = _observe_one(name, sources, live, released.get(name, UNREADABLE), variables)
-        if observed is None:
-            missed.append(name)
+        seen = _read_one(name, sources, live, released.get(name, UNREADABLE), variables)
+        if seen is None:
+            unread.append(name)
             continue
         if name in overrides:
             variable, value = overrides[name]
-            observed = replace(observed, value=value, origin=Origin.OVERRIDE, by=variable)
-        found[name] = observed
-    return found, missed
+            seen = replace(seen, value=value, origin=Origin.OVERRIDE, set_by=variable)
+        found[name] = seen
+    return found, unread
 
 
-def live_from_child(imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S) -> tuple[Answer, Live | None]:
-    """Ask a fresh interpreter, in which start-up files and the given imports have run for real."""
+def read_in_fresh_interpreter(
+    imports: Sequence[str], deadline_s: float = LIVE_DEADLINE_S
+) -> tuple[CheckResult, LiveSettings | None]:
+    """Read the settings in a fresh interpreter, after its start-up files and the given imports have run."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "answer.json"
-        reply = run_with_deadline(
-            Command(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
+        file = Path(folder) / "settings.json"
+        reply = ask(
+            Question(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
         )
-        if reply.check.ending is not Ending.ANSWERED or not file.exists():
-            return reply.check, None
+        if reply.answer.status is not CheckStatus.OK or not file.exists():
+            return reply.answer, None
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return reply.check, Live(
+    return reply.answer, LiveSettings(
         entries={name: live.LiveEntry(**entry) for name, entry in document["entries"].items()},
         writes={write["id"]: (write["phase"], write["location"]) for write in document["writes"]},
         failed=document["failed"],
     )
 
 
-def live_from_here() -> Live | None:
-    """What this process has imported already; nothing is imported for it."""
-    modules = live.imported_modules()
+def read_in_this_process() -> LiveSettings | None:
+    """Read the settings of this process; None when it has not imported torch's compiler. Imports nothing."""
+    modules = live.loaded()
     if not modules:
         return None
-    return Live(entries=live.read_entries(modules), elsewhere=dict(live.overrides_in_other_contexts(modules)))
+    return LiveSettings(entries=live.read(modules), other_threads=dict(live.overrides_elsewhere(modules)))
 
 
-def _observe_one(
-    name: str, sources: _Sources, live: Live | None, released: object, variables: Mapping[str, str]
-) -> Observed | None:
-    shipped, moved = sources.shipped.get(name), sources.moved.get(name)
-    default = plain(shipped.value) if shipped else UNREADABLE
-    with_variables = plain(moved.value) if moved else UNREADABLE
+def _read_one(
+    name: str, sources: _Sources, live: LiveSettings | None, released: object, variables: Mapping[str, str]
+) -> SettingValue | None:
+    plain_entry, entry = sources.without_variables.get(name), sources.with_variables.get(name)
+    installed_default = plain(plain_entry.value) if plain_entry else UNREADABLE
     running = live.entries.get(name) if live else None
-    value = plain(running.value) if running else with_variables
+    value = plain(running.value) if running else plain(entry.value) if entry else UNREADABLE
     if value is UNREADABLE:
         return None
-    if default is UNREADABLE:  # only the running torch knows: what it calls its default is all there is
-        default = with_variables = plain(running.default) if running else value
-    upstream_default = default if released is UNREADABLE else released
-    alias = (shipped.alias if shipped else "") or (running.alias if running else "")
-    observed = Observed(value=value, upstream=upstream_default, stands_for=alias_id(alias))
-    origin, by = (Origin.UPSTREAM, "") if value == upstream_default else _blame(name, sources, live, variables)
-    if value != upstream_default and origin is Origin.UPSTREAM:
-        origin = Origin.PATCHED if value == default else Origin.MUTATED
-    seen, where = _elsewhere(name, observed, running, live)
-    if where and origin is Origin.UPSTREAM:
-        origin = Origin.ELSEWHERE
-    return replace(observed, origin=origin, by=by, elsewhere=seen, where=where)
+    if installed_default is UNREADABLE:  # the source cannot be evaluated: use the default that running torch reports
+        installed_default = plain(running.default) if running else value
+    default = installed_default if released is UNREADABLE else released
+    alias = (plain_entry.alias if plain_entry else "") or (running.alias if running else "")
+    seen = SettingValue(value=value, default=default, alias_of=alias_id(alias))
+    origin, set_by = (Origin.DEFAULT, "") if value == default else _find_origin(name, sources, live, variables)
+    if value != default and origin is Origin.DEFAULT:
+        origin = Origin.PATCHED if value == installed_default else Origin.MUTATED
+    other_value, other_threads = _other_threads(name, seen, running, live)
+    if other_threads and origin is Origin.DEFAULT:
+        origin = Origin.OTHER_THREAD
+    return replace(seen, origin=origin, set_by=set_by, other_thread_value=other_value, other_threads=other_threads)
 
 
-def _elsewhere(name: str, observed: Observed, running: live.LiveEntry | None, live: Live | None) -> tuple[object, str]:
-    """What other threads of this process see, where that differs, and which threads."""
-    if live and name in live.elsewhere:
-        return plain(live.elsewhere[name]), "another thread or task"
-    if running and not (live and live.writes) and plain(running.in_new_thread) != observed.value:
+def _other_threads(
+    name: str, seen: SettingValue, running: live.LiveEntry | None, live: LiveSettings | None
+) -> tuple[object, str]:
+    """The value in other threads of this process, if it differs, and which threads."""
+    if live and name in live.other_threads:
+        return plain(live.other_threads[name]), "another thread or task"
+    if running and not (live and live.writes) and plain(running.in_new_thread) != seen.value:
         return plain(running.in_new_thread), "every new thread"
     return None, ""
 
 
-def _blame(name: str, sources: _Sources, live: Live | None, variables: Mapping[str, str]) -> tuple[Origin, str]:
-    """Who is behind a value that is not the release's, in torch's own order of precedence."""
-    shipped, moved = sources.shipped.get(name), sources.moved.get(name)
+def _find_origin(
+    name: str, sources: _Sources, live: LiveSettings | None, variables: Mapping[str, str]
+) -> tuple[Origin, str]:
+    """What set a value that is not the release's default, in torch's order of precedence."""
+    plain_entry, entry = sources.without_variables.get(name), sources.with_variables.get(name)
     running = live.entries.get(name) if live else None
-    if moved and moved.forced:
-        return Origin.FORCED, _first_set(moved.forcing_variables, variables)
+    if entry and entry.forced:
+        return Origin.FORCED, _first_set(entry.forcing, variables)
     if running and running.assigned:
         target = alias_id(running.alias) or name
-        phase, place = live.writes.get(target, ("", "")) if live else ("", "")
+        phase, location = live.writes.get(target, ("", "")) if live else ("", "")
         origin = Origin.STARTUP if phase == "startup" else Origin.LIBRARY if phase else Origin.ASSIGNED
-        return origin, f"{place} ({phase})" if phase.startswith("import") else place
-    moves = moved and shipped and plain(moved.value) != plain(shipped.value)
-    if moved and moves and (running is None or plain(running.value) == plain(moved.value)):
-        return Origin.VARIABLE, _first_set(moved.variables, variables)
-    return Origin.UPSTREAM, ""
+        return origin, f"{location} ({phase})" if phase.startswith("import") else location
+    variable_changes = entry and plain_entry and plain(entry.value) != plain(plain_entry.value)
+    if entry and variable_changes and (running is None or plain(running.value) == plain(entry.value)):
+        return Origin.VARIABLE, _first_set(entry.asked, variables)
+    return Origin.DEFAULT, ""
 
 
 def _first_set(names: Sequence[str], variables: Mapping[str, str]) -> str:
     return next((name for name in names if name in variables), "")
 
 
-def _release_defaults(build: TorchBuild, shipped: Mapping[str, SourceEntry]) -> dict[str, object]:
-    """The release's own defaults, where the installed file is not the release's file.
+def _release_defaults(build: TorchBuild, entries: Mapping[str, SourceEntry]) -> dict[str, object]:
+    """The release's defaults, for installed config files that differ from the release.
 
-    For an untouched file the source in front of us is the better witness: it was evaluated on this very machine.
+    For an unchanged file the installed source is used instead, because its defaults are evaluated on this machine.
     """
     table = upstream(build.version)
     if table is None:
         return {}
-    untouched = {file.owner for file in build.files if file.integrity is Integrity.RELEASED}
+    unchanged = {file.owner for file in build.files if file.integrity is Integrity.RELEASED}
     defaults = {}
-    for name in shipped:
-        if name.partition(".")[0] in untouched:
+    for name in entries:
+        if name.partition(".")[0] in unchanged:
             continue
         try:
             defaults[name] = table.default(name, hip=bool(build.hip))
@@ -157,11 +163,11 @@ def _release_defaults(build: TorchBuild, shipped: Mapping[str, SourceEntry]) -> 
 
 
 def _overrides(
-    shipped: Mapping[str, SourceEntry], variables: Mapping[str, str]
+    entries: Mapping[str, SourceEntry], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, object]]]:
-    """Settings that TORCH_COMPILE_OVERRIDE_* replaces, on a torch that knows it: `>=0:key=value,key=value;...`."""
+    """Yield id, variable and value of settings in TORCH_COMPILE_OVERRIDE_*: `>=0:key=value,key=value;...`."""
     for owner, entry in live.OVERRIDE_ENTRIES.items():
-        variable = next(iter(shipped[entry].variables), "") if entry in shipped else ""
+        variable = next(iter(entries[entry].asked), "") if entry in entries else ""
         for rule in variables.get(variable, "").split(";"):
             for pair in rule.partition(":")[2].split(","):
                 key, equals, text = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Takes the snapshot."""
+"""Take the snapshot of the machine."""
 
 import datetime as dt
 import os
@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocsolid.model.environment import Answer, Device, Ending, Environment, Observed, Route, TorchBuild
+from rocsolid.model.environment import (
+    CheckResult,
+    CheckStatus,
+    Device,
+    Environment,
+    ProbeMode,
+    SettingValue,
+    TorchBuild,
+)
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import parts
 from rocsolid.probe import devices as devices_
@@ -15,40 +23,40 @@ from rocsolid.probe import packages as packages_
 from rocsolid.probe import settings as settings_
 from rocsolid.probe.container import content_id, find_container
 from rocsolid.probe.host import read_caches, read_host
-from rocsolid.probe.pretended import build_for, device_of, pretended
+from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_device
 from rocsolid.probe.startup_files import startup_hooks
-from rocsolid.probe.variables import concerning
-from rocsolid.process.run_command import Command, CommandResult, run_all_with_deadline
+from rocsolid.probe.variables import relevant_variables
+from rocsolid.process.run_command import Question, Reply, ask_all
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """How and where to look."""
+class ProbeOptions:
+    """How to probe, and where."""
 
-    route: Route = Route.STATIC
-    imports: Sequence[str] = ()  # packages whose import is watched on the live route
+    mode: ProbeMode = ProbeMode.STATIC
+    imports: Sequence[str] = ()  # packages to import in the live probe, to see what they assign
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path = Path("/")
 
 
-def take(look: Look) -> Environment:
-    """Look once at everything; what cannot be found out is listed, never guessed."""
+def take_snapshot(options: ProbeOptions) -> Environment:
+    """Read everything once; what cannot be determined is listed in `unknowns`, never guessed."""
     installed = packages_.installed()
     folder = packages_.torch_folder()
     build, named_rocm = packages_.describe_torch(folder, installed) if folder else (None, "")
-    packages = packages_.watched(installed)
-    devices, tools = _devices(look)
-    given = pretended()
-    if given:
-        devices, named_rocm = [device_of(given)], given.rocm
-        build = build_for(given, build) if build else None
-    settings, more_tools, gaps = _settings(build, look)
+    packages = packages_.reported_packages(installed)
+    devices, tools = _devices(options)
+    pretended = pretended_chip()
+    if pretended:
+        devices, named_rocm = [pretended_device(pretended)], pretended.rocm
+        build = pretended_build(pretended, build) if build else None
+    settings, more_tools, unknowns = _settings(build, options)
     platform = _platform(build, devices)
-    container = find_container(look.variables, look.root)
-    rocm = packages_.rocm_release(build, named_rocm, packages, look.root)
+    container = find_container(options.variables, options.root)
+    rocm = packages_.rocm_release(build, named_rocm, packages, options.root)
     return Environment(
         taken_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
-        route=look.route,
+        probe_mode=options.mode,
         platform=platform,
         rocm_version=rocm if platform is Platform.ROCM else "",
         cuda_version=build.cuda if build else "",
@@ -58,19 +66,19 @@ def take(look: Look) -> Environment:
         devices=tuple(devices),
         container=container,
         content_id=content_id(
-            [build.version, build.git, rocm] if build else [rocm], packages_.identity_files(build, look.root)
+            [build.version, build.git, rocm] if build else [rocm], packages_.identity_files(build, options.root)
         ),
-        host=read_host(look.variables, look.root),
+        host=read_host(options.variables, options.root),
         packages=packages,
         triton_copies=packages_.triton_copies(installed),
-        libraries=packages_.library_copies(build, look.root),
-        caches=tuple(read_caches(look.variables, platform)),
-        variables=concerning(look.variables),
+        libraries=packages_.library_copies(build, options.root),
+        caches=tuple(read_caches(options.variables, platform)),
+        variables=relevant_variables(options.variables),
         settings=settings,
-        hooks=tuple(startup_hooks()),
+        startup_hooks=tuple(startup_hooks()),
         tools=(*tools, *more_tools),
-        gaps=tuple(gaps),
-        pretended=str(given or ""),
+        unknowns=tuple(unknowns),
+        pretended=str(pretended or ""),
     )
 
 
@@ -84,45 +92,49 @@ def _platform(build: TorchBuild | None, devices: Sequence[Device]) -> Platform:
     return devices[0].platform if devices else Platform.CPU
 
 
-def _devices(look: Look) -> tuple[list[Device], list[Answer]]:
-    """AMD's from the kernel, NVIDIA's from its tool; each vendor is asked only where its driver is loaded."""
-    amd = list(devices_.amd_devices(look.root))
-    questions: list[Command] = []
+def _devices(options: ProbeOptions) -> tuple[list[Device], list[CheckResult]]:
+    """All GPUs; a vendor's tool runs only where that vendor's driver is loaded."""
+    amd = list(devices_.amd_devices(options.root))
+    questions: list[Question] = []
     if amd:
         questions.append(devices_.ROCMINFO)
-    if devices_.has_nvidia_driver(look.root):
+    if devices_.has_nvidia_driver(options.root):
         questions.append(devices_.NVIDIA_SMI)
     replies: dict[str, CommandResult] = {reply.check.name: reply for reply in run_all_with_deadline(questions)}
     tools = []
     if reply := replies.get(devices_.ROCMINFO.name):
-        tools.append(devices_.agreement(reply, amd))
+        tools.append(devices_.check_rocminfo(reply, amd))
     nvidia: list[Device] = []
     if reply := replies.get(devices_.NVIDIA_SMI.name):
         nvidia = list(devices_.nvidia_devices(reply))
-        tools.append(reply.check)
-    return [*amd, *nvidia], [tool for tool in tools if tool.ending is not Ending.MISSING]
+        tools.append(reply.answer)
+    return [*amd, *nvidia], [tool for tool in tools if tool.status is not CheckStatus.MISSING]
 
 
-def _settings(build: TorchBuild | None, look: Look) -> tuple[dict[str, Observed], list[Answer], list[str]]:
-    """The settings by the route asked for, and what that route cannot see."""
+def _settings(
+    build: TorchBuild | None, options: ProbeOptions
+) -> tuple[dict[str, SettingValue], list[CheckResult], list[str]]:
+    """The settings in the given probe mode, the result of the live probe, and what this mode cannot see."""
     if build is None:
-        return {}, [], ["torch is not installed for this Python: no settings to read"]
+        return {}, [], ["torch is not installed in this Python: no settings to read"]
     if len(parts(build.version)) < 2:  # noqa: PLR2004 - a version has at least two numbers
         return {}, [], [f"torch in {build.folder} has no readable version: no settings to read"]
-    tools, gaps = [], []
+    tools, unknowns = [], []
     live = None
-    if look.route is Route.LIVE:
-        answer, live = settings_.live_from_child(look.imports)
-        tools.append(answer)
+    if options.mode is ProbeMode.LIVE:
+        result, live = settings_.read_in_fresh_interpreter(options.imports)
+        tools.append(result)
         if live is None:
-            gaps.append(f"the live reading {answer.ending.value}: {answer.detail}; values are from the source instead")
+            unknowns.append(
+                f"the live probe {result.status.value}: {result.detail}; settings are read from torch's source instead"
+            )
         else:
-            gaps += [f"import {name} failed: {why}" for name, why in live.failed.items()]
-    elif look.route is Route.PROCESS:
-        live = settings_.live_from_here()
-    settings, missed = settings_.observe(build, look.variables, live)
-    if missed:
-        gaps.append(f"{len(missed)} settings can only be read by importing torch: {', '.join(missed)}")
-    if look.route is Route.STATIC:
-        gaps.append("what start-up files and libraries assign is seen only on the live route (--live)")
-    return settings, tools, gaps
+            unknowns += [f"import {name} failed: {why}" for name, why in live.failed.items()]
+    elif options.mode is ProbeMode.PROCESS:
+        live = settings_.read_in_this_process()
+    settings, unread = settings_.read_settings(build, options.variables, live)
+    if unread:
+        unknowns.append(f"{len(unread)} settings can only be read by importing torch: {', '.join(unread)}")
+    if options.mode is ProbeMode.STATIC:
+        unknowns.append("settings that start-up files and libraries assign: only --live sees them")
+    return settings, tools, unknowns

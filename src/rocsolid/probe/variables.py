@@ -1,9 +1,9 @@
-"""Picks the environment variables that concern us, and keeps secrets out."""
+"""Select the environment variables that matter to torch and its libraries, without secrets."""
 
 import re
 from collections.abc import Mapping
 
-from rocsolid.catalog.variables import in_family
+from rocsolid.catalog.variables import is_relevant
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(^|_)(PASS|AUTH|API_?KEYS?|KEYS?)(_|$)")
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
@@ -11,10 +11,10 @@ _QUERY = re.compile(r"([?&][\w-]*(?:token|key|secret|password|sig\w*)=)[^&\s]+",
 HIDDEN = "(hidden)"
 
 
-def concerning(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of a family we audit, sorted; values that may be secret are hidden, logins are taken out of addresses."""
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the families in the catalogue, sorted; secret values are hidden, logins removed from URLs."""
     return {
         name: HIDDEN if _SECRET.search(name) else _QUERY.sub(rf"\1{HIDDEN}", _LOGIN.sub("", value))
         for name, value in sorted(variables.items())
-        if in_family(name)
+        if is_relevant(name)
     }

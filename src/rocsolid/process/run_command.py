@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 
 _GRACE_S = 1.0
 _MAX_OUTPUT_BYTES = 4_000_000
@@ -99,12 +99,12 @@ def _start(command: Command, out: IO[bytes], err: IO[bytes]) -> "subprocess.Pope
 
 def _classify(code: int) -> tuple[Ending, str]:
     if code == 0:
-        return Ending.ANSWERED, ""
+        return CheckStatus.OK, ""
     if code < 0:
         with contextlib.suppress(ValueError):
-            return Ending.CRASHED, signal.Signals(-code).name
-        return Ending.CRASHED, f"signal {-code}"
-    return Ending.FAILED, ""
+            return CheckStatus.CRASHED, signal.Signals(-code).name
+        return CheckStatus.CRASHED, f"signal {-code}"
+    return CheckStatus.FAILED, ""
 
 
 def _kill_session(child: "subprocess.Popen[bytes]") -> None:

@@ -1,27 +1,27 @@
-"""Completion scripts for shells: plain data of the command line in, one script out."""
+"""Completion scripts for bash, zsh and fish."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Option = tuple[str, str, tuple[str, ...], bool]  # name, summary, values, whether it takes one
+Option = tuple[str, str, tuple[str, ...], bool]  # name, summary, choices, whether it takes a value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spoken:
-    """One command as a shell must know it."""
+class CommandSpec:
+    """One command, its options and its positional words."""
 
     name: str
     summary: str
     options: tuple[Option, ...]
-    words: tuple[str, ...]  # a closed set of things that may stand without a dash; none when those are files
+    words: tuple[str, ...]  # the possible positional arguments; empty when those are files
 
 
-def script(shell: str, commands: Sequence[Spoken]) -> str:
+def completion_script(shell: str, commands: Sequence[CommandSpec]) -> str:
     """The script for bash, zsh or fish."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
 
 
-def _bash(commands: Sequence[Spoken]) -> str:
+def _bash(commands: Sequence[CommandSpec]) -> str:
     names = " ".join(command.name for command in commands)
     cases = "\n".join(_bash_case(command) for command in commands)
     return f"""\
@@ -49,7 +49,7 @@ complete -o default -F _rocsolid rocsolid
 """
 
 
-def _bash_case(command: Spoken) -> str:
+def _bash_case(command: CommandSpec) -> str:
     lines = [f"    {command.name})", f'        options="{" ".join(name for name, *_ in command.options)}"']
     if command.words:
         lines.append(f'        words="{" ".join(command.words)}"')
@@ -58,11 +58,11 @@ def _bash_case(command: Spoken) -> str:
         if values:
             lines.append(f'        {name}) COMPREPLY=($(compgen -W "{" ".join(values)}" -- "$word")); return;;')
         elif takes:
-            lines.append(f"        {name}) return;;")  # a file, or a word of the user's: the shell's own completion
+            lines.append(f"        {name}) return;;")  # a file or free text: the shell's default completion
     return "\n".join([*lines, "        esac;;"])
 
 
-def _zsh(commands: Sequence[Spoken]) -> str:
+def _zsh(commands: Sequence[CommandSpec]) -> str:
     listed = "\n".join(f"    {_quoted(f'{command.name}:{_plain(command.summary)}')}" for command in commands)
     cases = "\n".join(f"  {command.name}) _arguments {_zsh_arguments(command)};;" for command in commands)
     return f"""\
@@ -88,7 +88,7 @@ if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _rocsolid "$@"; else compde
 """
 
 
-def _zsh_arguments(command: Spoken) -> str:
+def _zsh_arguments(command: CommandSpec) -> str:
     parts = []
     for name, summary, values, takes in command.options:
         value = f":value:({' '.join(values)})" if values else ":value:_files" if takes else ""
@@ -97,7 +97,7 @@ def _zsh_arguments(command: Spoken) -> str:
     return " ".join(parts)
 
 
-def _fish(commands: Sequence[Spoken]) -> str:
+def _fish(commands: Sequence[CommandSpec]) -> str:
     lines = ["# fish completion for rocsolid; written by `rocsolid completion fish`"]
     first = "__fish_use_subcommand"
     lines += [f"complete -c rocsolid -f -n {first} -a {c.name} -d {_quoted(_plain(c.summary))}" for c in commands]
@@ -113,7 +113,7 @@ def _fish(commands: Sequence[Spoken]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A summary without what shells read as their own."""
+    """The summary without characters that are special in shells."""
     for sign, other in (("[", "("), ("]", ")"), (":", ","), ("`", ""), ("%(", "("), ("$", ""), ("\\", "")):
         text = text.replace(sign, other)
     return text

@@ -1,4 +1,4 @@
-"""What to attach to a report of a bug: versions and surroundings as text, with nothing secret in it."""
+"""The text for a bug report: versions, platform, packages and variables, with secrets masked."""
 
 import os
 import re
@@ -14,31 +14,31 @@ _SECRET_NAMES: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VALUES: Final = re.compile(
-    r"\b(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[\w.\-]{8,}"  # known beginnings of tokens
-    r"|(?<=://)[^/@\s]+@"  # user and password in an address
-    r"|\b(?=[A-Za-z0-9_\-]*[0-9])(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{32,}\b"  # long words of letters and digits
+    r"\b(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[\w.\-]{8,}"  # known prefixes of tokens
+    r"|(?<=://)[^/@\s]+@"  # user and password in a URL
+    r"|\b(?=[A-Za-z0-9_\-]*[0-9])(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{32,}\b"  # long strings of letters and digits
 )
 
 
-def masked(name: str, value: str) -> str:
-    """A variable's value, or a mask where it looks like a secret; the home folder becomes `~`."""
+def mask_value(name: str, value: str) -> str:
+    """A variable's value; masked if it may be a secret, and with `~` for the home folder."""
     if _SECRET_NAMES.search(name):
         return MASK
-    return masked_text(value)
+    return mask_text(value)
 
 
-def masked_text(text: str) -> str:
-    """Any text without what looks like a secret, and without the name of the home folder."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - must not raise where there is no home
+def mask_text(text: str) -> str:
+    """The text with possible secrets masked, and with `~` for the home folder."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home folder
     shown = text.replace(home, "~") if len(home) > 1 else text
     return _SECRET_VALUES.sub(MASK, shown)
 
 
 def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], crashes: tuple[Path, ...] = ()) -> str:
-    """A page for a bug report."""
+    """The text for a bug report."""
     torch = env.torch
     build = f"{torch.version}, HIP {torch.hip or 'none'}, CUDA {torch.cuda or 'none'}" if torch else "not installed"
-    devices = "; ".join(f"{d.name} ({d.arch})" for d in env.devices) or "none seen"
+    devices = "; ".join(f"{d.name} ({d.arch})" for d in env.devices) or "none found"
     stack = " · ".join(
         part
         for part in (
@@ -49,6 +49,7 @@ def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], c
         )
         if part
     )
+    changed = ", ".join(name for name, seen in env.settings.items() if seen.changed)
     rows = [
         ("rocsolid", version),
         ("python", env.python),
@@ -56,15 +57,15 @@ def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], c
         ("torch", build),
         ("platform", stack),
         ("devices", devices),
-        ("container", f"{env.container.engine} {env.container.image}".strip() if env.container else "none seen"),
-        ("packages", ", ".join(f"{name} {v}" for name, v in env.packages.items()) or "none of those we know"),
-        ("extras", ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in extras.items())),
+        ("container", f"{env.container.engine} {env.container.image}".strip() if env.container else "none found"),
+        ("packages", ", ".join(f"{name} {v}" for name, v in env.packages.items()) or "none of the known ones"),
+        ("extras", ", ".join(f"{name} {'yes' if installed else 'no'}" for name, installed in extras.items())),
         ("compiler", env.host.compiler or "none"),
-        ("settings", ", ".join(n for n, seen in env.settings.items() if seen.moved) or "none moved"),
+        ("settings", f"changed: {changed}" if changed else "all defaults"),
         ("variables", ""),
     ]
-    lines = [f"{name:<11}{masked_text(value)}".rstrip() for name, value in rows]
-    lines += [f"  {name}={masked(name, value)}" for name, value in env.variables.items()] or ["  none that matter"]
-    lines += [f"{'not known':<11}{masked_text(gap)}" for gap in env.gaps]
+    lines = [f"{name:<11}{mask_text(value)}".rstrip() for name, value in rows]
+    lines += [f"  {name}={mask_value(name, value)}" for name, value in env.variables.items()] or ["  none"]
+    lines += [f"{'unknown':<11}{mask_text(text)}" for text in env.unknowns]
     lines += [f"{'crash':<11}{file}" for file in crashes]
     return "\n".join(lines) + "\n"

@@ -68,7 +68,7 @@ def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
             used = config.resources
             if used is None:
                 cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
-            yield "moved" if used is None or used.spills or not used.fits else "", cells
+            yield "highlighted" if used is None or used.spills or not used.fits else "", cells
 
 
 def _tick(run: DryRun) -> str:

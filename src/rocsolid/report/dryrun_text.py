@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rocsolid.model.codec import dumps
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRun, DryRunGraph, DryRunKernel, DryRunRecord, KernelConfig
 from rocsolid.model.finding import Severity
-from rocsolid.report.probe_text import finding_text, tally
+from rocsolid.report.probe_text import finding_text, summary_line
 from rocsolid.report.terminal import Terminal
 from rocsolid.version import __version__
 
@@ -52,7 +52,7 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
             terminal.wrap(f.message, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in quiet
         )
         blocks.append("\n".join(notes))
-    blocks.append(tally(record.findings, terminal, hidden=len(quiet)))
+    blocks.append(summary_line(record.findings, terminal, hidden=len(quiet)))
     return "\n\n".join(blocks) + "\n"
 
 

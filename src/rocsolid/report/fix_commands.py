@@ -1,4 +1,4 @@
-"""What to run: the fixes of findings as shell lines, Python lines, or an env file."""
+"""The fixes of findings as shell lines, Python lines, or a file to source."""
 
 import shlex
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _IMPORTS = {f"{owner}_config": f"import {module} as {owner}_config" for owner, m
 
 
 def shell_lines(findings: Sequence[Finding]) -> list[str]:
-    """`unset` and `export` lines, each once, with the finding it fixes."""
+    """`unset` and `export` lines without duplicates, each with the finding that it fixes."""
     lines: dict[str, str] = {}
     for finding in findings:
         for name in finding.fix_commands.unset:
@@ -21,23 +21,23 @@ def shell_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def python_lines(findings: Sequence[Finding]) -> list[str]:
-    """Assignments with the imports they need, for the thread that compiles."""
+    """Assignments, with the imports they need."""
     lines = dict.fromkeys(line for f in findings for line in f.fix_commands.python)
     imports = [text for name, text in _IMPORTS.items() if any(line.startswith(name) for line in lines)]
     return [*imports, *lines]
 
 
 def fix_text(findings: Sequence[Finding]) -> str:
-    """Everything a person can run, and what only a person can do."""
+    """All fixes: shell lines, Python lines, and those that need a person."""
     shell, python = shell_lines(findings), python_lines(findings)
     by_hand = [f for f in findings if not (f.fix_commands.unset or f.fix_commands.export or f.fix_commands.python)]
     blocks = []
     if shell:
-        blocks.append("\n".join(["# in the shell, before the program starts", *shell]))
+        blocks.append("\n".join(["# run in the shell, before the program starts", *shell]))
     if python:
-        blocks.append("\n".join(["# in Python, in the thread that compiles, before the first compile", *python]))
+        blocks.append("\n".join(["# run in Python, in the thread that compiles, before the first compile", *python]))
     if by_hand:
-        blocks.append("\n".join(["# by hand", *(f"# {f.key}: {f.fix}" for f in by_hand)]))
+        blocks.append("\n".join(["# do by hand", *(f"# {f.key}: {f.fix}" for f in by_hand)]))
     return ("\n\n".join(blocks) or "# nothing to fix") + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The frame that every HTML report shares: one file, no outside references, light and dark."""
+"""What all HTML reports share: one file without external references, light and dark theme, tables, findings."""
 
 from functools import cache
 from html import escape
@@ -13,12 +13,12 @@ _ASSETS = Path(__file__).with_name("assets")
 
 @cache
 def asset(name: str) -> str:
-    """A file that pages carry within them."""
+    """A script or style sheet that is embedded in pages."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 def page(title: str, subtitle: str, body: str) -> str:
-    """A whole page around `body`, which is HTML already."""
+    """A complete page; `body` is HTML, title and subtitle are text."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -45,13 +45,18 @@ def page(title: str, subtitle: str, body: str) -> str:
 
 
 def table(
-    table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, tick: str = "", ticked: bool = True
+    table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, checkbox: str = "", checked: bool = True
 ) -> str:
-    """A table that sorts and filters; each row is a class and its cells, which are HTML already."""
-    checked = " checked" if ticked else ""
-    label = f'<label><input type="checkbox"{checked}> {escape(tick)}</label>' if tick else ""
+    """A table that sorts and filters. Each row is a CSS class and its cells as HTML.
+
+    With `checkbox`, a checkbox of that label hides all rows whose class is not `highlighted`.
+    """
+    state = " checked" if checked else ""
+    label = f'<label><input type="checkbox"{state}> {escape(checkbox)}</label>' if checkbox else ""
     head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headings)
-    body = "".join(f'<tr class="{kind}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for kind, cells in rows)
+    body = "".join(
+        f'<tr class="{css_class}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>" for css_class, cells in rows
+    )
     return f"""<div class="tools" data-for="{table_id}">
 <input type="search" placeholder="filter" aria-label="filter {table_id}">{label}<output class="faint"></output>
 </div>
@@ -61,8 +66,8 @@ def table(
 
 
 def finding_html(finding: Finding) -> str:
-    """One finding that unfolds: seen, why, fix, check, evidence."""
-    kind = finding.severity.name.lower()
+    """One finding that unfolds: message, why, fix, check, evidence."""
+    severity = finding.severity.name.lower()
     opened = " open" if finding.severity > Severity.INFO else ""
     rows = [
         ("at", finding.location),
@@ -71,12 +76,14 @@ def finding_html(finding: Finding) -> str:
         ("check", finding.check),
         ("cause", finding.cause),
     ]
-    said = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
-    said += "".join(f"<dt>{e.rank.name.lower()}</dt><dd>{_evidence(e)}</dd>" for e in finding.evidence)
+    details = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
+    details += "".join(
+        f"<dt>{'' if n else 'evidence'}</dt><dd>{_evidence(e)}</dd>" for n, e in enumerate(finding.evidence)
+    )
     return (
-        f'<details class="finding is-{kind}" id="{escape(finding.key)}"{opened}><summary>'
-        f'<b class="{kind}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
-        f"</summary><div><dl>{said}</dl></div></details>"
+        f'<details class="finding is-{severity}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<b class="{severity}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
+        f"</summary><div><dl>{details}</dl></div></details>"
     )
 
 
@@ -86,4 +93,4 @@ def _evidence(evidence: Evidence) -> str:
         if evidence.url
         else f"<code>{escape(evidence.ref)}</code>"
     )
-    return f"{escape(evidence.statement)} {source}"
+    return f"{evidence.rank.name.lower()}: {escape(evidence.says)} {source}"

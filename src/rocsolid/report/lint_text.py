@@ -6,7 +6,7 @@ from rocsolid.model.code_line import CodeLine
 from rocsolid.model.codec import decode
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.lint import LintRecord
-from rocsolid.report.probe_text import tally
+from rocsolid.report.probe_text import summary_line
 from rocsolid.report.terminal import Terminal
 
 _INDENT = " " * 7

@@ -1,4 +1,4 @@
-"""Findings for machines: JSON, SARIF, and annotations for GitHub."""
+"""Probes and findings for other programs: JSON, SARIF, GitHub annotations."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _GITHUB_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Sever
 
 
 def probe_json(record: ProbeRecord) -> str:
-    """The whole record; the schema is a contract."""
+    """The record as JSON."""
     return dumps(
         PROBE_SCHEMA,
         rocsolid=__version__,
@@ -28,7 +28,7 @@ def probe_json(record: ProbeRecord) -> str:
 
 
 def lint_json(record: LintRecord) -> str:
-    """The whole record; the schema is a contract."""
+    """The record as JSON."""
     return dumps(
         LINT_SCHEMA,
         rocsolid=__version__,
@@ -44,7 +44,7 @@ def lint_json(record: LintRecord) -> str:
 
 
 def sarif(findings: Sequence[Finding]) -> str:
-    """SARIF 2.1.0, as code-scanning services read it."""
+    """SARIF 2.1.0, for code-scanning services."""
     codes = sorted({f.code for f in findings})
     run = {
         "tool": {
@@ -77,54 +77,54 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
         "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}. {finding.why} Autofix: {finding.fix}"},
+        "message": {"text": f"{finding.message}. {finding.why} Fix: {finding.fix}"},
         "partialFingerprints": {"rocsolidFinding": fingerprint(finding) if "text" in finding.facts else finding.key},
     }
-    file, _, line = finding.location.rpartition(":")
-    # Services insist on a file; what was found in no file is put down to the environment as a whole.
-    where: dict[str, dict[str, object]] = {
-        "artifactLocation": {"uri": _within(file or finding.location or "environment").lstrip("/")},
+    file, _, line = finding.place.rpartition(":")
+    # SARIF needs a file; a finding without one gets the name "environment".
+    location: dict[str, dict[str, object]] = {
+        "artifactLocation": {"uri": _relative(file or finding.place or "environment").lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
     if isinstance(column := finding.facts.get("column"), int):
-        where["region"]["startColumn"] = column
+        location["region"]["startColumn"] = column
     if (confidence := finding.facts.get("confidence")) in _RANKS:
         result["rank"] = _RANKS[str(confidence)]
     if chain := finding.facts.get("chain"):
         result["codeFlows"] = [{"threadFlows": [{"locations": [_step(text) for text in chain]}]}]  # type: ignore[attr-defined]
     logical = [{"name": finding.subject, "kind": "resource"}]
-    result["locations"] = [{"physicalLocation": where, "logicalLocations": logical}]
+    result["locations"] = [{"physicalLocation": location, "logicalLocations": logical}]
     return result
 
 
 def _step(text: str) -> dict[str, object]:
-    """One call of a chain, written as `name (file:line)`."""
+    """One call of a call chain, given as `name (file:line)`."""
     file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
-    place = {
-        "artifactLocation": {"uri": _within(file).lstrip("/")},
+    location = {
+        "artifactLocation": {"uri": _relative(file).lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
-    return {"location": {"message": {"text": text}, "physicalLocation": place}}
+    return {"location": {"message": {"text": text}, "physicalLocation": location}}
 
 
 def github(findings: Sequence[Finding]) -> str:
-    """Workflow commands, one annotation a line."""
+    """GitHub workflow commands, one annotation per line."""
     return "".join(_annotation(f) + "\n" for f in findings)
 
 
 def _annotation(finding: Finding) -> str:
     where = ""
-    if finding.location:
-        file, _, line = finding.location.rpartition(":")
-        where = f"file={_within(file)},line={line}," if line.isdigit() else f"file={_within(finding.location)},"
+    if finding.place:
+        file, _, line = finding.place.rpartition(":")
+        where = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.place)},"
         where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
     title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
     text = _escape(f"{finding.message}\n{finding.why}\nFix: {finding.fix}")
     return f"::{_GITHUB_LEVELS[finding.severity]} {where}title={title}::{text}"
 
 
-def _within(file: str) -> str:
-    """As seen from the folder that the command runs in: a service knows files by their place in the checkout."""
+def _relative(file: str) -> str:
+    """The path relative to the current folder, because services know files by their path in the checkout."""
     here = Path.cwd()
     return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
 

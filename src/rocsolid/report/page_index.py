@@ -1,11 +1,11 @@
-"""Lists of everything that has a page."""
+"""List the names of all rules, settings, profiles, known problems and runtime calls."""
 
 from rocsolid.catalog.profiles import PROFILES
 from rocsolid.catalog.registry import all_settings
 
 
-def listing(name: str) -> str | None:
-    """All problems, rules, settings, profiles or calls, a line each; `None` for any other word."""
+def list_names(name: str) -> str | None:
+    """A list of all problems, rules, settings, profiles or calls; None for any other word."""
     match name:
         case "problems":
             from rocsolid.catalog.problems import all_problems
@@ -23,7 +23,9 @@ def listing(name: str) -> str | None:
             from rocsolid.catalog.capture_rules import CAPTURE_RULES
 
             calls = {rule.call: ", ".join(rule.torch) for rule in CAPTURE_RULES}
-            return _lines("Calls during a capture", [(call, by or "made by libraries") for call, by in calls.items()])
+            return _lines(
+                "Calls during a capture", [(call, callers or "called by libraries") for call, callers in calls.items()]
+            )
     return None
 
 

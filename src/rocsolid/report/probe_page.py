@@ -8,28 +8,28 @@ from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.report.fix_commands import fix_text
 from rocsolid.report.html_page import finding_html, page, table
-from rocsolid.report.probe_text import facts, headline
+from rocsolid.report.probe_text import environment_facts, headline, set_by
 from rocsolid.report.terminal import Terminal
 
 _WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 
 
 def probe_html(record: ProbeRecord) -> str:
-    """Findings, what to run, what was seen, and every setting."""
+    """Findings, the commands that fix them, the facts about the machine, and every setting."""
     env = record.environment
     parts = [
         counts_html(record.findings),
         "<h2>Findings</h2>",
-        "".join(finding_html(f) for f in record.findings) or '<p class="good">Nothing found that would hurt.</p>',
-        "<h2>What to run</h2>",
+        "".join(finding_html(f) for f in record.findings) or '<p class="good">No findings.</p>',
+        "<h2>Fixes</h2>",
         f"<pre>{escape(fix_text(record.findings))}</pre>",
-        "<h2>What was seen</h2>",
+        "<h2>Machine</h2>",
         _facts(env),
-        f"<h2>Settings <span class='faint'>held against the profile {escape(record.profile)}</span></h2>",
+        f"<h2>Settings <span class='faint'>compared with the profile {escape(record.profile)}</span></h2>",
         _settings(env),
     ]
     subtitle = headline(env, Terminal()).replace("\n", " · ") + f" · {env.taken_at}"
-    return page("What here will hurt me?", subtitle, "\n".join(parts))
+    return page("Probe report", subtitle, "\n".join(parts))
 
 
 def counts_html(findings: tuple[Finding, ...]) -> str:
@@ -42,7 +42,7 @@ def counts_html(findings: tuple[Finding, ...]) -> str:
 
 
 def _facts(env: Environment) -> str:
-    rows = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in facts(env) if text)
+    rows = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in environment_facts(env) if text)
     return f"<dl>{rows}</dl>"
 
 
@@ -50,15 +50,13 @@ def _settings(env: Environment) -> str:
     rows = []
     for name, seen in env.settings.items():
         known = registry.find(name)
-        by = f"{seen.origin.value} {seen.by}".strip() if seen.moved else ""
         cells = [
             f"<code>{escape(name)}</code>",
             repr(seen.value),
-            repr(seen.upstream),
-            by,
+            repr(seen.default),
+            set_by(seen),
             known.summary if known else "",
         ]
-        rows.append(("moved" if seen.moved else "", [cells[0], *(escape(cell) for cell in cells[1:])]))
-    any_moved = any(kind for kind, _ in rows)
-    tick = "only what somebody moved" if any_moved else ""
-    return table("settings", ["setting", "value", "this release ships", "moved by", "what it does"], rows, tick=tick)
+        rows.append(("highlighted" if seen.changed else "", [cells[0], *(escape(cell) for cell in cells[1:])]))
+    checkbox = "only changed settings" if any(row_class for row_class, _ in rows) else ""
+    return table("settings", ["setting", "value", "default", "set by", "what it does"], rows, checkbox=checkbox)

@@ -1,55 +1,67 @@
-"""Probes, findings and differences as text for a terminal."""
+"""Probes, findings, probe differences and the ledger as text for a terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocsolid.model.environment import Environment, Route
+from rocsolid.model.environment import Environment, Origin, ProbeMode, SettingValue
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.finding import Finding, Severity
-from rocsolid.model.saved_probe import Change, Difference, ImageEntry, ProbeRecord
+from rocsolid.model.saved_probe import ImageEntry, ProbeDifference, ProbeRecord, ValueChange
 from rocsolid.report.terminal import Terminal
 
-_ROUTES = {
-    Route.STATIC: "read from torch's source, nothing imported",
-    Route.LIVE: "read in a fresh interpreter",
-    Route.PROCESS: "read in this process",
+_PROBE_MODES = {
+    ProbeMode.STATIC: "read from torch's source, torch was not imported",
+    ProbeMode.LIVE: "read in a fresh interpreter",
+    ProbeMode.PROCESS: "read in this process",
 }
-
-
-_LONGEST_VALUE = 80
+_ORIGINS = {
+    Origin.DEFAULT: "",
+    Origin.VARIABLE: "environment variable",
+    Origin.FORCED: "environment variable",
+    Origin.OVERRIDE: "environment variable",
+    Origin.STARTUP: "start-up file",
+    Origin.LIBRARY: "library",
+    Origin.PATCHED: "edited config file of torch",
+    Origin.ASSIGNED: "code in this process",
+    Origin.MUTATED: "code in this process (changed the default)",
+    Origin.OTHER_THREAD: "another thread of this process",
+}
+_MAX_VALUE = 80
+_LABEL_WIDTH = len("evidence")
 
 
 def probe_text(record: ProbeRecord, terminal: Terminal, *, verbose: bool = False) -> str:
-    """The whole answer: what hurts, then what was seen."""
+    """The findings, worst first, then the facts about the machine."""
     env = record.environment
     shown = [f for f in record.findings if verbose or f.severity > Severity.INFO]
     notes = [f for f in record.findings if f not in shown]
     blocks = [headline(env, terminal), *(finding_text(f, terminal) for f in shown)]
     if notes:
         blocks.append("\n".join(_note(f, terminal) for f in notes))
-    blocks += [facts_text(env, terminal), tally(record.findings, terminal, hidden=len(notes))]
+    blocks += [facts_text(env, terminal), summary_line(record.findings, terminal, hidden=len(notes))]
     return "\n\n".join(blocks) + "\n"
 
 
 def headline(env: Environment, terminal: Terminal) -> str:
-    """One line that says what was looked at, and how."""
+    """What was probed, and how the settings were read."""
     torch = f"torch {env.torch_version}" if env.torch else "no torch"
     rocm = f" · ROCm {env.rocm_version}" if env.rocm_version else ""
-    devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no accelerator"
+    devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no GPU"
     line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
     if env.pretended:
         line = f"PRETENDED ({env.pretended}), not this machine: {line}"
-    return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_ROUTES[env.route]}", "dim")
+    return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_PROBE_MODES[env.probe_mode]}", "dim")
 
 
 def finding_text(finding: Finding, terminal: Terminal) -> str:
-    """One finding in full: seen, why, fix, check, evidence."""
+    """One finding in full: message, why, fix, check, evidence."""
     head = f"{terminal.severity(finding.severity)} {terminal.paint(finding.code, 'bold')} {finding.subject}"
-    place = f"  {terminal.paint(finding.location, 'dim')}" if finding.location else ""
+    location = f"  {terminal.paint(finding.place, 'dim')}" if finding.place else ""
     rows = [("", finding.message), ("why", finding.why), ("fix", finding.fix), ("check", finding.check)]
     rows += [("cause", finding.cause)] if finding.cause else []
-    rows += [("see", _evidence(e)) for e in finding.evidence]
-    body = [terminal.wrap(text, indent=" " * 9, first=f"  {label:<6} ") for label, text in rows if text]
-    return "\n".join([head + place, *body])
+    rows += [("" if number else "evidence", _evidence(e)) for number, e in enumerate(finding.evidence)]
+    indent = " " * (_LABEL_WIDTH + 3)
+    body = [terminal.wrap(text, indent=indent, first=f"  {label:<{_LABEL_WIDTH}} ") for label, text in rows if text]
+    return "\n".join([head + location, *body])
 
 
 def _note(finding: Finding, terminal: Terminal) -> str:
@@ -58,8 +70,8 @@ def _note(finding: Finding, terminal: Terminal) -> str:
 
 
 def facts_text(env: Environment, terminal: Terminal) -> str:
-    """What was seen, in a dozen lines."""
-    rows = [(label, text) for label, text in facts(env) if text]
+    """The facts about the machine, one line each."""
+    rows = [(label, text) for label, text in environment_facts(env) if text]
     width = max(len(label) for label, _ in rows)
     return "\n".join(
         terminal.wrap(text, indent=" " * (width + 4), first=f"  {terminal.paint(f'{label:<{width}}', 'dim')}  ")
@@ -67,9 +79,9 @@ def facts_text(env: Environment, terminal: Terminal) -> str:
     )
 
 
-def facts(env: Environment) -> Iterator[tuple[str, str]]:
-    """Label and text of each fact worth a line; text and HTML show the same."""
-    moved = [name for name, observed in env.settings.items() if observed.moved]
+def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each fact; the text and the HTML page show the same."""
+    changed = [name for name, seen in env.settings.items() if seen.changed]
     yield "machine", f"{env.host.system}, {env.host.cores} cores, {_size(env.host.memory_bytes)}"
     yield "devices", ", ".join(_count(f"{d.name} {d.arch} {_size(d.memory_bytes)}" for d in env.devices))
     yield "driver", env.driver
@@ -78,35 +90,45 @@ def facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "content id", env.content_id
     if env.torch:
         hip = f", HIP {env.torch.hip}" if env.torch.hip else f", CUDA {env.torch.cuda}" if env.torch.cuda else ""
-        yield "torch", f"{env.torch.version}{hip}, {_files(env)}"
+        yield "torch", f"{env.torch.version}{hip}{_files(env)}"
     yield "packages", ", ".join(f"{name} {version}" for name, version in env.packages.items() if name != "torch")
     yield "compiler", env.host.compiler or "none"
-    yield "settings", f"{len(env.settings)} read, {len(moved)} moved" + (f": {', '.join(moved[:8])}" if moved else "")
+    yield (
+        "settings",
+        f"{len(env.settings)} read, {len(changed)} changed" + (f": {', '.join(changed[:8])}" if changed else ""),
+    )
     yield "variables", ", ".join(f"{name}={_short(value)}" for name, value in env.variables.items())
-    yield "start-up", ", ".join(f"{h.kind} {h.place}" for h in env.hooks)
+    yield "start-up files", ", ".join(f"{h.kind} {h.file}" for h in env.startup_hooks)
     yield "caches", ", ".join(f"{c.name} {c.folder} ({_size(c.free_bytes)} free)" for c in env.caches)
-    yield "asked", ", ".join(f"{t.name} {t.ending.value} in {t.seconds:.1f} s" for t in env.tools)
-    yield "computed", ", ".join(f"{c.name} {c.ending.value}" for c in env.checks)
-    yield "not known", "; ".join(env.gaps)
+    yield "tools", ", ".join(f"{t.name}: {t.status.value} after {t.seconds:.1f} s" for t in env.tools)
+    yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.checks)
+    yield "unknown", "; ".join(env.unknowns)
+
+
+def set_by(seen: SettingValue) -> str:
+    """What set the value, such as `environment variable TORCHINDUCTOR_MAX_AUTOTUNE`."""
+    return f"{_ORIGINS[seen.origin]} {seen.set_by}".strip()
 
 
 def _files(env: Environment) -> str:
-    verdicts = {file.integrity.value for file in env.torch.files} if env.torch else set()
-    return "config files as released" if verdicts == {"released"} else f"config files: {', '.join(sorted(verdicts))}"
+    states = sorted({file.integrity.value for file in env.torch.files}) if env.torch else []
+    if not states:
+        return ""
+    return ", config files as released" if states == ["released"] else f", config files: {', '.join(states)}"
 
 
-def tally(findings: Sequence[Finding], terminal: Terminal, *, hidden: int = 0) -> str:
-    """How many of each, and where to read more."""
+def summary_line(findings: Sequence[Finding], terminal: Terminal, *, hidden: int = 0) -> str:
+    """The number of findings by severity, and where to read more."""
     counts = {s: sum(f.severity is s for f in findings) for s in reversed(Severity)}
     words = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "note"}
-    said = [f"{n} {words[s]}{'s' if n != 1 and s is not Severity.CRITICAL else ''}" for s, n in counts.items() if n]
-    if not said:
-        return terminal.paint("nothing found that would hurt", "green", "bold")
-    more = "; -v shows the notes in full, `rocsolid explain CODE` tells more" if hidden else ""
-    return terminal.paint(", ".join(said), "bold") + more
+    parts = [f"{n} {words[s]}{'s' if n != 1 and s is not Severity.CRITICAL else ''}" for s, n in counts.items() if n]
+    if not parts:
+        return terminal.paint("no findings", "green", "bold")
+    more = "; -v shows the notes in full, `rocsolid explain CODE` explains one" if hidden else ""
+    return terminal.paint(", ".join(parts), "bold") + more
 
 
-def difference_text(change: Difference, terminal: Terminal) -> str:
+def difference_text(change: ProbeDifference, terminal: Terminal) -> str:
     """What changed between two probes."""
     if change.empty:
         return "no difference\n"
@@ -120,9 +142,9 @@ def difference_text(change: Difference, terminal: Terminal) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _change(change: Change, terminal: Terminal) -> str:
+def _change(change: ValueChange, terminal: Terminal) -> str:
     before, after = _value(change.before), _value(change.after)
-    return f"  {change.what}: {terminal.paint(before, 'red')} → {terminal.paint(after, 'green')}"
+    return f"  {change.name}: {terminal.paint(before, 'red')} → {terminal.paint(after, 'green')}"
 
 
 def _value(value: object) -> str:
@@ -132,35 +154,35 @@ def _value(value: object) -> str:
 
 
 def images_text(entries: Sequence[ImageEntry], terminal: Terminal) -> str:
-    """The ledger, two lines or so an image."""
+    """The ledger, about two lines per image."""
     blocks = []
     for entry in entries:
-        image, torch, rocm, findings, seen = image_row(entry)
+        image, torch, rocm, findings, date = image_row(entry)
         versions = "" if entry.record is None else f"torch {torch}, ROCm {rocm}"
-        said = "; ".join(filter(None, (versions, findings, seen)))
-        blocks.append(terminal.paint(image, "bold") + "\n" + terminal.wrap(said, indent="  "))
+        text = "; ".join(filter(None, (versions, findings, date)))
+        blocks.append(terminal.paint(image, "bold") + "\n" + terminal.wrap(text, indent="  "))
     return "\n".join(blocks) + "\n"
 
 
 def image_row(entry: ImageEntry) -> tuple[str, str, str, str, str]:
     """Image, torch, ROCm, findings and date of one entry."""
     if entry.record is None:
-        return entry.image, "?", "?", entry.says, f"{entry.source}: {', '.join(e.ref for e in entry.evidence)}"
+        return entry.image, "?", "?", entry.note, f"{entry.source}: {', '.join(e.ref for e in entry.evidence)}"
     env = entry.record.environment
-    hurting = [f for f in entry.record.findings if f.severity > Severity.INFO]
-    said = ", ".join(f"{f.code} {f.subject}" for f in hurting) or "none"
+    findings = [f for f in entry.record.findings if f.severity > Severity.INFO]
+    listed = ", ".join(f"{f.code} {f.subject}" for f in findings) or "no findings"
     return (
         entry.image,
         env.torch_version or "none",
         env.rocm_version or "-",
-        said,
+        listed,
         f"{entry.recorded_at[:10]} {entry.source}",
     )
 
 
 def images_markdown(entries: Sequence[ImageEntry]) -> str:
-    """The ledger as a Markdown table, to paste into a page."""
-    rows = [("Image", "Torch", "ROCm", "Findings", "Seen"), ("---",) * 5, *(image_row(e) for e in entries)]
+    """The ledger as a Markdown table."""
+    rows = [("Image", "Torch", "ROCm", "Findings", "Recorded"), ("---",) * 5, *(image_row(e) for e in entries)]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
 
@@ -177,7 +199,7 @@ def _count(texts: Iterable[str]) -> list[str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
 
 
 def _size(number: int | None) -> str:

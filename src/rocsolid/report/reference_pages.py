@@ -1,4 +1,4 @@
-"""A page for each rule, setting, profile and known problem, in Markdown: `explain` prints it, the docs publish it."""
+"""The Markdown page of each rule, setting, profile and known problem, for `rocsolid explain` and for the docs."""
 
 import re
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ from rocsolid.catalog.registry import all_settings
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.setting import EVERYWHERE, Channel, Hazard, Profile, Recommendation, Setting
 
-if TYPE_CHECKING:  # a setting's page needs neither
-    from rocsolid.model.known_problem import KnownProblem
+if TYPE_CHECKING:  # not needed for the page of a setting
+    from rocsolid.model.known_problem import Problem
     from rocsolid.rules.engine import RuleFile
 
-_FILLED_IN: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
+_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 _CHANNELS = {
-    Channel.OPTION: "rides on the compiled function as an option, and so reaches every thread",
-    Channel.SCOPE: "is set around the compiling call; since torch 2.12 an assignment holds in its own thread only",
-    Channel.ARGUMENT: "is an argument of `torch.compile`",
-    Channel.PROCESS: "must be in the environment before the process starts",
+    Channel.OPTION: "an option of the compiled function, so it applies in every thread",
+    Channel.SCOPE: "assigned around the compiling call; since torch 2.12 an assignment applies in its own thread only",
+    Channel.ARGUMENT: "an argument of `torch.compile`",
+    Channel.PROCESS: "an environment variable, to be set before the process starts",
 }
 
 
 def rule_page(file: "RuleFile") -> str:
-    """What a rule looks for, why, and every sentence it may utter."""
+    """What a rule checks for, why, and the templates of its messages."""
     rule = file.rule
     summary, _, page = file.page.strip().partition("\n")
     severity = rule.severity.name
@@ -32,10 +32,10 @@ def rule_page(file: "RuleFile") -> str:
         "",
         summary,
         "",
-        f"Severity: {severity} unless the value seen is worse or better here. Since {rule.since}.",
+        f"Severity: {severity}, unless the value found is more or less harmful on this machine. Since {rule.since}.",
         page.rstrip(),
         "",
-        "## What it says",
+        "## Messages",
         *(f"- *{label}*: {text}" for label, text in _templates(file)),
     ]
     lines += ["", "## Evidence", *evidence_list(rule.evidence)] if rule.evidence else []
@@ -43,35 +43,32 @@ def rule_page(file: "RuleFile") -> str:
 
 
 def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
-    """The sentences, with the names of what is filled in."""
+    """Yield label and template of each message; placeholders are shown as ‹name›."""
     rule = file.rule
-    for label, text in (("seen", rule.message), ("why", rule.why), ("fix", rule.fix), ("check", rule.check)):
-        named = _FILLED_IN.sub(lambda found: f"‹{found[1].replace('_', ' ')}›", text)
+    for label, text in (("message", rule.message), ("why", rule.why), ("fix", rule.fix), ("check", rule.check)):
+        named = _PLACEHOLDER.sub(lambda found: f"‹{found[1].replace('_', ' ')}›", text)
         yield label, named.replace("{{", "{").replace("}}", "}")
 
 
 def setting_page(setting: Setting) -> str:
-    """What a setting does, how it can be moved, what we advise, and why."""
+    """What a setting does, what can change it, what the profiles choose, and why."""
     lines = [f"# {setting.id}", "", setting.summary, ""]
-    lines += [
-        f"- type: `{setting.value_type.__name__}`",
-        f"- it {_CHANNELS[setting.channel]}",
-        f"- {_variable(setting)}",
-    ]
+    lines += [f"- type: `{setting.kind.__name__}`", f"- how rocsolid sets it: {_CHANNELS[setting.channel]}"]
+    lines += [f"- environment variable: {_variable(setting)}"]
     if setting.valid != EVERYWHERE:
         lines.append(f"- exists: {setting.valid}")
     if setting.former_names:
         lines.append(f"- former names: {', '.join(f'`{n}`' for n in setting.former_names)}")
     if setting.candidates:
-        lines.append(f"- the tuner tries: {', '.join(f'`{c!r}`' for c in setting.candidates)}")
-    for text in (f"**No effect.** {setting.no_effect}" if setting.no_effect else "", setting.notes):
+        lines.append(f"- values that `rocsolid tune` tries: {', '.join(f'`{c!r}`' for c in setting.candidates)}")
+    for text in (f"**No effect.** {setting.inert}" if setting.inert else "", setting.notes):
         lines += ["", text] if text else []
     if setting.disagreement:
         lines += ["", "## Where guides disagree", setting.disagreement]
     if setting.recommendations:
         lines += ["", "## What the profiles choose", *(line for c in setting.recommendations for line in _choice(c))]
     if setting.hazards:
-        lines += ["", "## Values that hurt", *(line for h in setting.hazards for line in _hazard(h))]
+        lines += ["", "## Harmful values", *(line for h in setting.hazards for line in _hazard(h))]
     if setting.evidence:
         lines += ["", "## Evidence", *evidence_list(setting.evidence)]
     return "\n".join(lines) + "\n"
@@ -80,25 +77,27 @@ def setting_page(setting: Setting) -> str:
 def _variable(setting: Setting) -> str:
     variable = setting.variable
     if setting.channel is Channel.PROCESS:
-        return "it is itself an environment variable"
+        return f"`{setting.name}` itself"
     if variable is None:
-        return "no environment variable moves it"
-    if variable.overrides_config:
-        return f"`{variable.name}` **forces** it: no assignment and no option changes it while the variable is set"
-    presence = " (any value but an empty one, `0` included)" if variable.any_value_enables else ""
-    return f"`{variable.name}` moves its default{presence}, read when torch's compiler is imported; an assignment wins over it"
+        return "none"
+    if variable.wins:
+        return f"`{variable.name}` **forces** the value: while it is set, assignments and options have no effect"
+    presence = " (by any non-empty value, even `0`)" if variable.presence else ""
+    return (
+        f"`{variable.name}` changes the default{presence} when torch's compiler is imported; an assignment overrides it"
+    )
 
 
-def _choice(choice: Recommendation) -> Iterator[str]:
-    guard = " A caller's own value does not win." if choice.guard else ""
+def _choice(choice: Choice) -> Iterator[str]:
+    guard = " The guard enforces it." if choice.guard else ""
     value = "not set" if choice.value is None else f"`{choice.value!r}`"
-    yield f"- **{choice.profile}**: {value}, {_where(choice)}: {choice.why}{guard}"
+    yield f"- **{choice.profile}** ({_where(choice)}): {value}. {choice.why}{guard}"
     yield from (f"    {line}" for line in evidence_list(choice.evidence))
 
 
 def _hazard(hazard: Hazard) -> Iterator[str]:
     value = f"`{hazard.value!r}`" if hazard.value != "" else "any value"
-    yield f"- {hazard.severity.name}: {value}, {_where(hazard)}: {hazard.why}"
+    yield f"- {hazard.severity.name} ({_where(hazard)}): {value}. {hazard.why}"
     yield from (f"    {line}" for line in evidence_list(hazard.evidence))
 
 
@@ -107,7 +106,7 @@ def _where(thing: Recommendation | Hazard) -> str:
 
 
 def profile_page(profile: Profile) -> str:
-    """Every value a profile chooses, and where each comes from."""
+    """Every value that a profile chooses, with its reason."""
     names = [p.name for p in chain(profile.name)]
     lines = [f"# Profile {profile.name}", "", profile.intent, ""]
     lines += [f"It extends {profile.extends}.", ""] if profile.extends else []
@@ -116,11 +115,11 @@ def profile_page(profile: Profile) -> str:
             (c for c in setting.recommendations if c.profile in names), key=lambda c: names.index(c.profile)
         ):
             value = "not set" if choice.value is None else f"{choice.value!r}"
-            own = "" if choice.profile == profile.name else f" (from {choice.profile})"
-            guard = ", insisted on" if choice.guard else ""
-            lines.append(f"- `{setting.id}` = {value}, {_where(choice)}{guard}{own}: {choice.why}")
-    disputed = [s for s in all_settings() if s.disagreement]
-    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.disagreement}" for s in disputed)]
+            own = "" if choice.profile == profile.name else f"; from {choice.profile}"
+            guard = "; enforced by the guard" if choice.guard else ""
+            lines.append(f"- `{setting.id}` = {value} ({_where(choice)}{guard}{own}): {choice.why}")
+    disputed = [s for s in all_settings() if s.dispute]
+    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.dispute}" for s in disputed)]
     return "\n".join(lines) + "\n"
 
 
@@ -130,16 +129,16 @@ def problem_page(problem: "KnownProblem") -> str:
         f"# {problem.title}",
         "",
         f"- id: `{problem.id}`",
-        f"- where: {problem.when}",
+        f"- affects: {problem.when}",
         f"- severity: {problem.severity.name}",
         f"- status: {problem.status}",
     ]
     if problem.variables:
-        lines.append(f"- only with: {', '.join(f'`{v}`' for v in problem.variables)}")
+        lines.append(f"- only if set: {', '.join(f'`{v}`' for v in problem.variables)}")
     if problem.packages:
-        lines.append(f"- only with the packages: {', '.join(f'`{p}`' for p in problem.packages)}")
+        lines.append(f"- only with: {', '.join(f'`{p}`' for p in problem.packages)}")
     if problem.covered_by:
-        lines.append(f"- reported by the rule {problem.covered_by}")
+        lines.append(f"- reported by rule {problem.covered_by}")
     for title, text in (
         ("Symptom", problem.symptom),
         ("Fix", problem.fix),
@@ -147,21 +146,19 @@ def problem_page(problem: "KnownProblem") -> str:
     ):
         lines += ["", f"## {title}", text]
     if problem.calls:
-        from rocsolid.catalog.capture_rules import (
-            describe_behavior,
-        )  # `explain` of anything else need not wait for the table
+        from rocsolid.catalog.capture_rules import cited  # slow to import
 
         lines += [
             "",
-            "## What runtimes do with the calls behind it",
-            *(f"- {describe_behavior(call)}" for call in problem.calls),
+            "## What HIP and CUDA do with the calls involved",
+            *(f"- {cited(call)}" for call in problem.calls),
         ]
-        lines += ["", "In the mode of `torch.cuda.graph`; `rocsolid explain CALL` tells the others."]
+        lines += ["", "In the capture mode of `torch.cuda.graph`; `rocsolid explain CALL` shows the other modes."]
     lines += ["", "## Evidence", *evidence_list(problem.evidence)]
     return "\n".join(lines) + "\n"
 
 
 def evidence_list(evidence: tuple[Evidence, ...]) -> list[str]:
-    """Evidence as a list, strongest first, issues as links."""
+    """Evidence as a list, strongest first, with links to issues."""
     ranked = sorted(evidence, key=lambda e: -e.rank)
     return [f"- {e.rank.name.lower()}: {e.statement} ({f'[{e.ref}]({e.url})' if e.url else e.ref})" for e in ranked]

@@ -1,4 +1,4 @@
-"""Tables whose cells show a number with its unit and sort by the number."""
+"""HTML tables that sort by number and show the number with its unit."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -6,41 +6,41 @@ from html import escape
 from rocsolid.report.units import percent, plain_name, size, time
 
 Cell = str | tuple[str, float]
-_WORD = 22  # short enough to stand on one line
+_MAX_WORD = 22  # longer texts are wrapped
 
 
 def times(*values: float) -> tuple[Cell, ...]:
-    """Cells with times."""
+    """Cells for times in nanoseconds."""
     return tuple((time(value), value) for value in values)
 
 
 def counts(*values: int) -> tuple[Cell, ...]:
-    """Cells with counts."""
+    """Cells for counts."""
     return tuple((f"{value:,}", value) for value in values)
 
 
 def sizes(*values: int) -> tuple[Cell, ...]:
-    """Cells with bytes."""
+    """Cells for numbers of bytes."""
     return tuple((size(value), value) for value in values)
 
 
 def share(part: float, whole: float) -> Cell:
-    """A cell with a share."""
+    """A cell for a share in percent."""
     return percent(part, whole), part
 
 
 def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
-    """A table that sorts and filters; `attributes` belong to its rows."""
-    given_rows = list(rows)
-    kinds = [" class='number'" if isinstance(cell, tuple) else "" for cell in given_rows[0]] if given_rows else []
+    """A table that sorts and filters; `attributes` are the HTML attributes of each row."""
+    all_rows = list(rows)
+    classes = [" class='number'" if isinstance(cell, tuple) else "" for cell in all_rows[0]] if all_rows else []
     head = "".join(
-        f'<th scope="col"{kind}><button type="button">{escape(h)}</button></th>'
-        for h, kind in zip(headings, kinds or [""] * len(headings), strict=True)
+        f'<th scope="col"{css_class}><button type="button">{escape(h)}</button></th>'
+        for h, css_class in zip(headings, classes or [""] * len(headings), strict=True)
     )
     lines = []
-    for number, row in enumerate(given_rows):
-        given = f" {attributes[number]}" if attributes else ""
-        lines.append(f"<tr{given}>{''.join(_cell(cell) for cell in row)}</tr>")
+    for number, row in enumerate(all_rows):
+        extra = f" {attributes[number]}" if attributes else ""
+        lines.append(f"<tr{extra}>{''.join(_cell(cell) for cell in row)}</tr>")
     return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
 <output class="faint"></output></div>
 <div class="scroll" tabindex="0" role="region" aria-label="{name}">
@@ -50,6 +50,6 @@ def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]],
 def _cell(cell: Cell) -> str:
     if isinstance(cell, tuple):
         return f'<td class="number" data-sort="{cell[1]}">{escape(cell[0])}</td>'
-    if len(cell) <= _WORD:
+    if len(cell) <= _MAX_WORD:
         return f'<td class="word">{escape(cell)}</td>'
     return f'<td class="name"><span title="{escape(cell)}">{escape(plain_name(cell))}</span></td>'

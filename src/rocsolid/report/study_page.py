@@ -75,7 +75,7 @@ def _race_plot(study: Study) -> str:
 def _race_table(study: Study) -> str:
     headings = ["variant", "time", "compared with the start", "set-up pays off after", "measured in", "failure"]
     return table(
-        "finals", headings, [("moved" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
+        "finals", headings, [("highlighted" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
     )
 
 

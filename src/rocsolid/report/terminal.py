@@ -1,4 +1,4 @@
-"""Colour, width and wrapping for a terminal."""
+"""Colour, width and wrapping for a terminal, and Markdown pages as terminal text."""
 
 import os
 import re
@@ -13,20 +13,20 @@ from rocsolid.model.finding import Severity
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32", "cyan": "36", "plain": "0"}
 _SEVERITY = {Severity.CRITICAL: ("red", "bold"), Severity.WARNING: ("yellow", "bold"), Severity.INFO: ("cyan",)}
-_WIDEST, _NARROWEST = 110, 40
+_MAX_WIDTH, _MIN_WIDTH = 110, 40
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
-_STRESSED: Final = re.compile(r"\*(\w+)\*")
+_ITALIC: Final = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """How much room there is, and whether colours are welcome."""
+    """The width of a terminal, and whether it shows colours."""
 
     width: int = 100
     colour: bool = False
 
     def paint(self, text: str, *styles: str) -> str:
-        """The text in a style, or as it is where colours are not welcome."""
+        """Return the text in a style; unchanged without colours."""
         if not self.colour or not styles:
             return text
         return f"\033[{';'.join(_CODES[s] for s in styles)}m{text}\033[0m"
@@ -36,7 +36,7 @@ class Terminal:
         return self.paint(f"{severity.name:<8}", *_SEVERITY[severity])
 
     def wrap(self, text: str, indent: str = "", first: str | None = None) -> str:
-        """Paragraphs wrapped to the width; `first` begins the first line in place of the indent."""
+        """Wrap paragraphs to the width; `first` replaces the indent of the first line."""
         lines: list[str] = []
         for number, paragraph in enumerate(text.splitlines() or [""]):
             begin = first if first is not None and number == 0 else indent
@@ -52,7 +52,7 @@ class Terminal:
 
 
 def terminal_of(stream: TextIO | None = None) -> Terminal:
-    """What the stream can show: NO_COLOR and FORCE_COLOR are respected, a pipe gets plain text."""
+    """The terminal of a stream; respects NO_COLOR and FORCE_COLOR, and uses no colours in a pipe."""
     out = stream or sys.stdout
     if os.environ.get("NO_COLOR"):
         colour = False
@@ -61,27 +61,27 @@ def terminal_of(stream: TextIO | None = None) -> Terminal:
     else:
         colour = out.isatty() and os.environ.get("TERM") != "dumb"
     columns = shutil.get_terminal_size((100, 24)).columns
-    return Terminal(width=max(_NARROWEST, min(columns, _WIDEST)), colour=colour)
+    return Terminal(width=max(_MIN_WIDTH, min(columns, _MAX_WIDTH)), colour=colour)
 
 
 def page_text(markdown: str, terminal: Terminal) -> str:
-    """A page for a terminal: headings in bold, paragraphs and lists wrapped, code left alone."""
+    """A Markdown page as terminal text: bold headings, wrapped paragraphs and lists, code unchanged."""
     return "\n".join(_page_line(line, terminal) for line in _paragraphs(markdown)) + "\n"
 
 
 def _paragraphs(markdown: str) -> Iterator[str]:
-    """Lines, with those of one paragraph joined."""
-    held: list[str] = []
+    """Yield the lines, with the lines of one paragraph joined."""
+    paragraph: list[str] = []
     for line in markdown.splitlines():
         if line.strip() and not line.startswith(("#", "    ")) and not line.lstrip().startswith("- "):
-            held.append(line.strip())
+            paragraph.append(line.strip())
             continue
-        if held:
-            yield " ".join(held)
-            held = []
+        if paragraph:
+            yield " ".join(paragraph)
+            paragraph = []
         yield line
-    if held:
-        yield " ".join(held)
+    if paragraph:
+        yield " ".join(paragraph)
 
 
 def _page_line(line: str, terminal: Terminal) -> str:
@@ -90,13 +90,13 @@ def _page_line(line: str, terminal: Terminal) -> str:
     if line.startswith("#"):
         return terminal.paint(line.lstrip("# "), "bold")
     if bare.startswith("- "):
-        return terminal.wrap(_spoken(bare[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
+        return terminal.wrap(_plain_text(bare[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
     if line.startswith("    "):
         return terminal.paint(line, "cyan")
-    return terminal.wrap(_spoken(line))
+    return terminal.wrap(_plain_text(line))
 
 
-def _spoken(line: str) -> str:
-    """Without the marks of Markdown: a link is its words, and its address where that leads anywhere from here."""
-    linked = _LINK.sub(lambda found: f"{found[1]} ({found[2]})" if "://" in found[2] else found[1], line)
-    return _STRESSED.sub(r"\1", linked.replace("**", ""))
+def _plain_text(line: str) -> str:
+    """Remove Markdown markup; a link becomes its text, with the address if that is a URL."""
+    linked = _LINK.sub(lambda found: f"{found[1]} <{found[2]}>" if "://" in found[2] else found[1], line)
+    return _ITALIC.sub(r"\1", linked.replace("**", ""))

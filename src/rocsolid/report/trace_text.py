@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rocsolid.catalog.counters import METERS
+from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     CompileLogMatch,
@@ -19,7 +19,7 @@ from rocsolid.model.trace import (
     TraceFile,
     TraceReport,
 )
-from rocsolid.report.probe_text import finding_text, tally
+from rocsolid.report.probe_text import finding_text, summary_line
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
@@ -219,7 +219,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         yield "\n".join(_compile_log(file, file.compile_log, terminal))
     if file.hardware:
         yield _hardware(file.hardware, terminal, rows=rows * 2)
-    counters = [r for r in file.counters if verbose or r.counter not in METERS]
+    counters = [r for r in file.counters if verbose or r.counter not in HARDWARE_COUNTERS]
     if counters:
         yield _table(
             terminal,

@@ -1,4 +1,4 @@
-"""Times, sizes, shares and names for people."""
+"""Format times, sizes, shares and kernel names."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ _TEMPLATE: Final = re.compile(r"^void |\(anonymous namespace\)::|at::native::|st
 
 
 def time(ns: float) -> str:
-    """A length of time with a unit that fits."""
+    """A time in nanoseconds, with a suitable unit."""
     for unit, word in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= unit:
             return f"{ns / unit:,.2f} {word}"
@@ -15,7 +15,7 @@ def time(ns: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes with a unit that fits."""
+    """A number of bytes, with a suitable unit."""
     for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if abs(count) >= unit:
             return f"{count / unit:,.2f} {word}"
@@ -23,16 +23,16 @@ def size(count: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share; a dash of nothing."""
+    """A share in percent; a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "–"
 
 
 def plain_name(name: str) -> str:
-    """A kernel's name without what all of them share."""
+    """A kernel's name without common prefixes and namespaces."""
     return _TEMPLATE.sub("", name)
 
 
 def short_name(name: str, width: int) -> str:
-    """A plain name cut to a width."""
+    """The plain name, cut to a width."""
     bare = plain_name(name)
     return bare if len(bare) <= width else bare[: max(1, width - 1)] + "…"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rocsolid.catalog import registry
-from rocsolid.model.environment import Environment, Observed, Origin
+from rocsolid.model.environment import Environment, Origin, SettingValue
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
@@ -19,7 +19,7 @@ def settings_changed_by(origin: Origin, env: Environment) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
     for name, observed in env.settings.items():
         if observed.origin is origin and name not in OVERRIDE_ENTRIES.values():
-            groups.setdefault(observed.stands_for or name, []).append(name)
+            groups.setdefault(observed.alias_of or name, []).append(name)
     for target, names in groups.items():
         known = (name for name in names if (setting := registry.find(name)) and setting.id == name)
         yield next(known, target if target in names else names[0])
@@ -36,7 +36,7 @@ def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, caus
     if rule.evidence:
         severity, evidence = max(severity, rule.severity), (*rule.evidence, *evidence)
     decision = plan.get(setting.id) if setting else None
-    wanted = decision.value if decision and not same(decision.value, observed.value) else observed.upstream
+    wanted = decision.value if decision and not same(decision.value, observed.value) else observed.default
     return rule.found(
         name,
         severity=severity,
@@ -45,7 +45,7 @@ def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, caus
         cause=cause,
         location=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
-        upstream=repr(observed.upstream),
+        upstream=repr(observed.default),
         wanted=repr(wanted),
         by=observed.by or "an unknown source",
         hazard=why,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.catalog.overrides import parsed
+from rocsolid.catalog.overrides import parse_value
 from rocsolid.catalog.registry import all_settings, setting
 from rocsolid.catalog.tuning import ONLY_FOR_CHANGING_SHAPES, REQUIRES_ANY
 from rocsolid.errors import InputError, UnknownNameError, UsageError

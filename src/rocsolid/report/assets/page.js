@@ -1,31 +1,31 @@
 "use strict";
-// Theme: follow the system until somebody presses the button.
+// Theme: follows the system until the button is pressed.
 document.getElementById("theme")?.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
 });
 
-// Tables: click a heading to sort; type to filter; tick to see moved rows only.
+// Tables: click a heading to sort, type to filter, tick the box to see highlighted rows only.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0];
   const rows = [...body.rows];
   const tools = document.querySelector(`[data-for="${table.id}"]`);
   const search = tools?.querySelector("input[type=search]");
-  const moved = tools?.querySelector("input[type=checkbox]");
+  const highlightedOnly = tools?.querySelector("input[type=checkbox]");
   const count = tools?.querySelector("output");
   const show = () => {
     const words = (search?.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const row of rows) {
       const text = row.textContent.toLowerCase();
-      row.hidden = (moved?.checked && !row.classList.contains("moved")) || !words.every((word) => text.includes(word));
+      row.hidden = (highlightedOnly?.checked && !row.classList.contains("highlighted")) || !words.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
     if (count) count.value = `${shown} of ${rows.length}`;
   };
   search?.addEventListener("input", show);
-  moved?.addEventListener("change", show);
+  highlightedOnly?.addEventListener("change", show);
   table.tHead.addEventListener("click", (event) => {
     const heading = event.target.closest("th");
     if (!heading) return;
@@ -33,7 +33,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", down ? "descending" : "ascending");
     const column = heading.cellIndex;
-    // A cell that shows a number with its unit carries the bare number to sort by.
+    // A cell with a number and its unit has the plain number in data-sort.
     const bare = (row) => row.cells[column].dataset.sort;
     const order = (a, b) => (bare(a) !== undefined && bare(b) !== undefined ? bare(a) - bare(b)
       : a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true }));

@@ -48,5 +48,10 @@ RULE = Rule(
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every setting with different values in different threads of this process."""
     for name, observed in env.settings.items():
-        if observed.where and not observed.stands_for:
-            yield RULE.found(name, value=repr(observed.value), elsewhere=repr(observed.elsewhere), where=observed.where)
+        if observed.other_threads and not observed.alias_of:
+            yield RULE.found(
+                name,
+                value=repr(observed.value),
+                elsewhere=repr(observed.other_thread_value),
+                where=observed.other_threads,
+            )

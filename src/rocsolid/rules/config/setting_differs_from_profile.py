@@ -40,7 +40,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
     """Every setting with its default value that the plan would change."""
     for decision in plan:
         observed = env.settings.get(decision.id)
-        if observed is None or observed.moved or same(observed.value, decision.value):
+        if observed is None or observed.changed or same(observed.value, decision.value):
             continue
         yield RULE.found(
             decision.id,

@@ -21,7 +21,7 @@ Never for a wrong result.
 
 from collections.abc import Iterator
 
-from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
 

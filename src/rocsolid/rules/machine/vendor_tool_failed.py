@@ -20,7 +20,7 @@ When this program is not supposed to use the GPU.
 
 from collections.abc import Iterator
 
-from rocsolid.model.environment import Ending, Environment
+from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
 
@@ -39,8 +39,8 @@ RULE = Rule(
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Tools that failed, or whose output contradicts Linux."""
     for tool in env.tools:
-        if tool.ending in (Ending.FAILED, Ending.CRASHED, Ending.HUNG):
-            severity = Severity.INFO if tool.ending is Ending.FAILED else Severity.WARNING
-            yield RULE.found(tool.name, severity=severity, ending=tool.ending.value, detail=tool.detail)
+        if tool.status in (CheckStatus.FAILED, CheckStatus.CRASHED, CheckStatus.HUNG):
+            severity = Severity.INFO if tool.status is CheckStatus.FAILED else Severity.WARNING
+            yield RULE.found(tool.name, severity=severity, ending=tool.status.value, detail=tool.detail)
         elif tool.detail:
             yield RULE.found(tool.name, ending="disagrees with Linux", detail=tool.detail)

@@ -20,7 +20,7 @@ When a program of yours reads the name.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
+from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity

@@ -18,7 +18,7 @@ When a program of yours reads the name.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
+from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.plan import Plan
@@ -39,5 +39,5 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
     """Every unread name in a family whose names are all known, unless it is a recognisable misspelling."""
     for name in env.variables:
         own = family(name)
-        if own and own.complete and name not in MISNOMERS and not is_read(name) and not meant(name):
+        if own and own.complete and name not in WRONG_NAMES and not is_read(name) and not similar_variables(name):
             yield RULE.found(name, family=own.name)

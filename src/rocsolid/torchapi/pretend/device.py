@@ -209,8 +209,12 @@ def pretend_triton_driver(chip: Chip) -> None:
 
     rocm = chip.platform is Platform.ROCM
     arch = chip.arch if rocm else chip.capability[0] * 10 + chip.capability[1]
-    target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront)
-    limits = {"max_shared_mem": chip.lds_bytes, "multiprocessor_count": chip.units, "warpSize": chip.wavefront}
+    target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront_size)
+    limits = {
+        "max_shared_mem": chip.lds_bytes,
+        "multiprocessor_count": chip.compute_units,
+        "warpSize": chip.wavefront_size,
+    }
     driver = SimpleNamespace(
         utils=SimpleNamespace(get_device_properties=lambda *_: limits),
         get_current_target=lambda: target,

@@ -1,11 +1,11 @@
-"""Small real computations, in processes that may hang or die."""
+"""The active checks run in child processes that may hang or crash."""
 
 from pathlib import Path
 
 import pytest
 from tests.support import clean_environ, make_env, run_cli, run_python, with_path
 
-from rocsolid.model.environment import Ending
+from rocsolid.model.environment import CheckStatus
 from rocsolid.model.platform import Platform
 from rocsolid.probe import active_checks
 from rocsolid.probe.active_checks import run_checks
@@ -20,29 +20,29 @@ def _source_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_this_machine_computes_and_compiles_rightly() -> None:
-    """The whole round, through the command line."""
+def test_active_checks_pass_on_this_machine() -> None:
+    """All checks, through the command line."""
     ran = run_cli("probe", "--active", "--output", "json", "--fail-on", "never")
     checks = {c["name"]: c for c in ran.json()["environment"]["checks"]}
 
     assert {f"gemm {d}" for d in ("float64", "float32", "float16", "bfloat16")} <= checks.keys()
-    assert {checks[n]["ending"] for n in checks if n.startswith(("gemm", "compile"))} == {"answered"}
-    assert checks["fp8 attention"]["ending"] == "skipped"
+    assert {checks[n]["status"] for n in checks if n.startswith(("gemm", "compile"))} == {"ok"}
+    assert checks["fp8 attention"]["status"] == "skipped"
     assert "running compile" in ran.err
     assert not [f for f in ran.json()["findings"] if f["code"] == "ACT001"]
 
 
 @pytest.mark.gpu
-def test_captures_replay_rightly_in_fresh_processes() -> None:
+def test_capture_check_passes_in_three_processes() -> None:
     env = make_env(Platform.CUDA)
-    answers = [a for a in run_checks(env) if a.name.startswith("capture")]
+    results = [a for a in run_checks(env) if a.name.startswith("capture")]
 
-    assert [a.ending for a in answers] == [Ending.ANSWERED] * 3
-    assert answers[0].detail == "200 replays equal eager"
+    assert [a.status for a in results] == [CheckStatus.OK] * 3
+    assert results[0].detail == "200 replays equal eager"
 
 
 AITER = {
-    "right": "def flash_attn_func(q, k, v):\n    import torch\n"
+    "ok": "def flash_attn_func(q, k, v):\n    import torch\n"
     "    q, k, v = (t.float().transpose(1, 2) for t in (q, k, v))\n"
     "    return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)\n",
     "wrong": "def flash_attn_func(q, k, v):\n    return q.float() * 0\n",
@@ -52,25 +52,21 @@ AITER = {
 }
 
 
-@pytest.mark.parametrize("how", AITER)
-def test_a_vendor_attention_that_misbehaves_is_told_by_how(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """A planted AITER that is right, wrong, dies, raises or hangs; the probe lives on."""
-    (tmp_path / "aiter.py").write_text(AITER[how])
+@pytest.mark.parametrize("status", AITER)
+def test_reports_how_a_vendor_attention_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """A fake AITER returns the right or a wrong result, crashes, raises or hangs; the probe survives."""
+    (tmp_path / "aiter.py").write_text(AITER[status])
     monkeypatch.setenv("PYTHONPATH", with_path(tmp_path)["PYTHONPATH"])
     monkeypatch.setitem(active_checks._DEADLINES_S, "fp8", 12.0)
-    (answer,) = active_checks._run_group("fp8", GROUPS["fp8"])
+    (result,) = active_checks._run_group("fp8", GROUPS["fp8"])
 
-    assert answer.ending.value == ("answered" if how == "right" else how)
-    if how == "failed":
-        assert answer.detail == "RuntimeError: no FP8 here"
+    assert result.status.value == status
+    if status == "failed":
+        assert result.detail == "RuntimeError: no FP8 here"
 
 
-def test_a_computation_that_takes_the_process_down_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A torch whose half-precision product aborts: the rest of the group runs in the next process."""
+def test_runs_the_remaining_checks_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch whose float16 product aborts: the rest of the group runs in a new process."""
     code = (
         "import torch, os\n"
         "real = torch.Tensor.__matmul__\n"
@@ -81,35 +77,35 @@ def test_a_computation_that_takes_the_process_down_leaves_the_others(
     )
     (tmp_path / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", with_path(tmp_path)["PYTHONPATH"])
-    endings = {a.name: a.ending for a in active_checks._run_group("gemm", GROUPS["gemm"])}
+    statuses = {a.name: a.status for a in active_checks._run_group("gemm", GROUPS["gemm"])}
 
-    assert endings == {
-        "gemm float64": Ending.ANSWERED,
-        "gemm float32": Ending.ANSWERED,
-        "gemm float16": Ending.CRASHED,
-        "gemm bfloat16": Ending.ANSWERED,
+    assert statuses == {
+        "gemm float64": CheckStatus.OK,
+        "gemm float32": CheckStatus.OK,
+        "gemm float16": CheckStatus.CRASHED,
+        "gemm bfloat16": CheckStatus.OK,
     }
 
 
-def test_where_replays_are_known_to_corrupt_more_processes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
+def test_runs_more_captures_where_replays_are_known_to_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
 
     def group(name: str, names: tuple[str, ...]) -> list[object]:
-        from rocsolid.model.environment import Answer
+        from rocsolid.model.environment import CheckResult
 
-        tried.append(name)
-        return [Answer(name=n, ending=Ending.ANSWERED) for n in names]
+        started.append(name)
+        return [CheckResult(name=n, status=CheckStatus.OK) for n in names]
 
     monkeypatch.setattr(active_checks, "_run_group", group)
     list(run_checks(make_env(rocm="7.2.1")))
-    assert tried.count("capture") == 14
-    tried.clear()
+    assert started.count("capture") == 14
+    started.clear()
     list(run_checks(make_env(rocm="7.1.1")))
-    assert tried.count("capture") == 3
+    assert started.count("capture") == 3
 
 
-def test_the_computations_print_nothing_but_results() -> None:
+def test_programs_print_only_results() -> None:
     ran = run_python("-m", "rocsolid.probe.active_programs", "gemm float32")
 
     assert ran.out.count("\n") == 1
-    assert '"ending": "answered"' in ran.out
+    assert '"status": "ok"' in ran.out

@@ -1,21 +1,21 @@
-"""Reading a machine that is planted in a folder."""
+"""Read a machine from files in a temporary folder."""
 
 from pathlib import Path
 
 import pytest
 from tests.support import make_env
 
-from rocsolid.model.environment import Answer, Container, Device, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus, Container, Device
 from rocsolid.model.platform import Platform
 from rocsolid.probe import devices, packages
 from rocsolid.probe.container import content_id, find_container
-from rocsolid.probe.devices import agreement, amd_devices, gfx_name, nvidia_devices
+from rocsolid.probe.devices import amd_devices, check_rocminfo, gfx_name, nvidia_devices
 from rocsolid.probe.host import read_caches, read_host
-from rocsolid.probe.packages import installed, library_copies, rocm_release, triton_copies, watched
-from rocsolid.probe.snapshot import Look, take
+from rocsolid.probe.packages import installed, library_copies, reported_packages, rocm_release, triton_copies
+from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
 from rocsolid.probe.startup_files import startup_hooks
-from rocsolid.probe.variables import HIDDEN, concerning
-from rocsolid.process.run_command import Command, CommandResult
+from rocsolid.probe.variables import HIDDEN, relevant_variables
+from rocsolid.process.run_command import Question, Reply
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:
@@ -36,7 +36,7 @@ MI300X = {
 }
 
 
-def test_amd_chips_come_from_the_kernels_own_files(tmp_path: Path) -> None:
+def test_reads_amd_gpus_from_the_kernel_files(tmp_path: Path) -> None:
     first, second = amd_devices(plant(tmp_path, MI300X))
 
     assert first == Device(
@@ -47,7 +47,7 @@ def test_amd_chips_come_from_the_kernels_own_files(tmp_path: Path) -> None:
         platform=Platform.ROCM,
         driver="6.12.12",
     )
-    assert (second.index, second.name) == (1, "gfx942")  # no product name: the chip's own
+    assert (second.index, second.name) == (1, "gfx942")  # no product name: the name of the chip
     assert list(amd_devices(tmp_path / "elsewhere")) == []
 
 
@@ -55,29 +55,29 @@ def test_amd_chips_come_from_the_kernels_own_files(tmp_path: Path) -> None:
     ("target", "name"),
     [(90402, "gfx942"), (90010, "gfx90a"), (90500, "gfx950"), (110000, "gfx1100"), (120001, "gfx1201")],
 )
-def test_chips_are_named_as_amd_names_them(target: int, name: str) -> None:
+def test_gfx_name_matches_amds_names(target: int, name: str) -> None:
     assert gfx_name(target) == name
 
 
-def reply(output: str, ending: Ending = Ending.ANSWERED) -> CommandResult:
-    return CommandResult(check=Answer(name="tool", ending=ending), stdout=output, stderr="")
+def reply(output: str, status: CheckStatus = CheckStatus.OK) -> Reply:
+    return Reply(answer=CheckResult(name="tool", status=status), output=output, errors="")
 
 
-def test_nvidia_devices_come_from_the_tool() -> None:
+def test_reads_nvidia_gpus_from_nvidia_smi() -> None:
     (device,) = nvidia_devices(reply("NVIDIA H200, 9.0, 143771, 580.159.04\nodd line\n"))
 
     assert (device.arch, device.memory_bytes, device.driver) == ("sm_90", 143771 * 1024**2, "580.159.04")
-    assert list(nvidia_devices(reply("anything", Ending.HUNG))) == []
+    assert list(nvidia_devices(reply("anything", CheckStatus.HUNG))) == []
 
 
-def test_a_runtime_that_sees_other_chips_than_the_kernel_says_so() -> None:
+def test_reports_that_rocminfo_and_the_kernel_disagree() -> None:
     chips = list(make_env(arch="gfx942").devices)
 
-    assert agreement(reply("  Name:                    gfx942\n"), chips).detail == ""
-    assert agreement(reply("ROCk module is NOT loaded\n"), chips).detail == (
-        "the runtime sees no chip, the kernel ['gfx942']"
+    assert check_rocminfo(reply("  Name:                    gfx942\n"), chips).detail == ""
+    assert check_rocminfo(reply("ROCk module is NOT loaded\n"), chips).detail == (
+        "it lists no GPU, the kernel driver lists gfx942"
     )
-    assert agreement(reply("", Ending.HUNG), chips).ending is Ending.HUNG
+    assert check_rocminfo(reply("", CheckStatus.HUNG), chips).status is CheckStatus.HUNG
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_runtime_that_sees_other_chips_than_the_kernel_says_so() -> None:
     ],
     ids=["bare", "docker", "podman, privileged", "podman", "kubernetes", "apptainer", "singularity"],
 )
-def test_containers_are_told_apart(
+def test_recognises_container_engines(
     tmp_path: Path, files: dict[str, str], variables: dict[str, str], expected: Container | None
 ) -> None:
     assert find_container(variables, plant(tmp_path, files)) == expected
 
 
-def test_contents_name_an_image_that_does_not_tell_its_name(tmp_path: Path) -> None:
+def test_content_id_depends_on_versions_and_file_sizes(tmp_path: Path) -> None:
     plant(tmp_path, {"a.so": "1", "b.so": "22"})
     files = [tmp_path / "b.so", tmp_path / "a.so"]
 
@@ -115,7 +115,7 @@ def test_contents_name_an_image_that_does_not_tell_its_name(tmp_path: Path) -> N
     assert first != content_id(["2.13.0"], files)
 
 
-def test_the_host_is_read_from_its_files(tmp_path: Path) -> None:
+def test_reads_the_host_from_its_files(tmp_path: Path) -> None:
     root = plant(
         tmp_path,
         {
@@ -136,18 +136,18 @@ def test_the_host_is_read_from_its_files(tmp_path: Path) -> None:
     assert (bare.numa_balancing, bare.kfd, bare.nvidia) == (None, "", False)
 
 
-def test_caches_follow_their_variables(tmp_path: Path) -> None:
+def test_cache_folders_follow_their_variables(tmp_path: Path) -> None:
     given = {"HOME": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "USER": "me"}
     caches = {c.name: c for c in read_caches(given, Platform.ROCM)}
 
     assert caches["inductor"].folder == str(tmp_path / "inductor")
     assert caches["triton"].folder == str(tmp_path / ".triton/cache")
     assert caches["inductor"].writable
-    assert set(caches) == {"inductor", "triton", "miopen", "miopen found"}
+    assert set(caches) == {"inductor", "triton", "miopen", "miopen user db"}
     assert {c.name for c in read_caches(given, Platform.CPU)} == {"inductor", "triton"}
 
 
-def test_packages_are_found_without_importing_them(tmp_path: Path) -> None:
+def test_finds_packages_without_importing_them(tmp_path: Path) -> None:
     plant(
         tmp_path,
         {
@@ -159,21 +159,21 @@ def test_packages_are_found_without_importing_them(tmp_path: Path) -> None:
     )
     found = installed([str(tmp_path), "", str(tmp_path / "nowhere")])
 
-    assert watched(found) == {"pytorch-triton-rocm": "3.5.1", "torch": "2.13.0+rocm7.2", "triton": "3.7.1"}
+    assert reported_packages(found) == {"pytorch-triton-rocm": "3.5.1", "torch": "2.13.0+rocm7.2", "triton": "3.7.1"}
     assert triton_copies(found) == ("triton 3.7.1", "pytorch-triton-rocm 3.5.1")
 
 
 @pytest.mark.parametrize(
     ("hip", "version", "named", "file", "expected"),
     [
-        ("7.2.53211", "2.13.0", "", "7.2.1-43\n", "7.2.1"),  # the system's release, as HIP agrees with it
-        ("7.2.53211", "2.13.0", "", "6.4.0\n", "7.2"),  # another release than torch was built with
+        ("7.2.53211", "2.13.0", "", "7.2.1-43\n", "7.2.1"),  # the installed release, which HIP agrees with
+        ("7.2.53211", "2.13.0", "", "6.4.0\n", "7.2"),  # not the release that torch was built with
         ("7.2.53211", "2.13.0+rocm7.2.3", "", "", "7.2.3"),
         ("7.2.53211", "2.13.0", "7.2.4", "", "7.2.4"),
         ("", "2.13.0", "", "", ""),
     ],
 )
-def test_the_rocm_release_is_known_as_precisely_as_can_be(
+def test_finds_the_most_precise_rocm_release(
     tmp_path: Path, hip: str, version: str, named: str, file: str, expected: str
 ) -> None:
     from rocsolid.model.environment import TorchBuild
@@ -183,7 +183,7 @@ def test_the_rocm_release_is_known_as_precisely_as_can_be(
     assert rocm_release(TorchBuild(version=version, hip=hip), named, {}, root) == expected
 
 
-def test_copies_of_a_vendor_library_are_counted_once_each(tmp_path: Path) -> None:
+def test_counts_each_copy_of_a_vendor_library_once(tmp_path: Path) -> None:
     from rocsolid.model.environment import TorchBuild
 
     plant(tmp_path, {"opt/rocm-7.2/lib/libamd_smi.so.26": "a", "site/amdsmi/libamd_smi.so": "b", "site/torch/x": ""})
@@ -193,14 +193,14 @@ def test_copies_of_a_vendor_library_are_counted_once_each(tmp_path: Path) -> Non
     assert len(copies["libamd_smi"]) == 2
 
 
-def test_start_up_code_is_listed(tmp_path: Path) -> None:
+def test_lists_startup_files(tmp_path: Path) -> None:
     plant(tmp_path, {"sitecustomize.py": "", "usercustomize.py": ""})
 
     assert [h.kind for h in startup_hooks([str(tmp_path)])] == ["sitecustomize", "usercustomize"]
 
 
-def test_secrets_stay_out_of_the_record() -> None:
-    seen = concerning(
+def test_hides_secret_variables() -> None:
+    seen = relevant_variables(
         {
             "TORCHINDUCTOR_REDIS_URL": "redis://me:pass@host:1/0",
             "TORCH_API_TOKEN": "s3cret",
@@ -224,24 +224,24 @@ def test_secrets_stay_out_of_the_record() -> None:
     }
 
 
-def test_a_machine_without_torch_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describes_a_machine_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "torch_folder", lambda: None)
-    env = take(Look(variables={}, root=plant(tmp_path, MI300X)))
+    env = take_snapshot(ProbeOptions(variables={}, root=plant(tmp_path, MI300X)))
 
     assert env.torch is None
     assert env.platform is Platform.ROCM
-    assert env.gaps == ("torch is not installed for this Python: no settings to read",)
+    assert env.unknowns == ("torch is not installed in this Python: no settings to read",)
 
 
-def test_a_vendor_tool_that_hangs_does_not_take_the_probe_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real rocminfo that never answers, on a machine with a real-looking kernel."""
+def test_survives_a_vendor_tool_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rocminfo that never ends, on a machine with the files of an AMD driver."""
     tool = tmp_path / "bin/rocminfo"
     plant(tmp_path, {"bin/rocminfo": "#!/bin/sh\ntrap '' TERM\nsleep 60\n"})
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(devices, "ROCMINFO", Command(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
-    env = take(Look(variables={}, root=plant(tmp_path, MI300X)))
+    monkeypatch.setattr(devices, "ROCMINFO", Question(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
+    env = take_snapshot(ProbeOptions(variables={}, root=plant(tmp_path, MI300X)))
 
-    (tool_said,) = [t for t in env.tools if t.name == "rocminfo"]
-    assert tool_said.ending is Ending.HUNG
+    (result,) = [t for t in env.tools if t.name == "rocminfo"]
+    assert result.status is CheckStatus.HUNG
     assert len(env.devices) == 2

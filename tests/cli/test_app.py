@@ -1,4 +1,4 @@
-"""The command line in the hand: no traceback for a user's mistake, a report for ours, completion, colours, widths."""
+"""Wrong input, crash reports, the doctor, completion, colours and widths of the command line."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from tests.support import ROOT, clean_environ, make_env, run_cli, run_python
 
 from rocsolid.cli import main
 from rocsolid.cli.app import COMMANDS
-from rocsolid.report.doctor import MASK, doctor_text, masked, masked_text
+from rocsolid.report.doctor import MASK, doctor_text, mask_text, mask_value
 
-# For every command: how it is given a file, and what it needs besides.
+# For every command: the arguments before a file.
 TAKES_FILE = {
     "probe": ["--diff"],
     "ledger": ["merge"],
@@ -36,18 +36,18 @@ NO_FILE = {"settings", "explain", "doctor", "completion"}
 
 
 def wrong_files(folder: Path) -> Iterator[Path]:
-    """Missing, a folder, empty, binary, foreign JSON, not readable at all."""
+    """Missing, a folder, empty, binary, JSON of another program, not readable."""
     (folder / "empty").write_bytes(b"")
     (folder / "binary.json").write_bytes(bytes(range(256)) * 8)
-    (folder / "foreign.json").write_text('{"schema": "somebody/else/9", "x": [1, 2, {"y": null}]}')
+    (folder / "other.json").write_text('{"schema": "somebody/else/9", "x": [1, 2, {"y": null}]}')
     (folder / "deep.json").write_text("[" * 5000)
     (folder / "null.toml").write_text("\0\0\0")
-    yield from (folder / "missing.json", folder, folder / "empty", folder / "binary.json", folder / "foreign.json")
+    yield from (folder / "missing.json", folder, folder / "empty", folder / "binary.json", folder / "other.json")
     yield from (folder / "deep.json", folder / "null.toml", Path("/proc/self/mem"), folder / "empty/below")
 
 
-def asked(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """How a command ends in this process, and what it says on stderr."""
+def run_main(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and the stderr of a command that runs in this process."""
     try:
         code = main(argv)
     except SystemExit as ended:
@@ -55,13 +55,13 @@ def asked(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
     return code, capsys.readouterr().err
 
 
-def test_every_command_is_fuzzed() -> None:
+def test_every_command_is_tested_with_wrong_files() -> None:
     assert {*TAKES_FILE, *NO_FILE} == set(COMMANDS)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("command", TAKES_FILE)
-def test_a_wrong_file_is_one_line(
+def test_wrong_file_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCSOLID_LEDGER", str(tmp_path / "ledger.db"))
@@ -69,21 +69,21 @@ def test_a_wrong_file_is_one_line(
     workload = ["work.py:build"] if command == "tune" else ["x.py"] if command == "run" else []
     for file in wrong_files(tmp_path):
         if command in ("lint", "ledger", "tune") and file.name == "empty":
-            continue  # an empty TOML file is one, and so is an empty ledger
+            continue  # valid: an empty TOML file, an empty ledger
         argv = [command, *TAKES_FILE[command], str(file), *workload]
-        code, err = asked(argv, capsys)
-        told = [line for line in err.splitlines() if line.startswith("rocsolid")]
-        assert (code, len(told)) in ((2, 1), (3, 1)), (argv, code, err)
+        code, err = run_main(argv, capsys)
+        lines = [line for line in err.splitlines() if line.startswith("rocsolid")]
+        assert (code, len(lines)) in ((2, 1), (3, 1)), (argv, code, err)
         assert "unexpected" not in err, (argv, err)
         assert "Traceback" not in err, (argv, err)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("args", [["--no-such-option"], ["--output"], ["--output", "pdf"], ["a", "b", "c", "--zzz"]])
-def test_a_wrong_option_is_one_line(command: str, args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_option_is_one_line(command: str, args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     if command == "run" and not args[0].startswith("-"):
-        pytest.skip("what comes after a program is the program's")
-    code, err = asked([command, *args], capsys)
+        pytest.skip("arguments after a program belong to the program")
+    code, err = run_main([command, *args], capsys)
 
     assert (code, err.count("\n")) == (2, 1), err
     assert f"rocsolid {command} --help" in err
@@ -102,32 +102,30 @@ def test_a_wrong_option_is_one_line(command: str, args: list[str], capsys: pytes
     ],
     ids=lambda argv: f"{argv[0]}{argv[-1]}",
 )
-def test_a_wrong_number_is_one_line(argv: list[str], given: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_number_is_one_line(argv: list[str], given: str, capsys: pytest.CaptureFixture[str]) -> None:
     if (argv[0], given) == ("optimize", "0"):
-        pytest.skip("a budget of nothing measures the model as it is")
-    code, err = asked([*argv[:-1], f"{argv[-1]}={given}"], capsys)
+        pytest.skip("a budget of 0 is allowed")
+    code, err = run_main([*argv[:-1], f"{argv[-1]}={given}"], capsys)
 
     assert (code, err.count("\n")) == (2, 1), err
     assert argv[-1] in err
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "message"),
     [
-        (["--env-file", "x.sh"], "--env-file writes what --fix prints; give both"),
-        (["--image", "x:1"], "--image names what --record keeps; give both"),
-        (["--fix", "--output", "json"], "--fix prints shell and Python lines, and no json"),
-        (["--diff", "x.json", "--output", "html"], "--diff is shown as text or json"),
+        (["--env-file", "x.sh"], "--env-file requires --fix"),
+        (["--image", "x:1"], "--image requires --record"),
+        (["--fix", "--output", "json"], "--fix cannot be combined with --output json"),
+        (["--diff", "x.json", "--output", "html"], "--diff supports --output text and json only"),
     ],
 )
-def test_an_option_that_would_be_passed_over_is_refused(
-    args: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked(["probe", *args], capsys) == (2, f"rocsolid: error: {says}\n")
+def test_refuses_an_option_without_effect(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["probe", *args], capsys) == (2, f"rocsolid: error: {message}\n")
 
 
 @pytest.mark.parametrize("command", [["optimize"], ["compiles"], ["breaks"], ["profile"]])
-def test_a_command_that_needs_torch_says_so_without_it(command: list[str], tmp_path: Path) -> None:
+def test_command_that_needs_torch_names_it(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text("def build():\n    return print, (), {}\n")
     script = (
         "import sys; sys.modules['torch'] = None\nfrom rocsolid.cli import main\n"
@@ -144,10 +142,10 @@ def test_a_command_that_needs_torch_says_so_without_it(command: list[str], tmp_p
     assert "Traceback" not in done.stderr
 
 
-BREAK = "import rocsolid.report.page_index as l\nl.listing = lambda name: {}['token=hf_abcdefghijklmnop']\n"
+BREAK = "import rocsolid.report.page_index as l\nl.list_names = lambda name: {}['token=hf_abcdefghijklmnop']\n"
 
 
-def test_a_mistake_of_ours_is_a_report_and_one_line(tmp_path: Path) -> None:
+def test_unexpected_error_writes_a_crash_report_and_one_line(tmp_path: Path) -> None:
     env = clean_environ(TMPDIR=str(tmp_path), HOME=str(tmp_path))
     script = f"{BREAK}from rocsolid.cli import main\nraise SystemExit(main(['explain', 'rules']))\n"
     ran = run_python("-c", script, env=env)
@@ -167,13 +165,13 @@ def test_a_mistake_of_ours_is_a_report_and_one_line(tmp_path: Path) -> None:
     assert "Traceback" in raised.err
 
 
-def test_a_mistake_is_told_even_when_nothing_can_be_written() -> None:
+def test_unexpected_error_without_a_writable_folder() -> None:
     script = f"{BREAK}from rocsolid.cli import main\nraise SystemExit(main(['explain', 'rules']))\n"
     prelude = "import tempfile\ntempfile.tempdir = '/proc/nowhere'\n"
     ran = run_python("-c", prelude + script)
 
     assert ran.code == 3
-    assert "its report could not be written" in ran.err
+    assert "the crash report could not be written" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -190,17 +188,17 @@ def test_a_mistake_is_told_even_when_nothing_can_be_written() -> None:
         ("TORCH_Y", "a1" * 20, MASK),
     ],
 )
-def test_nothing_secret_is_shown(name: str, value: str, shown: str) -> None:
-    assert masked(name, value) == shown
+def test_masks_secrets(name: str, value: str, shown: str) -> None:
+    assert mask_value(name, value) == shown
 
 
-def test_the_home_folder_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
 
-    assert masked_text("cache in /home/somebody/.cache") == "cache in ~/.cache"
+    assert mask_text("cache in /home/somebody/.cache") == "cache in ~/.cache"
 
 
-def test_the_doctor_tells_versions_and_variables() -> None:
+def test_doctor_lists_versions_and_variables() -> None:
     env = make_env(variables={"HF_TOKEN": "hf_secretsecret", "HIP_VISIBLE_DEVICES": "0"})
     text = doctor_text(env, version="1.2.3", extras={"trace": True, "tune": False})
 
@@ -211,8 +209,8 @@ def test_the_doctor_tells_versions_and_variables() -> None:
     assert "secretsecret" not in text
 
 
-def completed(*words: str) -> list[str]:
-    """What bash offers for the last word, asked for real."""
+def completions(*words: str) -> list[str]:
+    """The completions that bash offers for the last word."""
     script = 'eval "$1"; shift; COMP_WORDS=(rocsolid "$@"); COMP_CWORD=$#; _rocsolid; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "--norc", "-c", script, "bash", run_cli("completion", "bash").out, *words],
@@ -240,11 +238,11 @@ def completed(*words: str) -> list[str]:
     ],
 )
 def test_bash_completes(words: tuple[str, ...], offers: list[str]) -> None:
-    assert completed(*words) == offers
+    assert completions(*words) == offers
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_option_is_in_every_script(shell: str) -> None:
+def test_completion_scripts_contain_every_option(shell: str) -> None:
     script = run_cli("completion", shell).out
 
     assert all(command in script for command in COMMANDS)
@@ -255,28 +253,28 @@ def test_every_option_is_in_every_script(shell: str) -> None:
 
 
 def _on_a_terminal(*args: str, columns: int, **planted: str) -> str:
-    """What a command prints on a terminal of this width."""
+    """The output of a command on a terminal of this width."""
     import pty
 
     leader, follower = pty.openpty()
     env = clean_environ(**{"COLUMNS": str(columns), "TERM": "xterm-256color", **planted})
     child = subprocess.Popen([sys.executable, "-m", "rocsolid", *args], stdout=follower, stderr=follower, env=env)
     os.close(follower)
-    pieces = []
+    chunks = []
     while True:
         try:
-            piece = os.read(leader, 65536)
+            chunk = os.read(leader, 65536)
         except OSError:  # the other end is closed
             break
-        if not piece:
+        if not chunk:
             break
-        pieces.append(piece)
+        chunks.append(chunk)
     os.close(leader)
     child.wait()
-    return b"".join(pieces).decode()
+    return b"".join(chunks).decode()
 
 
-def test_colours_are_for_terminals_that_want_them() -> None:
+def test_colours_only_on_terminals_that_support_them() -> None:
     assert "\033[" in _on_a_terminal("explain", "CFG001", columns=80)
     assert "\033[" not in _on_a_terminal("explain", "CFG001", columns=80, NO_COLOR="1")
     assert "\033[" not in _on_a_terminal("explain", "CFG001", columns=80, TERM="dumb")
@@ -294,7 +292,7 @@ def test_text_fits_the_terminal(columns: int, tmp_path: Path) -> None:
         run_cli("trace", str(tmp_path / "t.json"), env=clean_environ(**env)).out,
         run_cli("lint", str(ROOT / "tests/lint/cases/mode-hard-coded"), "--no-cache", env=clean_environ(**env)).out,
     ]
-    # A word that is longer than the line, such as an address or a path, is left whole.
+    # A word that is longer than the line, such as a URL or a path, is not broken.
     long = [
         line for text in texts for line in text.splitlines() if len(line) > columns and not re.search(r"\S{30}", line)
     ]

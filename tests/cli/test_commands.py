@@ -1,4 +1,4 @@
-"""The command line as a user meets it."""
+"""The commands probe, explain, settings, report and ledger as a user runs them."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from rocsolid.cli.app import COMMANDS
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_teaches_and_imports_no_torch(command: str) -> None:
+def test_help_has_examples_and_does_not_import_torch(command: str) -> None:
     script = (
         "import sys\nfrom rocsolid.cli import main\n"
         f"try:\n    main({[*command.split(), '--help']!r})\nexcept SystemExit: pass\n"
@@ -24,12 +24,12 @@ def test_help_teaches_and_imports_no_torch(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "message"),
     [
         (["prob"], "rocsolid: error: unknown command 'prob'; did you mean 'probe'?"),
         (
             ["explain", "CFG0001"],
-            "rocsolid: error: unknown rule, setting, profile, problem, call or error 'CFG0001'; did you mean",
+            "rocsolid: error: unknown name 'CFG0001'; did you mean",
         ),
         (
             ["settings", "inductor.max_autotun"],
@@ -39,44 +39,44 @@ def test_help_teaches_and_imports_no_torch(command: str) -> None:
         (["probe", "--diff", "no-such.json"], "rocsolid: error: cannot read no-such.json: No such file or directory"),
         (["report", "no-such.json"], "rocsolid: error: cannot read no-such.json: No such file or directory"),
         (["ledger", "show", "nothing:1"], "rocsolid: error: unknown image 'nothing:1'"),
-        (["ledger", "merge", "no-such.db"], "rocsolid: error: cannot read no-such.db: there is no such file"),
+        (["ledger", "merge", "no-such.db"], "rocsolid: error: cannot read no-such.db: No such file or directory"),
         (["probe", "--output", "pdf"], "rocsolid probe: error: argument --output: invalid choice: 'pdf'"),
         (["probe", "--out", "/proc/no/where"], "rocsolid: error: cannot write /proc/no/where: "),
     ],
 )
-def test_bad_input_is_one_clear_line_and_exit_code_2(tmp_path: Path, args: list[str], says: str) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, args: list[str], message: str) -> None:
     ran = run_cli(*args, env=clean_environ(ROCSOLID_LEDGER=str(tmp_path / "l.db")))
 
     assert ran.code == 2
-    assert ran.err.startswith(says)
+    assert ran.err.startswith(message)
     assert ran.err.count("\n") == 1
     assert "Traceback" not in ran.err
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("{", "is not JSON"),
-        ("[1, 2]", "is JSON, but no document of rocsolid's"),
+        ("[1, 2]", "was not written by rocsolid"),
         (
             '{"schema": "rocsolid/ledger/1"}',
-            "holds rocsolid/ledger/1, which cannot be rendered; what can is rocsolid/probe/1",
+            "has the schema rocsolid/ledger/1, which cannot be rendered; supported: rocsolid/probe/1",
         ),
         ('{"schema": "rocsolid/probe/1", "profile": "safe"}', "environment"),
         ('{"schema": "rocsolid/probe/1", "profile": 3, "findings": [], "environment": {}}', "expected str, found 3"),
     ],
 )
-def test_a_broken_report_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
+def test_report_refuses_a_broken_file(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(content)
     ran = run_cli("report", str(file))
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert says in ran.err
+    assert message in ran.err
     assert file.read_text() == content
 
 
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+def test_report_refuses_a_binary_file(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
 
     assert run_cli("report", str(tmp_path / "x.json")).err.endswith("is not a text file\n")
@@ -89,12 +89,12 @@ def test_version_and_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "holds"),
+    ("name", "text"),
     [
         ("CFG001", "CFG001 setting-changed-by-variable"),
         ("setting-changed-by-variable", "CFG001"),
         ("inductor.group_fusion", "No code reads it in any release"),
-        ("TORCHINDUCTOR_FX_GRAPH_CACHE", "forces it"),
+        ("TORCHINDUCTOR_FX_GRAPH_CACHE", "forces the value"),
         ("safe", "inductor.max_autotune = False"),
         ("hip-graph-replay-corruption", "ROCm 7.2.0 to 7.2.3"),
         ("problems", "hipblaslt-handle-in-capture"),
@@ -107,37 +107,37 @@ def test_version_and_no_command() -> None:
         ("calls", "hipStreamAddCallback"),
     ],
 )
-def test_everything_with_a_name_is_explained(name: str, holds: str) -> None:
+def test_explains_everything_that_has_a_name(name: str, text: str) -> None:
     ran = run_cli("explain", name)
 
     assert ran.code == 0, ran.err
-    assert holds in ran.out
+    assert text in ran.out
 
 
-def test_explain_safe_gives_each_value_its_reason() -> None:
+def test_explain_profile_gives_each_value_with_its_reason() -> None:
     lines = run_cli("explain", "fast").out.splitlines()
     values = [line for line in lines if line.startswith("- ") and " = " in line]
 
     assert len(values) > 20
     assert all(": " in line for line in values)
-    assert any("(from safe)" in line for line in values)
+    assert any("; from safe)" in line for line in values)
 
 
-def test_settings_lists_and_shows() -> None:
+def test_settings_lists_all_and_shows_one() -> None:
     assert "inductor.max_autotune: Benchmark several kernels" in run_cli("settings").out
     one = run_cli("settings", "inductor.freezing", "--output", "json").json()
     assert one["settings"][0]["name"] == "freezing"
 
 
 @pytest.mark.torch
-def test_settings_here_shows_what_somebody_moved() -> None:
+def test_settings_here_shows_changed_values() -> None:
     env = clean_environ(TORCHINDUCTOR_FREEZING="1")
 
     assert run_cli("settings", "--here", env=env).out == (
-        "inductor.freezing = True   (release: False; variable TORCHINDUCTOR_FREEZING)\n"
+        "inductor.freezing = True   (default: False; set by: environment variable TORCHINDUCTOR_FREEZING)\n"
     )
     assert run_cli("settings", "--here", "inductor.freezing").out == "inductor.freezing = False\n"
-    assert run_cli("settings", "--here").out == "every setting has the default of this release\n"
+    assert run_cli("settings", "--here").out == "every setting has the default of the installed torch\n"
     unknown = run_cli("settings", "--here", "inductor.freezin")
     assert (unknown.code, "did you mean 'inductor.freezing'" in unknown.err) == (2, True)
 
@@ -149,7 +149,7 @@ def test_exit_codes_follow_fail_on() -> None:
     assert run_cli("probe", env=env).code == 0
     assert run_cli("probe", "--fail-on", "warning", env=env).code == 1
     assert run_cli("probe", "--fail-on", "never", env=env).code == 0
-    known = ("--allow", "KNO001")  # problems of a build for CUDA or ROCm
+    known = ("--allow", "KNO001")  # known problems of CUDA and ROCm builds
     assert run_cli("probe", "--fail-on", "warning", *known).code == 0
 
 
@@ -185,7 +185,7 @@ def test_probe_records_under_its_image(tmp_path: Path) -> None:
     assert "mine:1" in run_cli("ledger", env=env).out
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_closed_pipe_is_not_an_error() -> None:
     import subprocess
     import sys
 
