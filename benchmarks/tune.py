@@ -43,7 +43,7 @@ from rocsolid.errors import RocsolidError  # noqa: E402
 from rocsolid.measure.process_race import RaceOptions  # noqa: E402
 from rocsolid.model.study import ABResult, Finalist, Study, TrialRecord  # noqa: E402
 from rocsolid.model.timing import SpeedComparison, Verdict  # noqa: E402
-from rocsolid.probe.quick_facts import surroundings  # noqa: E402
+from rocsolid.probe.quick_facts import quick_environment  # noqa: E402
 from rocsolid.tune.ab_test import run_ab_test  # noqa: E402
 from rocsolid.tune.effort import Effort, Progress, TrialUpdate  # noqa: E402
 from rocsolid.tune.engine import LocalEngine  # noqa: E402
@@ -252,7 +252,7 @@ class Wave:
 
 
 def _make_config(name: str, restrictions: Restrictions, folder: Path, limits: Limits | None) -> StudyConfig:
-    env = surroundings()
+    env = quick_environment()
     config, _ = _study_config(
         f"{Path(__file__).resolve()}:{name}", resolve("fast", env), env, restrictions, folder / "tune.db", limits
     )

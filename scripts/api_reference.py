@@ -55,7 +55,10 @@ def _section(title: str, names: tuple[str, ...] | list[str]) -> Iterator[str]:
             yield from (_summary(value), "")
             public = [n for n, v in vars(value).items() if callable(v) and not n.startswith("_") and inspect.getdoc(v)]
             if public:
-                yield from (*(f"- `.{n}{_signature(getattr(value, n))}`: {_summary(getattr(value, n))}" for n in public), "")
+                yield from (
+                    *(f"- `.{n}{_signature(getattr(value, n))}`: {_summary(getattr(value, n))}" for n in public),
+                    "",
+                )
             continue
         yield from ("```py", f"rs.{name}{_signature(value)}", "```", "")
         yield from (*_body(inspect.getdoc(value) or ""), "")

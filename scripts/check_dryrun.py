@@ -101,7 +101,7 @@ def check_model(name: str, target: str, args: argparse.Namespace) -> dict[str, A
                 target,
                 train=train,
                 mode=mode,
-                save=kept,
+                save=saved,
                 max_choices=100,
                 deadline_s=args.deadline,
                 cache=args.cache,

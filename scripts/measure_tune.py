@@ -25,7 +25,7 @@ import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
 from rocsolid.measure.evidence import evidence, write
 from rocsolid.model.trial_result import Returned
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.tune.isolate.trial import run
 from rocsolid.tune.space import Restrictions, build_space
 from rocsolid.tune.trials import StudyConfig
@@ -105,7 +105,7 @@ def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _cost(times: int, folder: Path) -> dict[str, Any]:
     """Seconds of a trial outside its own work, and of a bare `import torch`; the two take turns."""
-    env = surroundings()
+    env = quick_environment()
     space = build_space(resolve("safe", env), env, Restrictions(fixed={"form": "eager"}))
     config = StudyConfig(workload=WORKLOAD, space=space, folder=folder)
     bare, beyond = [], []

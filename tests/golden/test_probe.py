@@ -47,7 +47,7 @@ from rocsolid.report.fix_commands import env_file, fix_text
 from rocsolid.report.machine_readable import github, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, images_text, probe_text
 from rocsolid.report.terminal import Terminal, page_text
-from rocsolid.rules.engine import judge
+from rocsolid.rules.engine import check_environment
 from rocsolid.version import __version__
 
 TERMINAL = Terminal(width=100)
@@ -101,7 +101,7 @@ def machine() -> Environment:
 
 
 def findings(*keys: str) -> tuple[Finding, ...]:
-    found = judge(machine(), resolve("safe", machine()))
+    found = check_environment(machine(), resolve("safe", machine()))
     return tuple(f for f in found if f.key in keys or (not keys and f.code != "KNO001"))
 
 

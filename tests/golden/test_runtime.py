@@ -14,7 +14,7 @@ from tests.support import check_golden, has_gpu, make_env, run_cli, until
 
 import rocsolid as rs
 from rocsolid.errors import CannotRunError, RocsolidError, UsageError
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.model.plan import Decision, Plan, Tuned
@@ -28,7 +28,7 @@ import torch
 from rocsolid.api import safety
 from rocsolid.optimize.example_inputs import Example, examples_of
 from rocsolid.optimize.race import RacedForm, prepare
-from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.report.shell_variables import variables_text
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compiled import compile_with_plan
@@ -247,12 +247,12 @@ def test_trial_in_a_child_process_reports_how_it_ended(
 ) -> None:
     texts = []
     for ending, detail in (
-        (Ending.HUNG, "ended after 900 s"),
-        (Ending.CRASHED, "signal 11"),
-        (Ending.FAILED, "RuntimeError: no kernel"),
-        (Ending.SKIPPED, "the function cannot be sent to a child process: it is a lambda"),
+        (CheckStatus.HUNG, "ended after 900 s"),
+        (CheckStatus.CRASHED, "signal 11"),
+        (CheckStatus.FAILED, "RuntimeError: no kernel"),
+        (CheckStatus.SKIPPED, "the function cannot be sent to a child process: it is a lambda"),
     ):
-        result = Answer(name="in a child process", ending=ending, seconds=900.0, detail=detail)
+        result = CheckResult(name="in a child process", status=ending, seconds=900.0, detail=detail)
         monkeypatch.setattr(safety, "_run_in_child", lambda *_, result=result: result)
         trial = safety._trial(900.0)
         texts.append(trial(len, {}, (), {}) or f"WARNING: {caplog.messages[-1]}")
@@ -360,7 +360,7 @@ def test_pretended_chip_messages(check: Callable[..., None], caplog: pytest.LogC
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
     with pytest.raises(CannotRunError) as refused:
-        refuse_beside_a_device(tmp_path)
+        require_no_gpu(tmp_path)
     texts.append(f"CannotRunError: {refused.value}")
     logged = [m for m in caplog.messages if "gfx950" not in m]
     patterns = {r"torch\._inductor\.config( and torch\._inductor\.runtime\.hints)? imported": "<modules> imported"}

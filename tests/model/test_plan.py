@@ -100,7 +100,7 @@ def test_tuned_plan_keeps_its_measurements(tmp_path: Path) -> None:
 
 
 def test_tuned_plan_is_replaced_on_another_chip_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    from rocsolid.api.safety import fitting
+    from rocsolid.api.safety import check_plan_fits
 
     env = make_env(platform=Platform.ROCM)
     assert check_plan_fits(a_tuned_plan(), env) == a_tuned_plan()
@@ -111,7 +111,9 @@ def test_tuned_plan_is_replaced_on_another_chip_with_a_warning(caplog: pytest.Lo
     assert "using profile safe instead; tune again with rocsolid tune" in caplog.text
 
     other = replace(env.devices[0], arch="sm_90", platform=Platform.CUDA)  # a GPU that this torch cannot use
-    assert fitting(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, other))) == resolve("safe", env)
+    assert check_plan_fits(a_tuned_plan(arch="sm_90"), replace(env, devices=(*env.devices, other))) == resolve(
+        "safe", env
+    )
 
     caplog.clear()
     older = replace(a_tuned_plan(), torch="2.9.0")

@@ -1,4 +1,4 @@
-"""Settings, choices, hazards and rules: what a declaration refuses, and when it applies."""
+"""Settings, conditions, hazards and evidence: validation and lookup."""
 
 import pytest
 from tests.support import make_env
@@ -11,28 +11,28 @@ from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setti
 SOURCE = source("x", "y")
 
 
-def test_refuses_a_value_of_another_type() -> None:
-    choice = Choice(profile="safe", value="no", why="w", evidence=(SOURCE,))
+def test_refuses_a_value_of_the_wrong_type() -> None:
+    advice = Recommendation(profile="safe", value="no", why="w", evidence=(SOURCE,))
 
     with pytest.raises(TypeError, match=r"inductor\.x: 'no' is not of type bool"):
         Setting(owner=Owner.INDUCTOR, name="x", value_type=bool, summary="s", recommendations=(advice,))
 
 
-def test_claim_alone_cannot_be_a_default() -> None:
-    choice = Choice(profile="safe", value=False, why="w", evidence=(claim("a guide", "so"),))
+def test_refuses_a_recommendation_backed_only_by_a_claim() -> None:
+    advice = Recommendation(profile="safe", value=False, why="w", evidence=(claim("a guide", "so"),))
 
     with pytest.raises(ValueError, match="a recommendation needs evidence stronger than a claim"):
         Setting(owner=Owner.INDUCTOR, name="x", value_type=bool, summary="s", recommendations=(advice,))
 
 
-def test_claim_alone_gives_only_a_note() -> None:
+def test_a_finding_backed_only_by_a_claim_is_info() -> None:
     rule = Rule(code="XXX001", name="x", severity=Severity.CRITICAL, message="", why="", fix="", check="", since="0")
 
     assert rule.found("s", evidence=(claim("a", "b"),)).severity is Severity.INFO
     assert rule.found("s", evidence=(claim("a", "b"), issue("a/b#1", "c"))).severity is Severity.CRITICAL
 
 
-def test_message_with_a_missing_fact_raises() -> None:
+def test_a_finding_without_a_value_for_its_message_raises() -> None:
     rule = Rule(code="XXX001", name="x", severity=Severity.INFO, message="{value}", why="", fix="", check="", since="0")
 
     with pytest.raises(KeyError, match="value"):
@@ -55,7 +55,7 @@ def test_conditions_hold_by_platform_release_and_chip() -> None:
     assert str(on()) == "everywhere"
 
 
-def test_first_matching_hazard_is_used() -> None:
+def test_the_first_hazard_that_applies_wins() -> None:
     hazards = (
         Hazard(value=True, severity=Severity.CRITICAL, why="a", evidence=(SOURCE,), when=on(Platform.ROCM)),
         Hazard(value=True, severity=Severity.WARNING, why="b", evidence=(SOURCE,)),
@@ -68,9 +68,12 @@ def test_first_matching_hazard_is_used() -> None:
     assert setting.hazard(False, make_env()) is None
 
 
-def test_channel_follows_the_owner_unless_given() -> None:
-    assert Setting(owner=Owner.DYNAMO, name="x", kind=bool, summary="s").channel is Channel.SCOPE
-    assert Setting(owner=Owner.INDUCTOR, name="x", kind=bool, summary="s", via=Channel.SCOPE).channel is Channel.SCOPE
+def test_the_channel_follows_the_owner_unless_via_is_given() -> None:
+    assert Setting(owner=Owner.DYNAMO, name="x", value_type=bool, summary="s").channel is Channel.SCOPE
+    assert (
+        Setting(owner=Owner.INDUCTOR, name="x", value_type=bool, summary="s", via=Channel.SCOPE).channel
+        is Channel.SCOPE
+    )
 
 
 def test_findings_are_sorted_worst_first_and_causes_before_effects() -> None:
@@ -82,6 +85,6 @@ def test_findings_are_sorted_worst_first_and_causes_before_effects() -> None:
     assert [f.subject for f in worst_first([effect, cause, worst])] == ["c", "b", "a"]
 
 
-def test_issue_has_a_url() -> None:
+def test_an_issue_has_a_url_and_ranks_are_ordered() -> None:
     assert issue("pytorch/pytorch#1", "x").url == "https://github.com/pytorch/pytorch/issues/1"
     assert Rank.MEASURED > Rank.SOURCE > Rank.ISSUE > Rank.CLAIM

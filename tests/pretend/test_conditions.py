@@ -18,7 +18,7 @@ from rocsolid.model.environment import Environment, Host, Origin, SettingValue
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.rules.engine import rule
 
 pytestmark = [

@@ -10,10 +10,11 @@ import pytest
 from tests.support import clean_environ, has_gpu, run_cli, run_python
 
 import rocsolid as rs
-from rocsolid.api.images import keep
+from rocsolid.api.images import record_probe
 from rocsolid.catalog.chips import CHIPS, parse_pretended_chip
 from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.capture_report import Reason
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe import pretended
@@ -263,7 +264,7 @@ def test_a_pretended_machine_is_not_added_to_the_ledger(pretend_chip: Pretend, t
 
 
 def test_a_machine_with_a_gpu_refuses_to_pretend(tmp_path: Path) -> None:
-    refuse_beside_a_device(tmp_path)
+    require_no_gpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
 
@@ -277,7 +278,6 @@ def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
     """On ROCm the first capture is tried in a child process, which cannot load functions of the main script: skipped, no failure."""
     import torch
 
-    from rocsolid.model.environment import CheckResult, CheckStatus
     from rocsolid.runtime.compile_in_child import main, try_in_child
 
     script = types.ModuleType("script")
@@ -289,16 +289,16 @@ def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
     vars(script).pop("double")
     with pytest.raises(SystemExit) as exit_:
         main(str(file))
-    failed = Answer(name="in a child process", ending=Ending.FAILED, detail=str(exit_.value))
+    failed = CheckResult(name="in a child process", status=CheckStatus.FAILED, detail=str(exit_.value))
     result = try_in_child(lambda _command, _limit: failed, 1, len, (), {}, {})
 
-    assert result.ending is Ending.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert result.detail.startswith("the function cannot be sent to a child process: ")
 
 
 def test_the_variable_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pretended.VARIABLE, "gfx942")
-    assert pretended.pretended() == parse_pretended_chip("gfx942")
+    assert pretended.pretended_chip() == parse_pretended_chip("gfx942")
 
     monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):

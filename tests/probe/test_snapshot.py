@@ -15,7 +15,7 @@ from rocsolid.probe.packages import installed, library_copies, reported_packages
 from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
 from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import HIDDEN, relevant_variables
-from rocsolid.process.run_command import Question, Reply
+from rocsolid.process.run_command import Command, CommandResult
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:
@@ -59,8 +59,8 @@ def test_gfx_name_matches_amds_names(target: int, name: str) -> None:
     assert gfx_name(target) == name
 
 
-def reply(output: str, status: CheckStatus = CheckStatus.OK) -> Reply:
-    return Reply(answer=CheckResult(name="tool", status=status), output=output, errors="")
+def reply(output: str, status: CheckStatus = CheckStatus.OK) -> CommandResult:
+    return CommandResult(check=CheckResult(name="tool", status=status), stdout=output, stderr="")
 
 
 def test_reads_nvidia_gpus_from_nvidia_smi() -> None:
@@ -239,7 +239,7 @@ def test_survives_a_vendor_tool_that_hangs(tmp_path: Path, monkeypatch: pytest.M
     plant(tmp_path, {"bin/rocminfo": "#!/bin/sh\ntrap '' TERM\nsleep 60\n"})
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(devices, "ROCMINFO", Question(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
+    monkeypatch.setattr(devices, "ROCMINFO", Command(name="rocminfo", command=("rocminfo",), deadline_s=0.5))
     env = take_snapshot(ProbeOptions(variables={}, root=plant(tmp_path, MI300X)))
 
     (result,) = [t for t in env.tools if t.name == "rocminfo"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support import run_python
 
-from rocsolid.model.environment import Ending
+from rocsolid.model.environment import CheckStatus
 from rocsolid.process.run_command import Command, run_all_with_deadline, run_with_deadline
 
 
@@ -19,23 +19,23 @@ def python(code: str, deadline_s: float = 10) -> Command:
 def test_success_comes_with_its_output() -> None:
     result = run_with_deadline(python("print('hello')"))
 
-    assert (result.check.ending, result.stdout) == (Ending.ANSWERED, "hello\n")
+    assert (result.check.status, result.stdout) == (CheckStatus.OK, "hello\n")
 
 
 def test_failure_is_described_by_its_last_line() -> None:
     result = run_with_deadline(python("raise SystemExit('no driver')"))
 
-    assert (result.check.ending, result.check.detail) == (Ending.FAILED, "no driver")
+    assert (result.check.status, result.check.detail) == (CheckStatus.FAILED, "no driver")
 
 
 def test_crash_is_described_by_its_signal() -> None:
     result = run_with_deadline(python("import os; os.abort()"))
 
-    assert (result.check.ending, result.check.detail) == (Ending.CRASHED, "SIGABRT")
+    assert (result.check.status, result.check.detail) == (CheckStatus.CRASHED, "SIGABRT")
 
 
 def test_unknown_program_is_missing() -> None:
-    assert run_with_deadline(Command(name="x", command=("no-such-program",))).check.ending is Ending.MISSING
+    assert run_with_deadline(Command(name="x", command=("no-such-program",))).check.status is CheckStatus.MISSING
 
 
 def test_hang_ends_at_the_deadline() -> None:
@@ -44,7 +44,7 @@ def test_hang_ends_at_the_deadline() -> None:
         python("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", 0.5)
     )
 
-    assert result.check.ending is Ending.HUNG
+    assert result.check.status is CheckStatus.HUNG
     assert result.check.detail == "no result within 0.5 s"
     assert time.monotonic() - started < 30
 
@@ -61,7 +61,7 @@ print("done")
     started = time.monotonic()
     result = run_with_deadline(python(code))
 
-    assert (result.check.ending, result.stdout) == (Ending.ANSWERED, "done\n")
+    assert (result.check.status, result.stdout) == (CheckStatus.OK, "done\n")
     assert time.monotonic() - started < 30
     assert _has_ended(int(note.read_text()))
 

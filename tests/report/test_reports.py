@@ -35,7 +35,9 @@ def harmful_env() -> Environment:
 
 def a_record(env: Environment | None = None) -> ProbeRecord:
     snapshot = env or harmful_env()
-    return ProbeRecord(environment=snapshot, findings=tuple(judge(snapshot, resolve("safe", snapshot))), profile="safe")
+    return ProbeRecord(
+        environment=snapshot, findings=tuple(check_environment(snapshot, resolve("safe", snapshot))), profile="safe"
+    )
 
 
 def test_text_shows_the_worst_finding_first_with_its_fix() -> None:
@@ -107,7 +109,7 @@ def test_sarif_has_the_fields_of_code_scanning() -> None:
 
 
 def test_sarif_and_annotations_have_the_location() -> None:
-    finding = replace(a_record().findings[0], place="src/a,b.py:12")
+    finding = replace(a_record().findings[0], location="src/a,b.py:12")
     (run,) = json.loads(sarif([finding]))["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]
 

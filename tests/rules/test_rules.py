@@ -46,7 +46,7 @@ def changed(origin: Origin) -> Environment:
 
 def with_file(integrity: Integrity) -> Environment:
     file = ConfigFile(owner="inductor", file="_inductor/config.py", integrity=integrity)
-    build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), table="2.13.0")
+    build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), known_release="2.13.0")
     return replace(changed(Origin.PATCHED), torch=build)
 
 
@@ -75,12 +75,20 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [
             make_env(
                 settings={
-                    "a.b": Observed(value=1, upstream=1, origin=Origin.ELSEWHERE, elsewhere=2, where="a new thread")
+                    "a.b": SettingValue(
+                        value=1,
+                        default=1,
+                        origin=Origin.OTHER_THREAD,
+                        other_thread_value=2,
+                        other_threads="a new thread",
+                    )
                 }
             ),
             make_env(
                 settings={
-                    "a.b": Observed(value=1, upstream=2, origin=Origin.ASSIGNED, elsewhere=2, where="a new thread")
+                    "a.b": SettingValue(
+                        value=1, default=2, origin=Origin.ASSIGNED, other_thread_value=2, other_threads="a new thread"
+                    )
                 }
             ),
         ],
@@ -311,4 +319,4 @@ def test_misspelled_variable_gets_the_correct_name() -> None:
 
 
 def test_environment_has_a_route() -> None:
-    assert QUIET.route is Route.STATIC
+    assert QUIET.probe_mode is ProbeMode.STATIC

@@ -353,7 +353,7 @@ def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None
         lambda _command, _limit: pytest.fail("started a child process"), 1, lambda x: x, (torch.ones(1),), {}, {}
     )
 
-    assert result.ending.value == "skipped"
+    assert result.status.value == "skipped"
     assert "cannot be sent to a child process" in result.detail
 
 

@@ -15,8 +15,8 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.trace import analyze_traces
-from rocsolid.catalog.counters import COUNTER_RUNS, METERS
-from rocsolid.catalog.device_peaks import CARDS, card_named
+from rocsolid.catalog.counters import COUNTER_RUNS, HARDWARE_COUNTERS
+from rocsolid.catalog.device_peaks import DEVICE_PEAKS, find_peaks
 from rocsolid.model.trace import HardwareUtilization, TraceFile
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
@@ -210,10 +210,13 @@ def test_real_counters_without_the_name_of_the_gpu() -> None:
 
 
 def test_every_card_and_counter_has_a_source() -> None:
-    assert len({chip.name for chip in CARDS}) == len(CARDS)
-    assert all(chip.evidence and card_named(f"AMD Instinct {chip.name}") == chip for chip in CARDS)
-    assert all(meter.evidence for meter in METERS.values())
+    assert len({chip.name for chip in DEVICE_PEAKS}) == len(DEVICE_PEAKS)
+    assert all(chip.evidence and find_peaks(f"AMD Instinct {chip.name}") == chip for chip in DEVICE_PEAKS)
+    assert all(meter.evidence for meter in HARDWARE_COUNTERS.values())
     assert all(
-        counter in METERS for alternatives in COUNTER_RUNS for counter_set in alternatives for counter in counter_set
+        counter in HARDWARE_COUNTERS
+        for alternatives in COUNTER_RUNS
+        for counter_set in alternatives
+        for counter in counter_set
     )
-    assert card_named("NVIDIA H100 80GB HBM3") is None
+    assert find_peaks("NVIDIA H100 80GB HBM3") is None

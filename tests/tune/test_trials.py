@@ -14,7 +14,7 @@ from rocsolid.measure.process_race import RaceOptions
 from rocsolid.model.environment import Device
 from rocsolid.model.platform import Platform
 from rocsolid.model.study import TrialRecord
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.tune.engine import gpu_slots
 from rocsolid.tune.final_race import run_final_race
 from rocsolid.tune.space import Restrictions, build_space
@@ -187,11 +187,11 @@ def test_real_gpu_decides_turns_capacity_and_slots(tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "work.py").write_text("def build(): ...\n")
-    env = surroundings()
+    env = quick_environment()
     config, _ = _study_config(
         f"{tmp_path / 'work.py'}:build", resolve("safe", env), env, Restrictions(), tmp_path / "db", None
     )
 
     assert config.turns == 1
     assert config.capacity.device_bytes == pytest.approx(torch.cuda.get_device_properties(0).total_memory, rel=0.05)
-    assert len(gpu_slots(env.platform, len(env.usable))) == torch.cuda.device_count()
+    assert len(gpu_slots(env.platform, len(env.usable_devices))) == torch.cuda.device_count()

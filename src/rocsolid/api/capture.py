@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from rocsolid.catalog.capture_precautions import Precautions, precautions_for
 from rocsolid.model.bucket import Bucket
-from rocsolid.probe.pretended import pretended
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.pretended import pretended_chip
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
@@ -76,7 +76,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         1
 
     """
-    chip = pretended()
+    chip = pretended_chip()
     if chip and backend == "auto" and not simulate:
         from rocsolid.catalog.capture_rules import nearest_runtime
 
@@ -101,7 +101,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         keep_graph=keep_graph,
         simulate=simulate,
     )
-    precautions = precautions_for(surroundings())
+    precautions = precautions_for(quick_environment())
     if precautions.min_verify_rounds > options.verify.rounds:
         options = replace(options, verify=replace(options.verify, rounds=precautions.min_verify_rounds))
     if options.backend == "record":

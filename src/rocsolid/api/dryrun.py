@@ -16,7 +16,7 @@ from rocsolid.model.environment import CheckResult, Device
 from rocsolid.model.finding import worst_first
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.rules.dryrun_rules import check_dry_run
 
@@ -177,7 +177,7 @@ def _context(
     return RunnerContext(run_command=_run_command, cache=folder, deadline_s=deadline_s, progress=progress)
 
 
-def _run_command(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[Answer, str]:
+def _run_command(command: Sequence[str], environ: Mapping[str, str], deadline_s: float) -> tuple[CheckResult, str]:
     result = run_with_deadline(Command(name="dry run", command=tuple(command), deadline_s=deadline_s, env=environ))
     return result.check, result.stderr
 

@@ -4,8 +4,8 @@ import atexit
 import os
 
 from rocsolid.api.safety import enforced_part, select_plan
-from rocsolid.probe.pretended import pretended
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.pretended import pretended_chip
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
 from rocsolid.runtime.launch.tunableop import with_tunableop_results
@@ -20,11 +20,11 @@ def start() -> Protection:
         name: os.environ.get(f"{_RUN}{name.upper()}", "")
         for name in ("profile", "plan", "deadline", "report", "anywhere")
     }
-    if chip := pretended():
+    if chip := pretended_chip():
         FakeDeviceInfo(chip).keep()
-    env = surroundings()
+    env = quick_environment()
     plan = select_plan(options["profile"] or "safe", options["plan"] or None, env, anywhere=bool(options["anywhere"]))
-    plan = with_tunableop_results(plan, len(env.usable))
+    plan = with_tunableop_results(plan, len(env.usable_devices))
     guard = Guard(
         enforced_part(plan, env), deadline_s=float(options["deadline"]) if options["deadline"] else None, quiet=True
     )

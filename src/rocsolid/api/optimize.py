@@ -67,7 +67,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
-    chosen = select_plan(profile, plan, surroundings())
+    chosen = select_plan(profile, plan, quick_environment())
     capturing = capture_function if on_device else None
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None

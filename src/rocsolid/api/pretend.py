@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from rocsolid.catalog.chips import parse_pretended_chip
 from rocsolid.model.pretended_chip import PretendedChip
-from rocsolid.probe.pretended import refuse_beside_a_device
+from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
 
 _log = logging.getLogger("rocsolid")
@@ -34,7 +34,7 @@ def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
 
     """
     pretended = parse_pretended_chip(chip)
-    refuse_beside_a_device()
+    require_no_gpu()
     fake = FakeDeviceInfo(pretended)
     _log.warning("pretending to have %s; everything runs on the CPU", pretended.label)
     if fake.imported_before:

@@ -12,8 +12,8 @@ from rocsolid.model.plan import Plan
 from rocsolid.probe.active_checks import run_checks
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
-from rocsolid.rules.engine import judge
-from rocsolid.torchapi.config.live import loaded
+from rocsolid.rules.engine import check_environment
+from rocsolid.torchapi.config.live import imported_modules
 
 
 def probe(
@@ -42,7 +42,7 @@ def probe(
     """
     if live or imports:
         mode = ProbeMode.LIVE
-    elif live is None and loaded():
+    elif live is None and imported_modules():
         mode = ProbeMode.PROCESS
     else:
         mode = ProbeMode.STATIC
@@ -64,7 +64,7 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
 
     """
     snapshot = probe() if env is None else env
-    return judge(snapshot, resolve(profile, snapshot))
+    return check_environment(snapshot, resolve(profile, snapshot))
 
 
 def resolve(profile: str, env: Environment | None = None) -> Plan:

@@ -14,7 +14,7 @@ from rocsolid.errors import PlanError
 from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compile_in_child import try_in_child
@@ -41,7 +41,7 @@ def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
         'safe'
 
     """
-    return Applied(plan=check_plan_fits(plan, surroundings(), anywhere=anywhere))
+    return Applied(plan=check_plan_fits(plan, quick_environment(), anywhere=anywhere))
 
 
 def compile(  # noqa: A001 - the public name is torch's
@@ -92,7 +92,7 @@ def compile(  # noqa: A001 - the public name is torch's
             options=options,
             **kwargs,
         )
-    env = surroundings()
+    env = quick_environment()
     return compile_with_plan(
         select_plan(profile, plan, env),
         model,
@@ -123,7 +123,7 @@ def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadl
         ()
 
     """
-    env = surroundings()
+    env = quick_environment()
     return Guard(enforced_part(select_plan(profile, plan, env), env), deadline_s=deadline_s)
 
 
@@ -141,7 +141,7 @@ def select_plan(profile: str, plan: Plan | str | Path | None, env: Environment, 
         chosen = resolve_profile(profile, env)
     else:
         chosen = check_plan_fits(plan if isinstance(plan, Plan) else Plan.load(plan), env, anywhere=anywhere)
-    return overridden(chosen, os.environ)
+    return apply_overrides(chosen, os.environ)
 
 
 def check_plan_fits(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
@@ -159,7 +159,7 @@ def check_plan_fits(plan: Plan, env: Environment, *, anywhere: bool = False) -> 
 
 def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
     """A tuned plan holds for the chip that it was measured on: on another chip, use the safe profile instead."""
-    archs = {device.arch for device in env.usable}
+    archs = {device.arch for device in env.usable_devices}
     if archs and tuned.arch not in archs:
         _log.warning(
             "the plan was tuned on %s (%s), but this is %s: using profile safe instead; tune again with rocsolid tune",
@@ -177,7 +177,7 @@ def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
     return plan
 
 
-def _run_in_child(command: Sequence[str], deadline_s: float) -> Answer:
+def _run_in_child(command: Sequence[str], deadline_s: float) -> CheckResult:
     """Run a command in a child process with a deadline."""
     return run_with_deadline(Command(name="in a child process", command=tuple(command), deadline_s=deadline_s)).check
 
@@ -190,11 +190,11 @@ def try_in_child_process(
 ) -> str:
     """Compile or capture a call in a child process; return "" if that worked or could not be tried, else the reason."""
     result = try_in_child(_run_in_child, deadline_s, *call, what)
-    if result.ending is Ending.SKIPPED:
+    if result.status is CheckStatus.SKIPPED:
         _log.warning("%s; %s in this process without that test", result.detail, doing)
-    if result.ending in (Ending.ANSWERED, Ending.SKIPPED):
+    if result.status in (CheckStatus.OK, CheckStatus.SKIPPED):
         return ""
-    return f"{doing} in a child process {result.ending.value} after {result.seconds:.0f} s ({result.detail})"
+    return f"{doing} in a child process {result.status.value} after {result.seconds:.0f} s ({result.detail})"
 
 
 def _trial(deadline_s: float) -> Any:

@@ -23,7 +23,7 @@ from rocsolid.model.study import ABResult, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.devices import has_driver
 from rocsolid.probe.host import read_host
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.tune.ab_test import run_ab_test
 from rocsolid.tune.effort import Effort, Progress
 from rocsolid.tune.engine import Engine, LocalEngine, gpu_slots
@@ -99,7 +99,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     """
     effort = effort or Effort()
     _check_numbers(effort.rounds, effort.min_gain, effort.trials, effort.budget_s)
-    env = surroundings()
+    env = quick_environment()
     start = select_plan(profile, plan, env)
     restrictions = _restrictions(settings, vary, exclude, space)
     local_file = DEFAULT_FILE if is_server_url(file) else Path(file)
@@ -174,7 +174,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
 
     """
     _check_numbers(rounds, min_gain)
-    env = surroundings()
+    env = quick_environment()
     sides = []
     with ExitStack() as trees:
         for key, text in (("a", a), ("b", b)):
@@ -286,7 +286,7 @@ def _has_device(env: Environment, *, remote: bool) -> bool:
 
 def _visible_devices(env: Environment) -> tuple[Device, ...]:
     """The GPUs that trials will find; none if the user has hidden them all."""
-    return () if _all_hidden(env) else env.usable
+    return () if _all_hidden(env) else env.usable_devices
 
 
 def _all_hidden(env: Environment) -> bool:

@@ -119,14 +119,14 @@ def chip(arch: str) -> Chip:
     return found
 
 
-def parse_pretended_chip(text: str) -> Pretence:
+def parse_pretended_chip(text: str) -> PretendedChip:
     """Parse `gfx942` or `gfx942@7.2.1`: a chip, and optionally a ROCm or CUDA release."""
     arch, _, release = text.partition("@")
     found = chip(arch)
     if release and len(parts(release)) < 2:  # noqa: PLR2004 - a release has at least two numbers
         msg = f"{text!r}: {release!r} is not a release; write one such as {arch}@{DEFAULT_RELEASE[found.platform]}"
         raise UsageError(msg)
-    return Pretence(chip=found, release=release or DEFAULT_RELEASE[found.platform])
+    return PretendedChip(chip=found, release=release or DEFAULT_RELEASE[found.platform])
 
 
 def triton_for(torch: str) -> str | None:

@@ -8,8 +8,8 @@ from rocsolid.model.evidence import source
 _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"
 
 
-def _meter(counter: str, figure: Figure, scale: float, text: str) -> Meter:
-    return Meter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", text),))
+def _meter(counter: str, figure: CounterMetric, scale: float, text: str) -> HardwareCounter:
+    return HardwareCounter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", text),))
 
 
 _KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."

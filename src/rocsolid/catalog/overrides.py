@@ -72,5 +72,5 @@ def parse_value(setting: Setting, name: str, text: str) -> Value:
             return int(lowered)
     else:
         return text
-    msg = f"{name}={text!r}: {setting.id} must be {'1 or 0' if setting.kind is bool else 'a whole number'}"
+    msg = f"{name}={text!r}: {setting.id} must be {'1 or 0' if setting.value_type is bool else 'a whole number'}"
     raise PlanError(msg)

@@ -15,7 +15,7 @@ eager.
 
 import argparse
 
-from rocsolid.cli.output import add_output, add_workload, writable, write
+from rocsolid.cli.output import add_output, add_workload, require_writable, write
 from rocsolid.cli.tune import add_limits, limits_of, show_progress
 
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.model.timing import Verdict
 
     if args.out:
-        writable(args.out)
+        require_writable(args.out)
     with show_progress() as progress:
         result = ab(
             args.workload,

@@ -72,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="cache of compiled kernels (default: ~/.cache/rocsolid/dryrun)"
     )
-    add_judging(parser, "critical")
+    add_fail_on(parser, "critical")
     parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grid sizes")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 

@@ -27,9 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Resolve the profile for this machine and print its variables."""
     from rocsolid.api.safety import select_plan
-    from rocsolid.probe.quick_facts import surroundings
+    from rocsolid.probe.quick_facts import quick_environment
     from rocsolid.report.shell_variables import variables_text
 
-    plan = select_plan(args.profile, args.plan, surroundings(), anywhere=args.anywhere)
+    plan = select_plan(args.profile, args.plan, quick_environment(), anywhere=args.anywhere)
     write(variables_text(plan, "json" if args.output == "json" else args.shell), args.out)
     return 0

@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="with --rocprof: collect this counter instead of those for occupancy, L2 hit rate and bandwidth",
     )
     parser.add_argument("--no-counters", action="store_true", help="with --rocprof: record the trace only, in one run")
-    add_judging(parser, "never")
+    add_fail_on(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and full text of notes")
     parser.set_defaults(ranks=False)
     add_output(parser, ("text", "json", "html"))

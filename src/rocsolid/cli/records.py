@@ -66,7 +66,7 @@ def render_any(record: Record, output: str, *, verbose: bool = False, to_file: b
         return render.render_compiles(record, output, code=verbose, to_file=to_file)
     if isinstance(record, BreakReport):
         return render.render_breaks(record, output, to_file=to_file)
-    if isinstance(record, TraceRecord):
+    if isinstance(record, TraceReport):
         return render.render_trace(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render.render_lint(record, output, verbose=verbose, to_file=to_file)
@@ -76,8 +76,8 @@ def render_any(record: Record, output: str, *, verbose: bool = False, to_file: b
         return render.render_study(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):
         return render.render_dryrun(record, output, verbose=verbose, to_file=to_file)
-    if isinstance(record, Duel):
-        return render.render_duel(record, output, to_file=to_file)
+    if isinstance(record, ABResult):
+        return render.render_ab(record, output, to_file=to_file)
     if isinstance(record, CaptureReport):
         return render.render_capture(record, output)
     return render.render(record, output, verbose=verbose, to_file=to_file)

@@ -94,7 +94,7 @@ def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) 
 
 def render_trace(
     record: "TraceReport",
-    form: str,
+    output: str,
     *,
     verbose: bool = False,
     to_file: bool = False,
@@ -151,15 +151,15 @@ def render_study(study: "Study", output: str, *, verbose: bool = False, to_file:
     return _render(output, "a study", text=text, json=study.json, html=page)
 
 
-def render_ab(result: "ABResult", form: str, *, to_file: bool = False) -> str:
-    """An A/B test in one of the forms."""
+def render_ab(result: "ABResult", output: str, *, to_file: bool = False) -> str:
+    """Render an A/B test."""
 
     def text() -> str:
         from rocsolid.report.study_text import ab_text
 
         return ab_text(result, _terminal(to_file=to_file))
 
-    return _in_form(form, "A/B tests", text=text, json=result.json)
+    return _render(output, "an A/B test", text=text, json=result.json)
 
 
 def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:

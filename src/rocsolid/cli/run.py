@@ -102,10 +102,10 @@ def _check(options: dict[str, str], words: list[str]) -> None:
 def _announce_pretended_chip(text: str) -> str:
     """Print once, before any output of the program, that the chip is pretended."""
     from rocsolid.catalog.chips import parse_pretended_chip
-    from rocsolid.probe.pretended import refuse_beside_a_device
+    from rocsolid.probe.pretended import require_no_gpu
 
     chip = parse_pretended_chip(text)
-    refuse_beside_a_device()
+    require_no_gpu()
     sys.stderr.write(f"rocsolid: pretending to have {chip.label}; the program runs on the CPU\n")
     return str(chip)
 

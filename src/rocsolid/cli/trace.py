@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the TORCH_TRACE folder of the same run: adds file:line to compiled regions and graph breaks",
     )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also write the events as Parquet files")
-    add_judging(parser, "never")
+    add_fail_on(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and full text of notes")
     add_output(parser, ("text", "json", "html"))
 

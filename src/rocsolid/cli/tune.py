@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):
-        writable(file)  # fail before ten minutes are spent, not after
+        require_writable(file)  # fail before ten minutes are spent, not after
     effort = Effort(
         budget_s=seconds(args.budget),
         trials=args.trials,

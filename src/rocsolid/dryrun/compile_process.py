@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from rocsolid.catalog.chips import NEWEST, chip
+from rocsolid.catalog.chips import DEFAULT_RELEASE, chip
 from rocsolid.dryrun.compile_kernels import CompileContext, quiet_compilers
 from rocsolid.dryrun.request import RESULT_SCHEMA, ChildResult, Request
 from rocsolid.errors import RocsolidError, UsageError
@@ -49,7 +49,7 @@ def _run(request: Request) -> DryRun:
         return compile_file(request, shared)
     from rocsolid.dryrun.trace_workload import trace
 
-    pretend_device(target, NEWEST[target.platform], Path(request.guard))
+    pretend_device(target, DEFAULT_RELEASE[target.platform], Path(request.guard))
     return trace(request, shared)
 
 

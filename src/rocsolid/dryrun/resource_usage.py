@@ -33,7 +33,7 @@ def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, ch
     text = str(asm["amdgcn"])
     registers = _comment(text, "Occupancy") or 1
     occupancy = _limit_by_lds(registers, shared, warps, chip)
-    wavefront = _metadata(text, ".wavefront_size") or chip.wavefront
+    wavefront = _metadata(text, ".wavefront_size") or chip.wavefront_size
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
     return Resources(
         registers=_metadata(text, ".vgpr_count"),
@@ -58,10 +58,14 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
     """From the report of `ptxas -v`; spills are counted in registers of four bytes, as on AMD."""
     registers = _number(r"Used (\d+) registers", report)
     spilled = _number(r"(\d+) bytes spill stores", report)
-    threads = warps * chip.wavefront
-    waves = chip.registers // max(1, registers * threads) * warps // chip.simds if registers else chip.waves
+    threads = warps * chip.wavefront_size
+    waves = (
+        chip.registers_per_unit // max(1, registers * threads) * warps // chip.simds
+        if registers
+        else chip.waves_per_simd
+    )
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
-    occupancy = max(1, min(chip.waves, waves))
+    occupancy = max(1, min(chip.waves_per_simd, waves))
     return Resources(
         registers=registers,
         spills=spilled // 4,

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import PAIRS, TRIED, triton_for
+from rocsolid.catalog.chips import TESTED_TORCH, TRITON_RELEASES, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
@@ -23,7 +23,9 @@ from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend.device import build_stub_library
 
-RunCommand = Callable[[Sequence[str], Mapping[str, str], float], tuple[Answer, str]]  # how it ended, and its stderr
+RunCommand = Callable[
+    [Sequence[str], Mapping[str, str], float], tuple[CheckResult, str]
+]  # how it ended, and its stderr
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -76,9 +78,9 @@ def pair_note() -> str:
         )
         raise CannotRunError(msg)
     if matching is None:
-        known = ", ".join(f"torch {a} with Triton {b}" for a, b in PAIRS.items())
+        known = ", ".join(f"torch {a} with Triton {b}" for a, b in TRITON_RELEASES.items())
         return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
-    return "" if release in TRIED else f"dry runs are untested with torch {release} and Triton {matching}"
+    return "" if release in TESTED_TORCH else f"dry runs are untested with torch {release} and Triton {matching}"
 
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:
@@ -93,7 +95,7 @@ def run_request(request: Request, context: RunnerContext) -> DryRun:
     return _unwrap(result)
 
 
-def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, Answer, str]:
+def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, CheckResult, str]:
     request_file, result_file = folder / "request.json", folder / "result.json"
     request_file.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
     environ = {
@@ -121,11 +123,11 @@ def _unwrap(result: ChildResult) -> DryRun:
 def _failure(request: Request, ended: CheckResult, errors: str, key: str, deadline_s: float) -> Exception:
     what = request.workload or request.file
     at = f" while compiling {key}" if key else " while importing it" if request.file else " while tracing"
-    if ended.ending is Ending.HUNG:
+    if ended.status is CheckStatus.HUNG:
         return TimedOutError(f"the dry run of {what} for {request.target} passed its deadline of {deadline_s:g} s{at}")
     lines = [line for line in errors.splitlines() if line.strip()]
     detail = ended.detail or (lines[-1] if lines else "no error message")
-    return CannotRunError(f"the dry run of {what} for {request.target} {ended.ending.value}{at}: {detail}")
+    return CannotRunError(f"the dry run of {what} for {request.target} {ended.status.value}{at}: {detail}")
 
 
 def _open_key(journal: Path) -> str:

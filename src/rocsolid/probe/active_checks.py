@@ -20,7 +20,7 @@ _CAPTURES_WHERE_REPLAYS_CORRUPT: Final = 14
 
 def run_checks(env: Environment, progress: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
     """Yield one result per check; `progress` is called with the name of each group before it starts."""
-    corrupting = problem("hip-graph-replay-corruption").strikes(env)
+    corrupting = problem("hip-graph-replay-corruption").applies(env)
     rounds = {"capture": _CAPTURES_WHERE_REPLAYS_CORRUPT if corrupting else _CAPTURES}
     for group, names in GROUPS.items():
         for number in range(rounds.get(group, 1)):
@@ -37,15 +37,17 @@ def _run_group(group: str, names: Sequence[str]) -> Iterator[CheckResult]:
     left = list(names)
     while left:
         command = [sys.executable, "-m", "rocsolid.probe.active_programs", *left]
-        reply = ask(Question(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ)))
-        for result in filter(None, map(_parse_line, reply.output.splitlines())):
+        reply = run_with_deadline(
+            Command(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ))
+        )
+        for result in filter(None, map(_parse_line, reply.stdout.splitlines())):
             yield result
             left.remove(result.name)
-        if reply.answer.status is CheckStatus.OK:
+        if reply.check.status is CheckStatus.OK:
             left.clear()
         elif left:
             # Checks run in order, so the first one without a result ended the process.
-            yield replace(reply.answer, name=left.pop(0))
+            yield replace(reply.check, name=left.pop(0))
 
 
 def _parse_line(text: str) -> CheckResult | None:

@@ -54,9 +54,9 @@ def has_driver(root: Path = Path("/")) -> bool:
     return has_nvidia_driver(root) or any((root / "dev" / name).exists() for name in ("kfd", "dxg", "nvhost-ctrl"))
 
 
-def nvidia_devices(reply: Reply) -> Iterator[Device]:
+def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
     """Yield the devices in the output of nvidia-smi."""
-    if reply.answer.status is not CheckStatus.OK:
+    if reply.check.status is not CheckStatus.OK:
         return
     for index, line in enumerate(filter(None, map(str.strip, reply.stdout.splitlines()))):
         fields = [field.strip() for field in line.split(",")]
@@ -73,9 +73,9 @@ def nvidia_devices(reply: Reply) -> Iterator[Device]:
         )
 
 
-def check_rocminfo(reply: Reply, devices: list[Device]) -> CheckResult:
+def check_rocminfo(reply: CommandResult, devices: list[Device]) -> CheckResult:
     """The result of rocminfo; `detail` is set when it lists other chips than the kernel driver."""
-    result = reply.answer
+    result = reply.check
     if result.status is not CheckStatus.OK:
         return result
     seen = sorted(

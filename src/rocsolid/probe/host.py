@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rocsolid.catalog import cache_folders
 from rocsolid.model.environment import CacheFolder, Host
 from rocsolid.model.platform import Platform
 from rocsolid.probe.read_file import read_text

@@ -59,10 +59,10 @@ def scan(image: str, *, engine: str = "", live: bool = False, deadline_s: float 
         command=chosen.command(image, Path(__file__).parents[2], script),
         deadline_s=deadline_s,
     )
-    reply = ask(question)
-    if reply.answer.status is not CheckStatus.OK:
-        detail = reply.answer.detail or "no output"
-        msg = f"{chosen.name} could not probe {image} ({reply.answer.status.value}): {detail}"
+    reply = run_with_deadline(question)
+    if reply.check.status is not CheckStatus.OK:
+        detail = reply.check.detail or "no output"
+        msg = f"{chosen.name} could not probe {image} ({reply.check.status.value}): {detail}"
         raise CannotRunError(msg)
     data = loads(reply.stdout, f"the output of {image}")
     record = decode(ProbeRecord, data, "probe")
@@ -81,11 +81,11 @@ def _find_engine(name: str) -> ContainerEngine:
     for engine in ENGINES:
         if name and engine.name != name:
             continue
-        reply = ask(Question(name=engine.name, command=engine.version_command, deadline_s=20))
-        if reply.answer.status is CheckStatus.OK:
+        reply = run_with_deadline(Command(name=engine.name, command=engine.version_command, deadline_s=20))
+        if reply.check.status is CheckStatus.OK:
             return engine
-        if reply.answer.status is not CheckStatus.MISSING:
-            failures.append(f"{engine.name}: {reply.answer.detail}")
+        if reply.check.status is not CheckStatus.MISSING:
+            failures.append(f"{engine.name}: {reply.check.detail}")
     names = name or ", ".join(engine.name for engine in ENGINES[:-1]) + f" or {ENGINES[-1].name}"
     why = f" ({'; '.join(failures)})" if failures else ""
     msg = (
@@ -99,8 +99,8 @@ def _digest(engine: ContainerEngine, image: str) -> str:
     command = engine.digest_command(image)
     if not command:
         return ""
-    reply = ask(Question(name="inspect", command=command, deadline_s=60))
-    if reply.answer.status is not CheckStatus.OK:
+    reply = run_with_deadline(Command(name="inspect", command=command, deadline_s=60))
+    if reply.check.status is not CheckStatus.OK:
         return ""
     listed, _, own = reply.stdout.strip().rpartition(" ")
     digests: Sequence[str] = json.loads(listed or "null") or []

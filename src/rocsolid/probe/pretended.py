@@ -16,9 +16,9 @@ VARIABLE: Final = "ROCSOLID_RUN_PRETEND"
 _DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
-def pretended_chip() -> Pretence | None:
+def pretended_chip() -> PretendedChip | None:
     """The chip that this process pretends to have (`rs.pretend`, `rocsolid run --pretend`); None normally."""
-    if here := standing_in():
+    if here := active_pretended_chip():
         return here
     text = os.environ.get(VARIABLE)
     if not text:
@@ -35,7 +35,7 @@ def require_no_gpu(root: Path = Path("/")) -> None:
         raise CannotRunError(msg)
 
 
-def pretended_device(pretended: Pretence) -> Device:
+def pretended_device(pretended: PretendedChip) -> Device:
     """The pretended chip as a device of the probe."""
     chip = pretended.chip
     return Device(
@@ -48,6 +48,6 @@ def pretended_device(pretended: Pretence) -> Device:
     )
 
 
-def pretended_build(pretended: Pretence, build: TorchBuild) -> TorchBuild:
+def pretended_build(pretended: PretendedChip, build: TorchBuild) -> TorchBuild:
     """The installed torch, described as if built for the pretended chip."""
     return replace(build, hip=pretended.hip, cuda=pretended.cuda)

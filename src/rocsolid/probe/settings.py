@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocsolid.model.environment import CheckResult, CheckStatus, Integrity, Origin, SettingValue, TorchBuild
-from rocsolid.process.run_command import Question, ask
+from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.torchapi.config import live, read_in_child
 from rocsolid.torchapi.config.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
 from rocsolid.torchapi.config.upstream import plain, upstream
@@ -64,13 +64,13 @@ def read_in_fresh_interpreter(
     """Read the settings in a fresh interpreter, after its start-up files and the given imports have run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "settings.json"
-        reply = ask(
-            Question(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
+        reply = run_with_deadline(
+            Command(name="live settings", command=read_in_child.command(str(file), imports), deadline_s=deadline_s)
         )
-        if reply.answer.status is not CheckStatus.OK or not file.exists():
-            return reply.answer, None
+        if reply.check.status is not CheckStatus.OK or not file.exists():
+            return reply.check, None
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return reply.answer, LiveSettings(
+    return reply.check, LiveSettings(
         entries={name: live.LiveEntry(**entry) for name, entry in document["entries"].items()},
         writes={write["id"]: (write["phase"], write["location"]) for write in document["writes"]},
         failed=document["failed"],
@@ -79,10 +79,12 @@ def read_in_fresh_interpreter(
 
 def read_in_this_process() -> LiveSettings | None:
     """Read the settings of this process; None when it has not imported torch's compiler. Imports nothing."""
-    modules = live.loaded()
+    modules = live.imported_modules()
     if not modules:
         return None
-    return LiveSettings(entries=live.read(modules), other_threads=dict(live.overrides_elsewhere(modules)))
+    return LiveSettings(
+        entries=live.read_entries(modules), other_threads=dict(live.overrides_in_other_contexts(modules))
+    )
 
 
 def _read_one(
@@ -126,7 +128,7 @@ def _find_origin(
     plain_entry, entry = sources.without_variables.get(name), sources.with_variables.get(name)
     running = live.entries.get(name) if live else None
     if entry and entry.forced:
-        return Origin.FORCED, _first_set(entry.forcing, variables)
+        return Origin.FORCED, _first_set(entry.forcing_variables, variables)
     if running and running.assigned:
         target = alias_id(running.alias) or name
         phase, location = live.writes.get(target, ("", "")) if live else ("", "")
@@ -134,7 +136,7 @@ def _find_origin(
         return origin, f"{location} ({phase})" if phase.startswith("import") else location
     variable_changes = entry and plain_entry and plain(entry.value) != plain(plain_entry.value)
     if entry and variable_changes and (running is None or plain(running.value) == plain(entry.value)):
-        return Origin.VARIABLE, _first_set(entry.asked, variables)
+        return Origin.VARIABLE, _first_set(entry.variables, variables)
     return Origin.DEFAULT, ""
 
 
@@ -167,7 +169,7 @@ def _overrides(
 ) -> Iterator[tuple[str, tuple[str, object]]]:
     """Yield id, variable and value of settings in TORCH_COMPILE_OVERRIDE_*: `>=0:key=value,key=value;...`."""
     for owner, entry in live.OVERRIDE_ENTRIES.items():
-        variable = next(iter(entries[entry].asked), "") if entry in entries else ""
+        variable = next(iter(entries[entry].variables), "") if entry in entries else ""
         for rule in variables.get(variable, "").split(";"):
             for pair in rule.partition(":")[2].split(","):
                 key, equals, text = pair.partition("=")

@@ -26,7 +26,7 @@ from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_device
 from rocsolid.probe.startup_files import startup_hooks
 from rocsolid.probe.variables import relevant_variables
-from rocsolid.process.run_command import Question, Reply, ask_all
+from rocsolid.process.run_command import Command, CommandResult, run_all_with_deadline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def _platform(build: TorchBuild | None, devices: Sequence[Device]) -> Platform:
 def _devices(options: ProbeOptions) -> tuple[list[Device], list[CheckResult]]:
     """All GPUs; a vendor's tool runs only where that vendor's driver is loaded."""
     amd = list(devices_.amd_devices(options.root))
-    questions: list[Question] = []
+    questions: list[Command] = []
     if amd:
         questions.append(devices_.ROCMINFO)
     if devices_.has_nvidia_driver(options.root):
@@ -107,7 +107,7 @@ def _devices(options: ProbeOptions) -> tuple[list[Device], list[CheckResult]]:
     nvidia: list[Device] = []
     if reply := replies.get(devices_.NVIDIA_SMI.name):
         nvidia = list(devices_.nvidia_devices(reply))
-        tools.append(reply.answer)
+        tools.append(reply.check)
     return [*amd, *nvidia], [tool for tool in tools if tool.status is not CheckStatus.MISSING]
 
 

@@ -41,7 +41,7 @@ class Command:
 class CommandResult:
     """How a command ended, and what it printed."""
 
-    check: Answer
+    check: CheckResult
     stdout: str
     stderr: str
 
@@ -49,27 +49,27 @@ class CommandResult:
 def run_with_deadline(command: Command) -> CommandResult:
     """Run the command until it ends or its deadline passes."""
     if shutil.which(command.command[0]) is None:
-        return CommandResult(check=Answer(name=command.name, ending=Ending.MISSING), stdout="", stderr="")
+        return CommandResult(check=CheckResult(name=command.name, status=CheckStatus.MISSING), stdout="", stderr="")
     started = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = _start(command, out, err)
         except OSError as error:
-            check = Answer(name=command.name, ending=Ending.FAILED, detail=str(error))
+            check = CheckResult(name=command.name, status=CheckStatus.FAILED, detail=str(error))
             return CommandResult(check=check, stdout="", stderr="")
         try:
             code = child.wait(command.deadline_s)
             ending, detail = _classify(code)
         except subprocess.TimeoutExpired:
-            ending, detail = Ending.HUNG, f"no result within {command.deadline_s:g} s"
+            ending, detail = CheckStatus.HUNG, f"no result within {command.deadline_s:g} s"
         finally:
             _kill_session(child)
             _running.discard(child)
         stdout, stderr = _text(out), _text(err)
-    check = Answer(
+    check = CheckResult(
         name=command.name,
-        ending=ending,
-        detail=detail or ("" if ending is Ending.ANSWERED else _last_line(stderr or stdout)),
+        status=ending,
+        detail=detail or ("" if ending is CheckStatus.OK else _last_line(stderr or stdout)),
         seconds=round(time.monotonic() - started, 3),
     )
     return CommandResult(check=check, stdout=stdout, stderr=stderr)
@@ -97,7 +97,7 @@ def _start(command: Command, out: IO[bytes], err: IO[bytes]) -> "subprocess.Pope
     return child
 
 
-def _classify(code: int) -> tuple[Ending, str]:
+def _classify(code: int) -> tuple[CheckStatus, str]:
     if code == 0:
         return CheckStatus.OK, ""
     if code < 0:

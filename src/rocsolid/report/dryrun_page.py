@@ -53,7 +53,9 @@ def _run(run: DryRun, compared: DryRun | None) -> Iterator[str]:
         items = "".join(f"<li>{escape(line)}</li>" for line in differences(run, compared))
         yield f"<h3>Compared with {escape(compared.target)}</h3>"
         yield f"<ul>{items}</ul>" if items else "<p>Same kernels, same configurations.</p>"
-    yield table(f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), tick=_tick(run), ticked=False)
+    yield table(
+        f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), checkbox=_tick(run), checked=False
+    )
     yield "<h3>Sources</h3>"
     yield from (_source(run, kernel) for kernel in run.kernels)
 

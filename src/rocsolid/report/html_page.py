@@ -93,4 +93,4 @@ def _evidence(evidence: Evidence) -> str:
         if evidence.url
         else f"<code>{escape(evidence.ref)}</code>"
     )
-    return f"{evidence.rank.name.lower()}: {escape(evidence.says)} {source}"
+    return f"{evidence.rank.name.lower()}: {escape(evidence.statement)} {source}"

@@ -74,5 +74,7 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"{len(record.skipped)} skipped" if record.skipped else "",
     ]
     more = "; more: rocsolid explain CODE" if any(f.severity > Severity.INFO for f in record.findings) else ""
-    text = f"{tally(record.findings, terminal)} in {read}{more}" + "".join(f"; {part}" for part in left_out if part)
+    text = f"{summary_line(record.findings, terminal)} in {read}{more}" + "".join(
+        f"; {part}" for part in left_out if part
+    )
     return terminal.wrap(text)

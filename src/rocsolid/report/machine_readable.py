@@ -80,10 +80,10 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
         "message": {"text": f"{finding.message}. {finding.why} Fix: {finding.fix}"},
         "partialFingerprints": {"rocsolidFinding": fingerprint(finding) if "text" in finding.facts else finding.key},
     }
-    file, _, line = finding.place.rpartition(":")
+    file, _, line = finding.location.rpartition(":")
     # SARIF needs a file; a finding without one gets the name "environment".
     location: dict[str, dict[str, object]] = {
-        "artifactLocation": {"uri": _relative(file or finding.place or "environment").lstrip("/")},
+        "artifactLocation": {"uri": _relative(file or finding.location or "environment").lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
     if isinstance(column := finding.facts.get("column"), int):
@@ -114,9 +114,9 @@ def github(findings: Sequence[Finding]) -> str:
 
 def _annotation(finding: Finding) -> str:
     where = ""
-    if finding.place:
-        file, _, line = finding.place.rpartition(":")
-        where = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.place)},"
+    if finding.location:
+        file, _, line = finding.location.rpartition(":")
+        where = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.location)},"
         where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
     title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
     text = _escape(f"{finding.message}\n{finding.why}\nFix: {finding.fix}")

@@ -55,7 +55,7 @@ def headline(env: Environment, terminal: Terminal) -> str:
 def finding_text(finding: Finding, terminal: Terminal) -> str:
     """One finding in full: message, why, fix, check, evidence."""
     head = f"{terminal.severity(finding.severity)} {terminal.paint(finding.code, 'bold')} {finding.subject}"
-    location = f"  {terminal.paint(finding.place, 'dim')}" if finding.place else ""
+    location = f"  {terminal.paint(finding.location, 'dim')}" if finding.location else ""
     rows = [("", finding.message), ("why", finding.why), ("fix", finding.fix), ("check", finding.check)]
     rows += [("cause", finding.cause)] if finding.cause else []
     rows += [("" if number else "evidence", _evidence(e)) for number, e in enumerate(finding.evidence)]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from rocsolid.catalog.profiles import chain
 from rocsolid.catalog.registry import all_settings
 from rocsolid.model.evidence import Evidence
+from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.setting import EVERYWHERE, Channel, Hazard, Profile, Recommendation, Setting
 
 if TYPE_CHECKING:  # not needed for the page of a setting
-    from rocsolid.model.known_problem import Problem
     from rocsolid.rules.engine import RuleFile
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
@@ -53,7 +53,7 @@ def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
 def setting_page(setting: Setting) -> str:
     """What a setting does, what can change it, what the profiles choose, and why."""
     lines = [f"# {setting.id}", "", setting.summary, ""]
-    lines += [f"- type: `{setting.kind.__name__}`", f"- how rocsolid sets it: {_CHANNELS[setting.channel]}"]
+    lines += [f"- type: `{setting.value_type.__name__}`", f"- how rocsolid sets it: {_CHANNELS[setting.channel]}"]
     lines += [f"- environment variable: {_variable(setting)}"]
     if setting.valid != EVERYWHERE:
         lines.append(f"- exists: {setting.valid}")
@@ -61,7 +61,7 @@ def setting_page(setting: Setting) -> str:
         lines.append(f"- former names: {', '.join(f'`{n}`' for n in setting.former_names)}")
     if setting.candidates:
         lines.append(f"- values that `rocsolid tune` tries: {', '.join(f'`{c!r}`' for c in setting.candidates)}")
-    for text in (f"**No effect.** {setting.inert}" if setting.inert else "", setting.notes):
+    for text in (f"**No effect.** {setting.no_effect}" if setting.no_effect else "", setting.notes):
         lines += ["", text] if text else []
     if setting.disagreement:
         lines += ["", "## Where guides disagree", setting.disagreement]
@@ -80,15 +80,15 @@ def _variable(setting: Setting) -> str:
         return f"`{setting.name}` itself"
     if variable is None:
         return "none"
-    if variable.wins:
+    if variable.overrides_config:
         return f"`{variable.name}` **forces** the value: while it is set, assignments and options have no effect"
-    presence = " (by any non-empty value, even `0`)" if variable.presence else ""
+    presence = " (by any non-empty value, even `0`)" if variable.any_value_enables else ""
     return (
         f"`{variable.name}` changes the default{presence} when torch's compiler is imported; an assignment overrides it"
     )
 
 
-def _choice(choice: Choice) -> Iterator[str]:
+def _choice(choice: Recommendation) -> Iterator[str]:
     guard = " The guard enforces it." if choice.guard else ""
     value = "not set" if choice.value is None else f"`{choice.value!r}`"
     yield f"- **{choice.profile}** ({_where(choice)}): {value}. {choice.why}{guard}"
@@ -118,8 +118,8 @@ def profile_page(profile: Profile) -> str:
             own = "" if choice.profile == profile.name else f"; from {choice.profile}"
             guard = "; enforced by the guard" if choice.guard else ""
             lines.append(f"- `{setting.id}` = {value} ({_where(choice)}{guard}{own}): {choice.why}")
-    disputed = [s for s in all_settings() if s.dispute]
-    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.dispute}" for s in disputed)]
+    disputed = [s for s in all_settings() if s.disagreement]
+    lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.disagreement}" for s in disputed)]
     return "\n".join(lines) + "\n"
 
 
@@ -146,12 +146,12 @@ def problem_page(problem: "KnownProblem") -> str:
     ):
         lines += ["", f"## {title}", text]
     if problem.calls:
-        from rocsolid.catalog.capture_rules import cited  # slow to import
+        from rocsolid.catalog.capture_rules import describe_behavior
 
         lines += [
             "",
             "## What HIP and CUDA do with the calls involved",
-            *(f"- {cited(call)}" for call in problem.calls),
+            *(f"- {describe_behavior(call)}" for call in problem.calls),
         ]
         lines += ["", "In the capture mode of `torch.cuda.graph`; `rocsolid explain CALL` shows the other modes."]
     lines += ["", "## Evidence", *evidence_list(problem.evidence)]

@@ -39,7 +39,7 @@ def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False
         blocks.append(
             "\n".join(terminal.wrap(f"{f.code} {f.message}. {f.why}", indent="  ", first="note  ") for f in notes)
         )
-    blocks.append(tally(report.findings, terminal, hidden=0))
+    blocks.append(summary_line(report.findings, terminal, hidden=0))
     return "\n\n".join(blocks) + "\n"
 
 

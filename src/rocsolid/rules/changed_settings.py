@@ -43,11 +43,11 @@ def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, caus
         evidence=evidence,
         fix_commands=_fix_commands(name, observed, wanted),
         cause=cause,
-        location=observed.by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
+        location=observed.set_by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
         upstream=repr(observed.default),
         wanted=repr(wanted),
-        by=observed.by or "an unknown source",
+        by=observed.set_by or "an unknown source",
         hazard=why,
         python=python_assignment(name, wanted),
         how=how,
@@ -80,7 +80,7 @@ def script_assignment(name: str, value: object) -> str:
     return f"{owner}_config.{entry} = {value!r}"
 
 
-def _fix_commands(name: str, observed: Observed, wanted: object) -> FixCommands:
-    if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.by:
-        return FixCommands(unset=(observed.by,))
+def _fix_commands(name: str, observed: SettingValue, wanted: object) -> FixCommands:
+    if observed.origin in (Origin.VARIABLE, Origin.FORCED, Origin.OVERRIDE) and observed.set_by:
+        return FixCommands(unset=(observed.set_by,))
     return FixCommands(python=(script_assignment(name, wanted),))

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.model.environment import Answer, Ending
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.process.parent_death import die_with_parent
 
-RunCommand = Callable[[Sequence[str], float], Answer]  # runs a command with a deadline
+RunCommand = Callable[[Sequence[str], float], CheckResult]  # runs a command with a deadline
 _CANNOT_SEND: Final = "the function cannot be sent to a child process"
 
 
@@ -45,7 +45,7 @@ def try_in_child(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     what: Mapping[str, Any],
-) -> Answer:
+) -> CheckResult:
     """Compile or capture the call once in a child process and return how that ended; skipped if the call cannot be pickled.
 
     `what` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`.
@@ -54,9 +54,9 @@ def try_in_child(
         with saved_call(model, args, kwargs, what) as file:
             result = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
-        return Answer(name="in a child process", ending=Ending.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
-    not_loaded = result.ending is Ending.FAILED and result.detail.startswith(_CANNOT_SEND)
-    return replace(result, ending=Ending.SKIPPED) if not_loaded else result
+        return CheckResult(name="in a child process", status=CheckStatus.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
+    not_loaded = result.status is CheckStatus.FAILED and result.detail.startswith(_CANNOT_SEND)
+    return replace(result, status=CheckStatus.SKIPPED) if not_loaded else result
 
 
 def main(file: str) -> None:

@@ -22,7 +22,7 @@ from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.codec import decode
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload
-from rocsolid.probe.quick_facts import surroundings
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.compiled import compile_with_plan
@@ -199,7 +199,7 @@ def _build_form(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
 
 
 def _capture(function: Callable[..., Any], inputs: CallInputs) -> Captured:
-    captured = Captured(function, Options(), precautions_for(surroundings()))
+    captured = Captured(function, Options(), precautions_for(quick_environment()))
     for _ in range(3):  # the first call of a captured function runs in eager
         inputs.call(captured)
     report = captured.report()

@@ -124,7 +124,7 @@ def build_space(
     for name, text in given.fixed.items():
         if name not in (FORM, GRAPH):
             known = setting(name)
-            decisions[known.id] = _decision(known, parsed(known, name, text), "Set by the user of rocsolid tune.")
+            decisions[known.id] = _decision(known, parse_value(known, name, text), "Set by the user of rocsolid tune.")
     start = replace(plan, decisions=tuple(decisions.values()))
     only = {_id(name): values for name, values in given.vary.items()}
     excluded = {_id(name) for name in (*given.exclude, *given.fixed)}
@@ -158,7 +158,7 @@ def _setting_knobs(
         named = known.id in only
         if not known.valid.holds(env) or known.no_effect or not (known.candidates or named):
             continue
-        given = tuple(parsed(known, known.id, text) for text in only.get(known.id, ()))
+        given = tuple(parse_value(known, known.id, text) for text in only.get(known.id, ()))
         if named and not (given or known.candidates):
             msg = f"the catalogue lists no values to try for {known.id}; name them: --vary {known.id}=A,B"
             raise UsageError(msg)

@@ -48,7 +48,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
     if env.torch is None:
         return
     for file in env.torch.files:
-        if file.integrity not in _VERDICTS or (file.integrity is Integrity.RECORDED and not env.torch.table):
+        if file.integrity not in _VERDICTS or (file.integrity is Integrity.RECORDED and not env.torch.known_release):
             continue
         changed = [
             name
@@ -61,6 +61,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             severity=Severity.WARNING if edited or changed else Severity.INFO,
             verdict=_VERDICTS[file.integrity],
             count=len(changed),
-            release=f"torch {env.torch.table}" if env.torch.table else "every known release",
+            release=f"torch {env.torch.known_release}" if env.torch.known_release else "every known release",
             settings=changed,
         )

@@ -37,24 +37,24 @@ RULE = Rule(
 )
 
 _OUTCOMES = {
-    Ending.WRONG: ("gave a wrong result", "The computation finished without an error, but its result is wrong."),
-    Ending.HUNG: (
+    CheckStatus.WRONG: ("gave a wrong result", "The computation finished without an error, but its result is wrong."),
+    CheckStatus.HUNG: (
         "hung",
         "The computation did not finish before its deadline. A program that does the same would hang.",
     ),
-    Ending.CRASHED: ("crashed", "The computation crashed its process. A program that does the same would crash."),
-    Ending.FAILED: ("failed", "The computation raised an error."),
+    CheckStatus.CRASHED: ("crashed", "The computation crashed its process. A program that does the same would crash."),
+    CheckStatus.FAILED: ("failed", "The computation raised an error."),
 }
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every active check that gave a wrong result, hung, crashed or raised an error."""
     for done in env.checks:
-        if done.ending in _OUTCOMES:
-            what, reason = _OUTCOMES[done.ending]
+        if done.status in _OUTCOMES:
+            what, reason = _OUTCOMES[done.status]
             yield RULE.found(
                 done.name,
-                severity=Severity.WARNING if done.ending is Ending.FAILED else Severity.CRITICAL,
+                severity=Severity.WARNING if done.status is CheckStatus.FAILED else Severity.CRITICAL,
                 what=what,
                 detail=done.detail,
                 seconds=done.seconds,

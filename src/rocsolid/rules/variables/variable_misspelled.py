@@ -51,8 +51,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         if is_read(name):
             continue
         own = family(name)
-        candidates = meant(name)
-        if name in MISNOMERS or (own and own.complete and candidates):
+        candidates = similar_variables(name)
+        if name in WRONG_NAMES or (own and own.complete and candidates):
             best = candidates[0] if candidates else ""
             yield RULE.found(
                 name,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from rocsolid.catalog.counters import METERS
-from rocsolid.catalog.device_peaks import card_named
-from rocsolid.model.device_peaks import Figure
+from rocsolid.catalog.counters import HARDWARE_COUNTERS
+from rocsolid.catalog.device_peaks import find_peaks
+from rocsolid.model.device_peaks import CounterMetric
 from rocsolid.model.trace import CounterRow, HardwareUtilization, KernelUtilization, TraceFile
 from rocsolid.trace.columns import TraceColumns
 
@@ -90,7 +90,7 @@ def hardware_utilization(
 
 def _peaks(device: DeviceDescription, unknown: list[str]) -> tuple[float | None, int | None]:
     """The GPU's peak bandwidth and wavefronts per compute unit; the file's own values take precedence."""
-    card = card_named(device.model)
+    card = find_peaks(device.model)
     waves = device.waves_per_unit or (card.waves_per_unit if card else 0)
     if not device.model:
         unknown.append("peak bandwidth unknown: the file does not name the GPU, or names GPUs of several models")
@@ -108,17 +108,21 @@ def _peaks(device: DeviceDescription, unknown: list[str]) -> tuple[float | None,
 def _utilization(
     kernel: str, rows: Iterable[CounterRow], peak: float | None, waves: int | None, trace_time_ns: float | None
 ) -> KernelUtilization:
-    values: dict[Figure, float] = {}
+    values: dict[CounterMetric, float] = {}
     counted: list[CounterRow] = []
     for row in rows:
         counted.append(row)
-        meter = METERS.get(row.counter)
+        meter = HARDWARE_COUNTERS.get(row.counter)
         if meter is not None:
             values.setdefault(meter.figure, row.mean * meter.scale)
-    occupancy = values.get(Figure.OCCUPANCY)
-    if occupancy is None and waves and Figure.WAVES in values:
-        occupancy = values[Figure.WAVES] / waves
-    moved = values[Figure.READ] + values[Figure.WRITTEN] if {Figure.READ, Figure.WRITTEN} <= values.keys() else None
+    occupancy = values.get(CounterMetric.OCCUPANCY)
+    if occupancy is None and waves and CounterMetric.WAVES in values:
+        occupancy = values[CounterMetric.WAVES] / waves
+    moved = (
+        values[CounterMetric.READ] + values[CounterMetric.WRITTEN]
+        if {CounterMetric.READ, CounterMetric.WRITTEN} <= values.keys()
+        else None
+    )
     time = _time(counted, trace_time_ns)
     rate = moved / time if moved is not None and time else None
     return KernelUtilization(
@@ -133,16 +137,21 @@ def _utilization(
     )
 
 
-def _hit_rate(values: Mapping[Figure, float]) -> float | None:
-    if {Figure.L2_HITS, Figure.L2_MISSES} <= values.keys():
-        requests = values[Figure.L2_HITS] + values[Figure.L2_MISSES]
-        return values[Figure.L2_HITS] / requests if requests else None
-    return values.get(Figure.L2_HIT)
+def _hit_rate(values: Mapping[CounterMetric, float]) -> float | None:
+    if {CounterMetric.L2_HITS, CounterMetric.L2_MISSES} <= values.keys():
+        requests = values[CounterMetric.L2_HITS] + values[CounterMetric.L2_MISSES]
+        return values[CounterMetric.L2_HITS] / requests if requests else None
+    return values.get(CounterMetric.L2_HIT)
 
 
 def _time(rows: Sequence[CounterRow], trace_time_ns: float | None) -> float | None:
     """The mean time of a dispatch: in the run that counted bytes, else in any counter run, else in the trace."""
-    moved = [r for r in rows if r.counter in METERS and METERS[r.counter].figure in (Figure.READ, Figure.WRITTEN)]
+    moved = [
+        r
+        for r in rows
+        if r.counter in HARDWARE_COUNTERS
+        and HARDWARE_COUNTERS[r.counter].figure in (CounterMetric.READ, CounterMetric.WRITTEN)
+    ]
     for candidates in (moved, rows):
         known = [row.time_ns for row in candidates if row.time_ns is not None]
         if known:

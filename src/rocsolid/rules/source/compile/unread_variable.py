@@ -24,7 +24,7 @@ When a program outside the project reads it.
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
-from rocsolid.catalog.variables import MISNOMERS, family, is_read, meant
+from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.evidence import source as upstream
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
@@ -63,8 +63,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
         setting = find(name)
         if setting and setting.no_effect:
             yield match_at(variable.at, name, variable=name, meant=setting.no_effect, fix="Remove it.")
-        elif name in MISNOMERS or (own and own.complete and not is_read(name)):
-            right = meant(name)
+        elif name in WRONG_NAMES or (own and own.complete and not is_read(name)):
+            right = similar_variables(name)
             hint = f"The correct name is {right[0]}." if right else ""
             yield match_at(
                 variable.at, name, variable=name, meant=hint, fix=f"Set {right[0]}." if right else "Remove it."
