@@ -1,10 +1,10 @@
-"""What a captured call costs and gains, beside what torch offers, on one device in one run.
+"""What a captured call costs and gains, compared with what torch offers, on one GPU in one run.
 
     python -m benchmarks.capture host --out evidence/capture-host-cost.json
     python -m benchmarks.capture denoiser
     python -m benchmarks.capture lengths
 
-Host cost is the time of the call itself with the device idle before it; times of whole calls are device events.
+`host` measures the CPU time of the call itself with the GPU idle before it; times of whole calls are GPU events.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _OWN = "compiled, captured by rs.capture, its own buffers"
 
 
 def host_us(call: Callable[[], Any], times: int = 100) -> float:
-    """The median time the host spends in a call, the device being idle when it begins."""
+    """The median CPU time of a call, with the GPU idle when it begins."""
     for _ in range(20):
         call()
     spent = []
@@ -46,7 +46,7 @@ def host_us(call: Callable[[], Any], times: int = 100) -> float:
 
 
 def device_ms(call: Callable[[], Any], times: int = 30) -> float:
-    """The median time of a call on the device's clock."""
+    """The median time of a call on the GPU's clock."""
     for _ in range(5):
         call()
     clock = select_clock()
@@ -54,7 +54,7 @@ def device_ms(call: Callable[[], Any], times: int = 30) -> float:
 
 
 def by_hand(function: Callable[..., Any], inputs: Sequence[Any], warmups: int = 3) -> tuple[Any, Any]:
-    """A graph and its output, captured as one does by hand."""
+    """A graph and its output, captured by hand as in torch's docs."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -68,18 +68,18 @@ def by_hand(function: Callable[..., Any], inputs: Sequence[Any], warmups: int = 
 
 
 def small(*tensors: Any) -> Any:
-    """Little work from many inputs."""
+    """Little work on many inputs."""
     return torch.stack(tensors).sum(0)
 
 
 def host_cost() -> dict[str, dict[str, float]]:
-    """Microseconds on the host, for 1 to 128 inputs."""
+    """CPU microseconds of one call, for 1 to 128 inputs."""
     table: dict[str, dict[str, float]] = {}
     for count in _COUNTS:
         torch._dynamo.reset()
         ways = ways_to_call([torch.randn(16, device="cuda") for _ in range(count)])
         rounds: dict[str, list[float]] = {}
-        for _ in range(_ROUNDS):  # in turns, so that a slow moment of the host hits all alike
+        for _ in range(_ROUNDS):  # interleaved, so that a slow moment of the CPU affects all alike
             for name, call in ways.items():
                 rounds.setdefault(name, []).append(host_us(call))
         for name, found in rounds.items():
@@ -91,12 +91,12 @@ def host_cost() -> dict[str, dict[str, float]]:
 
 
 def ratio(table: dict[str, dict[str, float]], one: str, other: str) -> dict[str, float]:
-    """For each number of inputs."""
+    """One time divided by another, for each number of inputs."""
     return {count: round(value / table[other][count], 2) for count, value in table[one].items()}
 
 
 def ways_to_call(given: list[Any]) -> dict[str, Callable[[], Any]]:
-    """One small function of these tensors, called in every way there is."""
+    """One small function of these tensors, called in every way that is compared."""
     statics = [torch.empty_like(x) for x in given]
     graph, output = by_hand(small, statics)
 
@@ -131,12 +131,12 @@ def ways_to_call(given: list[Any]) -> dict[str, Callable[[], Any]]:
 
 class _Small(nn.Module):  # type: ignore[misc]
     def forward(self, *tensors: Any) -> Any:
-        """As the function."""
+        """Call the function."""
         return small(*tensors)
 
 
 def denoiser() -> dict[str, float]:
-    """Milliseconds for ten steps, and how close to the kernels' own time."""
+    """Milliseconds for ten steps, and the ratio to the kernels' own time."""
     torch.manual_seed(0)
     expert = Expert().cuda().bfloat16().eval()
     prefix = [torch.randn(18, 1, 8, 800, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
@@ -160,11 +160,11 @@ def denoiser() -> dict[str, float]:
     ours = rs.capture(whole, outputs="alias")
     ours(noise, *prefix)
     setup = time.perf_counter() - begun
-    own_answer = ours(noise, *prefix).clone()
+    own_result = ours(noise, *prefix).clone()
     own = ours.inputs(noise, *prefix)
     eager_graph = rs.capture(plain, outputs="alias")
     eager_graph(noise, *prefix)
-    # In turns and in another order each time: a device that was idle a moment ago ran the same graph 8 % faster here.
+    # Interleaved, in another order each time: a GPU that was idle a moment ago ran the same graph 8 % faster here.
     raced = race(
         {
             _HAND: hand.replay,
@@ -178,12 +178,12 @@ def denoiser() -> dict[str, float]:
     for name, call in (("eager", plain), ("compiled step", whole)):
         rounds[name] = [device_ms(lambda call=call: call(noise, *prefix), 15)]  # type: ignore[misc]
     kernels = kernel_ms(hand.replay)
-    # Last, because it frees the workspace of the graph made by hand, whose next replay would end the process.
+    # Last, because it frees the workspace of the hand-made graph, whose next replay would end the process.
     reduced = loop(torch.compile(expert, mode="reduce-overhead"))
     rounds["reduce-overhead per step"] = [device_ms(lambda: reduced(noise, *prefix), 15)]
     again = ours(noise, *prefix)
-    if not torch.equal(again, own_answer):
-        sys.exit("the captured call answers otherwise after reduce-overhead has captured")
+    if not torch.equal(again, own_result):
+        sys.exit("the captured call returns another result after reduce-overhead has captured")
     table = {name: round(statistics.median(times), 4) for name, times in rounds.items()}
     print(json.dumps(table), flush=True)
     table["kernels of one replay"] = round(kernels, 4)
@@ -202,7 +202,7 @@ def kernel_ms(call: Callable[[], Any]) -> float:
     """The sum of the kernels' own times in one call."""
     from torch.profiler import ProfilerActivity, profile
 
-    os.environ["TEARDOWN_CUPTI"] = "0"  # a second start of the profiler, with graphs about, ended the process
+    os.environ["TEARDOWN_CUPTI"] = "0"  # a second start of the profiler ended the process when there were graphs
     call()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -215,7 +215,7 @@ def kernel_ms(call: Callable[[], Any]) -> float:
 
 
 def lengths() -> dict[str, list[float]]:
-    """Seconds for 300 requests of changing length, three passes."""
+    """Seconds for 300 requests of changing length, in three passes."""
     torch.manual_seed(0)
     sizes = torch.randint(1, 513, (300,)).tolist()
     requests = [
@@ -237,21 +237,21 @@ def lengths() -> dict[str, list[float]]:
     table: dict[str, list[float]] = {}
     for name, make in ways.items():
         torch._dynamo.reset()
-        answer = make()
+        run = make()
         for _ in range(3):
             torch.cuda.synchronize()
             begun = time.perf_counter()
             for request in requests:
-                answer(*request)
+                run(*request)
             torch.cuda.synchronize()
             table.setdefault(name, []).append(round(time.perf_counter() - begun, 3))
-        if hasattr(answer, "report"):
-            print(answer.report(), flush=True)
+        if hasattr(run, "report"):
+            print(run.report(), flush=True)
     return table
 
 
 def main() -> None:
-    """Run one part, print it, and keep it when asked to."""
+    """Run one part, print it, and write it to --out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("host", "denoiser", "lengths"))
     parser.add_argument("--out", type=Path)

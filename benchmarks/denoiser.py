@@ -1,4 +1,4 @@
-"""A flow-matching action expert: eighteen layers that look at a cached prefix, run ten times in a row; and an encoder of such layers."""
+"""A flow-matching action expert (18 layers that attend to a cached prefix, run ten times in a row), and an encoder."""
 
 from typing import Any
 

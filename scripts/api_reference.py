@@ -51,6 +51,8 @@ def _section(title: str, names: tuple[str, ...] | list[str]) -> Iterator[str]:
     for name in names:
         value = getattr(rs, name)
         yield from (f"### rs.{name}", "")
+        if name in rs._EXPERIMENTAL:
+            yield from ("*Experimental.*", "")
         if inspect.isclass(value):
             yield from (_summary(value), "")
             public = [n for n, v in vars(value).items() if callable(v) and not n.startswith("_") and inspect.getdoc(v)]
@@ -70,7 +72,7 @@ def _signature(value: Any) -> str:
     except (TypeError, ValueError):
         return "()"
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name not in ("self", "cls")]
-    return re.sub(r"<[^>]*>", "...", str(signature.replace(parameters=parameters, return_annotation=signature.empty)))
+    return re.sub(r"<function .*? at 0x[0-9a-f]+>|<[^>]*>", "...", str(signature.replace(parameters=parameters, return_annotation=signature.empty)))
 
 
 def _summary(value: Any) -> str:

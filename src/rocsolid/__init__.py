@@ -1,6 +1,6 @@
-"""torch.compile and device graphs, safe, then fast, on ROCm and on CUDA.
+"""torch.compile and CUDA/HIP graphs, safe, then fast, on ROCm and on CUDA.
 
-Names below are loaded when they are first used, so that importing the package costs nothing and changes nothing.
+Every name is loaded when it is first used, so that importing the package is quick and changes nothing.
 """
 
 import sys
@@ -23,30 +23,116 @@ if TYPE_CHECKING:
     from rocsolid.api.probe import probe as probe
     from rocsolid.api.probe import resolve as resolve
     from rocsolid.api.safety import apply as apply
-    from rocsolid.api.safety import compile as compile  # noqa: A004 - called as torch calls it
+    from rocsolid.api.safety import compile as compile  # noqa: A004 - the name torch uses
     from rocsolid.api.safety import guard as guard
     from rocsolid.api.trace import compare as compare
     from rocsolid.api.trace import trace as trace
     from rocsolid.api.tune import ab as ab
     from rocsolid.api.tune import tune as tune
+    from rocsolid.errors import CannotRunError as CannotRunError
+    from rocsolid.errors import CaptureError as CaptureError
+    from rocsolid.errors import CompileDeadlineError as CompileDeadlineError
+    from rocsolid.errors import CompileInCaptureError as CompileInCaptureError
+    from rocsolid.errors import InputError as InputError
+    from rocsolid.errors import MissingExtraError as MissingExtraError
+    from rocsolid.errors import PlanError as PlanError
+    from rocsolid.errors import RecompileError as RecompileError
     from rocsolid.errors import RocsolidError as RocsolidError
+    from rocsolid.errors import StaleOutputError as StaleOutputError
+    from rocsolid.errors import TimedOutError as TimedOutError
+    from rocsolid.errors import UnknownNameError as UnknownNameError
+    from rocsolid.errors import UnsupportedTorchError as UnsupportedTorchError
+    from rocsolid.errors import UsageError as UsageError
+    from rocsolid.errors import VendorOpError as VendorOpError
     from rocsolid.model.bucket import Bucket as Bucket
+    from rocsolid.model.capture_report import CallPrediction as CallPrediction
+    from rocsolid.model.capture_report import CaptureReport as CaptureReport
+    from rocsolid.model.capture_report import Refusal as Refusal
+    from rocsolid.model.compile_log import BreakReport as BreakReport
+    from rocsolid.model.compile_log import CompiledGraph as CompiledGraph
+    from rocsolid.model.compile_log import CompileLog as CompileLog
+    from rocsolid.model.compile_log import GraphBreak as GraphBreak
+    from rocsolid.model.dryrun import DryRunRecord as DryRunRecord
+    from rocsolid.model.environment import CheckResult as CheckResult
     from rocsolid.model.environment import Environment as Environment
     from rocsolid.model.finding import Finding as Finding
+    from rocsolid.model.finding import Severity as Severity
+    from rocsolid.model.form import Form as Form
+    from rocsolid.model.lint import LintRecord as LintRecord
+    from rocsolid.model.op_audit import OpAudit as OpAudit
+    from rocsolid.model.optimize_report import FormResult as FormResult
+    from rocsolid.model.optimize_report import OptimizeReport as OptimizeReport
     from rocsolid.model.plan import Plan as Plan
+    from rocsolid.model.study import ABResult as ABResult
+    from rocsolid.model.study import Study as Study
+    from rocsolid.model.study import TrialRecord as TrialRecord
+    from rocsolid.model.timing import SpeedComparison as SpeedComparison
+    from rocsolid.model.timing import Timing as Timing
+    from rocsolid.model.timing import Verdict as Verdict
+    from rocsolid.model.trace import TraceComparison as TraceComparison
+    from rocsolid.model.trace import TraceReport as TraceReport
+    from rocsolid.observe.recorder import CompileRecorder as CompileRecorder
     from rocsolid.ops.audit_op import audit_op as audit_op
     from rocsolid.ops.patch_calls import patch_calls as patch_calls
+    from rocsolid.ops.vendor_op import VendorOp as VendorOp
     from rocsolid.ops.vendor_op import vendor_op as vendor_op
+    from rocsolid.optimize.optimized import Optimized as Optimized
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
+    from rocsolid.runtime.capture.captured import Captured as Captured
     from rocsolid.runtime.capture.options import every as every
+    from rocsolid.tune.effort import Effort as Effort
+    from rocsolid.tune.effort import Progress as Progress
 
 
 _HOMES = {
+    "ABResult": "rocsolid.model.study",
+    "BreakReport": "rocsolid.model.compile_log",
     "Bucket": "rocsolid.model.bucket",
+    "CallPrediction": "rocsolid.model.capture_report",
+    "CannotRunError": "rocsolid.errors",
+    "CaptureError": "rocsolid.errors",
+    "CaptureReport": "rocsolid.model.capture_report",
+    "Captured": "rocsolid.runtime.capture.captured",
+    "CheckResult": "rocsolid.model.environment",
+    "CompileDeadlineError": "rocsolid.errors",
+    "CompileInCaptureError": "rocsolid.errors",
+    "CompileLog": "rocsolid.model.compile_log",
+    "CompileRecorder": "rocsolid.observe.recorder",
+    "CompiledGraph": "rocsolid.model.compile_log",
+    "DryRunRecord": "rocsolid.model.dryrun",
+    "Effort": "rocsolid.tune.effort",
     "Environment": "rocsolid.model.environment",
     "Finding": "rocsolid.model.finding",
+    "Form": "rocsolid.model.form",
+    "FormResult": "rocsolid.model.optimize_report",
+    "GraphBreak": "rocsolid.model.compile_log",
+    "InputError": "rocsolid.errors",
+    "LintRecord": "rocsolid.model.lint",
+    "MissingExtraError": "rocsolid.errors",
+    "OpAudit": "rocsolid.model.op_audit",
+    "OptimizeReport": "rocsolid.model.optimize_report",
+    "Optimized": "rocsolid.optimize.optimized",
     "Plan": "rocsolid.model.plan",
+    "PlanError": "rocsolid.errors",
+    "Progress": "rocsolid.tune.effort",
+    "RecompileError": "rocsolid.errors",
+    "Refusal": "rocsolid.model.capture_report",
     "RocsolidError": "rocsolid.errors",
+    "Severity": "rocsolid.model.finding",
+    "SpeedComparison": "rocsolid.model.timing",
+    "StaleOutputError": "rocsolid.errors",
+    "Study": "rocsolid.model.study",
+    "TimedOutError": "rocsolid.errors",
+    "Timing": "rocsolid.model.timing",
+    "TraceComparison": "rocsolid.model.trace",
+    "TraceReport": "rocsolid.model.trace",
+    "TrialRecord": "rocsolid.model.study",
+    "UnknownNameError": "rocsolid.errors",
+    "UnsupportedTorchError": "rocsolid.errors",
+    "UsageError": "rocsolid.errors",
+    "VendorOp": "rocsolid.ops.vendor_op",
+    "VendorOpError": "rocsolid.errors",
+    "Verdict": "rocsolid.model.timing",
     "ab": "rocsolid.api.tune",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit_op",
@@ -71,13 +157,15 @@ _HOMES = {
     "tune": "rocsolid.api.tune",
     "vendor_op": "rocsolid.ops.vendor_op",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of strings all the same
+# These may change in any release; their docstrings say so.
+_EXPERIMENTAL = frozenset({"audit_op", "patch_calls", "pretend"})
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - a list of strings
 
 
 class _Package(ModuleType):
-    """Some folders are called like the function they serve: importing `rocsolid.probe` must not hide `rs.probe`."""
+    """Loads names on first use. Importing the sub-package `rocsolid.probe` must not hide the function `rs.probe`."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as many types as public names
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any public name
         if name in _HOMES:
             value = getattr(import_module(_HOMES[name]), name)
             super().__setattr__(name, value)

@@ -1,4 +1,4 @@
-"""A raw error of HIP or CUDA in a capture becomes a cause and a fix, however it is spelt."""
+"""HIP and CUDA errors during a capture are recognised by name, text or number."""
 
 import pytest
 
@@ -18,18 +18,18 @@ def test_every_code_has_one_meaning() -> None:
 
 
 @pytest.mark.parametrize("error", RUNTIME_ERRORS, ids=lambda error: str(error.number))
-def test_a_code_is_known_by_name_text_and_number(error: RuntimeErrorCode) -> None:
+def test_an_error_is_recognised_by_name_text_and_number(error: RuntimeErrorCode) -> None:
     wanted = meaning_of_code(error.number)
-    spelt = [*error.names, *(f"HIP error: {text}" for text in error.texts), error.driver]
+    texts = [*error.names, *(f"HIP error: {text}" for text in error.texts), error.driver]
     if error.number > 99:  # a smaller number could be anything
-        spelt += [
+        texts += [
             f"HIP error: {error.number}",
             f"CUDA error code {error.number}",
             f"Triton Error [HIP]:  Code: {error.number}, Messsage: what it says",
             f"Hip error: 'what it says'({error.number}) at hipblaslt.cpp:147",
             f"hipGraphInstantiate failed with hipError_t({error.number})",
         ]
-    for text in spelt:
+    for text in texts:
         assert meaning_of(text) is wanted, text
         assert error_in(text) is error, text
 
@@ -50,14 +50,14 @@ def test_a_code_is_known_by_name_text_and_number(error: RuntimeErrorCode) -> Non
         ("HIP error: capturing stream has unjoined work", Reason.UNJOINED),
         ("HIP out of memory. Tried to allocate 900.00 MiB. GPU 0 has a total capacity of 191 GiB", Reason.MEMORY),
         ("CUDA driver error: CUDA_ERROR_STREAM_CAPTURE_MERGE", Reason.UNCAPTURED_EVENT),
-        # torch's own words come before the runtime's.
+        # torch's own texts are matched before the runtime's.
         (
             "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned (900)",
             Reason.HOST_COPY,
         ),
     ],
 )
-def test_the_cause_is_found(text: str, cause: Reason) -> None:
+def test_the_cause_of_a_message_is_found(text: str, cause: Reason) -> None:
     meaning = meaning_of(text)
 
     assert meaning is not None
@@ -67,12 +67,12 @@ def test_the_cause_is_found(text: str, cause: Reason) -> None:
 @pytest.mark.parametrize(
     "text", ["expected 900 tokens", "CUDA kernel of 906 blocks", "error 900 of the parser", "hip: (907) x", ""]
 )
-def test_other_numbers_mean_nothing(text: str) -> None:
+def test_other_numbers_are_not_taken_for_errors(text: str) -> None:
     assert meaning_of(text) is None
 
 
 @pytest.mark.parametrize("name", ["906", "hipErrorStreamCaptureImplicit", "cudaErrorStreamCaptureImplicit"])
-def test_an_error_is_explained_by_each_of_its_names(name: str) -> None:
+def test_explain_accepts_every_name_of_an_error(name: str) -> None:
     page = explain(name)
 
     assert page.startswith("# Error 906 during a capture\n")

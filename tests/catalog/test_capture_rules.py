@@ -35,7 +35,7 @@ from rocsolid.report.capture_rules import table_page
 from rocsolid.rules.engine import check_environment
 
 RELEASES = {"6.4.3": Runtime.HIP_6_4, "7.2.4": Runtime.HIP_7_2}
-# How the stored experiment names our cases; it ran these from another thread too where the name begins with `T:`.
+# The names of our cases in the stored experiment; `T:` before a name means that the call came from another thread.
 CASES = {
     "hipMalloc": "malloc",
     "hipFreeReal": "free",
@@ -71,12 +71,12 @@ CASES = {
 
 
 def stored(file: str) -> Any:
-    """What lies in `$HIP_DATA`, or in a folder `shared` beside the checkout."""
+    """A file of `$HIP_DATA`, or of the folder `shared` next to the checkout."""
     named = os.environ.get("HIP_DATA")
     places = [Path(named)] if named else [folder / "shared/data/hip" for folder in (ROOT.parent, ROOT)]
     found = next((place / file for place in places if (place / file).is_file()), None)
     if found is None:
-        pytest.skip(f"{file} is not here: set HIP_DATA to the folder of the runtimes' answers")
+        pytest.skip(f"{file} is missing: set HIP_DATA to the folder with the measurements")
     return json.loads(found.read_text())
 
 
@@ -85,7 +85,7 @@ def numbered(name: str) -> int:
 
 
 def agrees(behavior: Behavior, seen: dict[str, Any] | None) -> bool:
-    """Whether a cell says what was seen; a process that died was one with unjoined work."""
+    """Whether a cell agrees with what was measured; a process that died had unjoined work."""
     if seen is None:
         return behavior.outcome is Outcome.FAILS_AT_END
     if seen["ret"] != "hipSuccess":
@@ -96,7 +96,7 @@ def agrees(behavior: Behavior, seen: dict[str, Any] | None) -> bool:
     return behavior.outcome in ((Outcome.RECORDED,) if recorded else (Outcome.RUNS_NOW, Outcome.LEFT_OUT))
 
 
-def test_the_table_says_what_the_runtimes_answered() -> None:
+def test_the_table_agrees_with_the_stored_experiment() -> None:
     seen = set()
     for row in stored("hip_capture_matrix.json"):
         if row["op"] == "none":
@@ -119,8 +119,8 @@ def test_the_table_says_what_the_runtimes_answered() -> None:
     assert seen <= known
 
 
-def test_the_table_is_backed_by_our_own_record() -> None:
-    """Which `make test-hip` makes anew."""
+def test_the_hip_columns_agree_with_the_evidence_record() -> None:
+    """`make test-hip` measures them again."""
     record = json.loads((ROOT / "evidence/capture-rules-on-hip.json").read_text())
     assert record["packages"]["libamdhip64-6"].startswith("6.4.3")
     assert record["packages"]["libamdhip64-7"].startswith("7.2.4")
@@ -133,8 +133,8 @@ def test_the_table_is_backed_by_our_own_record() -> None:
                 assert recorded_as(behavior, seen), (rule.case, runtime, mode, seen)
 
 
-def test_cudas_column_is_backed_by_our_own_record() -> None:
-    """Which scripts/measure_capture_rules.py makes anew on a GPU."""
+def test_the_cuda_column_agrees_with_the_evidence_record() -> None:
+    """scripts/measure_capture_rules.py measures it again on a GPU."""
     record = json.loads((ROOT / "evidence/capture-rules-on-cuda.json").read_text())
     assert record["device"] == "NVIDIA H200"
     assert f"CUDA {record['runtime']['CUDA']}" == Runtime.CUDA.label
@@ -160,11 +160,11 @@ def test_cudas_column_is_backed_by_our_own_record() -> None:
         ({"returned": 0, "state": "invalidated", "ended": 901}, "odd"),
     ],
 )
-def test_an_answer_is_read_in_the_words_of_the_table(seen: dict[str, Any], read: str) -> None:
+def test_a_measurement_is_translated_into_the_words_of_the_table(seen: dict[str, Any], read: str) -> None:
     assert word(seen) == read
 
 
-def test_who_dies_or_hangs_is_told_and_the_rest_is_asked() -> None:
+def test_a_case_that_dies_or_hangs_is_reported_and_the_rest_still_run() -> None:
     ends = {"dies": (-11, ""), "leaves a stream capturing": (0, "x")}
 
     def start(left: Sequence[str]) -> "subprocess.CompletedProcess[str]":
@@ -191,7 +191,7 @@ def test_who_dies_or_hangs_is_told_and_the_rest_is_asked() -> None:
 
 
 @pytest.mark.parametrize(("file", "lacks"), [("hip_errors_6.json", {909, 911, 912}), ("hip_errors_7.json", {909})])
-def test_errors_are_named_as_the_library_names_them(file: str, lacks: set[int]) -> None:
+def test_error_names_and_texts_are_those_of_the_library(file: str, lacks: set[int]) -> None:
     library = stored(file)
     for error in RUNTIME_ERRORS:
         if error.number not in lacks:
@@ -200,7 +200,7 @@ def test_errors_are_named_as_the_library_names_them(file: str, lacks: set[int]) 
     assert {int(number) for number in library if 900 <= int(number) <= 999} <= {e.number for e in RUNTIME_ERRORS}
 
 
-def test_the_table_is_large_enough_and_has_no_hole_but_those_it_names() -> None:
+def test_the_table_is_complete_and_every_failure_has_an_error() -> None:
     assert len(CAPTURE_RULES) >= 35
     assert len({rule.case for rule in CAPTURE_RULES}) == len(CAPTURE_RULES)
     for rule in CAPTURE_RULES:
@@ -216,8 +216,8 @@ def test_the_table_is_large_enough_and_has_no_hole_but_those_it_names() -> None:
     assert all(BACKING[runtime] for runtime in Runtime)
 
 
-def test_the_releases_differ_where_users_were_hurt() -> None:
-    """RCCL's watchdog asks an old event; HIP 6.4 let it, 7.2 does not, and HIP forgets a foreign wait."""
+def test_hip_releases_and_cuda_differ_where_users_had_problems() -> None:
+    """RCCL's watchdog queries an old event: HIP 6.4 allows it, 7.2 does not. HIP drops a wait for an outside event."""
     query, wait = capture_rule("event-query-old"), capture_rule("wait-uncaptured-event")
     local = CaptureMode.THREAD_LOCAL
 
@@ -228,7 +228,7 @@ def test_the_releases_differ_where_users_were_hurt() -> None:
 
 
 @pytest.mark.parametrize("name", ["hipEventQuery", "cudaEventQuery", "torch.cuda.Event.query"])
-def test_a_call_is_explained_by_each_of_its_names(name: str) -> None:
+def test_explain_accepts_every_name_of_a_call(name: str) -> None:
     page = explain(name)
 
     assert page.startswith("# hipEventQuery during a capture\n")
@@ -310,7 +310,7 @@ def test_a_lint_finding_lists_the_behavior_of_every_runtime(tmp_path: Path) -> N
         assert rules_of(call)
 
 
-def test_the_page_has_a_line_for_every_row() -> None:
+def test_the_table_page_has_a_line_for_every_row() -> None:
     page = table_page()
 
     assert page.count("\n| hip") == len(CAPTURE_RULES)

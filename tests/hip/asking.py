@@ -1,4 +1,4 @@
-"""Asks a runtime about case after case, in as many processes as it takes."""
+"""Runs case after case, in as many processes as needed."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ Start = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def answers(start: Start, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What was seen in each case. The one that killed its process or never came back is told as that, and the rest are asked anew."""
+    """The result of each case. A case that killed its process or hung is reported as such, and the rest run in a new process."""
     left = list(cases)
     while left:
         try:
@@ -20,7 +20,7 @@ def answers(start: Start, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
         seen = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
         yield from seen
         left = left[len(seen) :]
-        # A process that ends well before the last case has left a stream capturing, and has answered at least once.
+        # A process that exits normally before the last case left a stream capturing, and has printed at least one result.
         if left and (end.get("died") != 0 or not seen):
             yield {"case": left.pop(0), **end}
 

@@ -1,13 +1,13 @@
-"""Makes calls during captures, one in each, and prints what the runtime did with the call and with the capture.
+"""Makes one API call during each capture, and prints what the runtime did with the call and with the capture.
 
     python3 cases.py LIBRARY KERNEL MODE CASE...
 
-It runs in the rig's own Python and needs nothing but that. Each case has streams and events of its own. After a case that
-leaves a stream capturing, the process ends, since no later answer could be trusted; whoever started it goes on with the rest.
-It ends without goodbye: ROCr's leave-taking calls what a model of a chip does not have.
+It runs in the rig's own Python and needs nothing else. Each case has its own streams and events. After a case that leaves a
+stream capturing, the process ends, since later results could not be trusted; the caller starts a new process for the rest.
+It ends with `os._exit`: ROCr's shutdown calls functions that the model of a chip does not have.
 
-Cases are spelled with HIP's names less their `hip`. Where the library is CUDA's, the same cases are made by the names that CUDA
-has for the same calls; arguments and numbers are the same in both.
+Cases use HIP's names without the prefix `hip`. With CUDA's library the same cases use CUDA's names for the same calls; arguments
+and error numbers are the same in both.
 """
 
 import ctypes as c
@@ -24,7 +24,7 @@ STATES = ("none", "active", "invalidated")
 TO_HOST, TO_DEVICE, ON_DEVICE = 2, 1, 3
 NON_BLOCKING, NO_TIMING = 1, 2
 BYTES = 4096
-# What CUDA spells otherwise than with `cuda` before the same name; what begins with `cu` alone is its driver's.
+# Names that are not just `cuda` and the same name; names that begin with `cu` alone are the driver's.
 CUDA_NAMES = {
     "Init": "cudaSetDevice",
     "HostMalloc": "cudaHostAlloc",
@@ -36,14 +36,14 @@ CUDA_NAMES = {
 
 
 class Runtime:
-    """The library, and what a capture needs made beforehand."""
+    """The library, and what a case needs created before the capture."""
 
     def __init__(self, library: c.CDLL, kernel: bytes) -> None:
         self.library = library
         self.driver = None if hasattr(library, "hipInit") else c.CDLL("libcuda.so.1")
         self.thread = ThreadPoolExecutor(1)
         self.must("Init", 0)
-        self.elsewhere(lambda: self.must("Init", 0))  # CUDA's driver answers no thread that never chose a device
+        self.elsewhere(lambda: self.must("Init", 0))  # CUDA's driver refuses a thread that never chose a device
         self.stream, self.other, self.blocking = (
             self.make("StreamCreateWithFlags", f) for f in (NON_BLOCKING, NON_BLOCKING, 0)
         )
@@ -73,14 +73,14 @@ class Runtime:
     def must(self, name: str, *args: Any) -> None:
         error = self.call(name, *args)
         if error:
-            sys.exit(f"{name} answered {error} where it must succeed")
+            sys.exit(f"{name} returned {error}, it must succeed")
 
     def elsewhere(self, work: Callable[[], Any]) -> Any:
-        """What work on a thread comes to that was there before the capture."""
+        """Run work in a thread that was started before the capture, and return its result."""
         return self.thread.submit(work).result()
 
     def make(self, name: str, *args: Any) -> c.c_void_p:
-        """What a call hands out through its first argument."""
+        """The object that a call returns through its first argument."""
         made = c.c_void_p()
         self.must(name, c.byref(made), *args)
         return made
@@ -91,7 +91,7 @@ class Runtime:
         return self.call("ModuleLaunchKernel", self.function, 1, 1, 1, 256, 1, 1, 0, stream, pointers, None)
 
     def fork(self) -> int:
-        """The other stream joins the capture, and is given work."""
+        """The other stream joins the capture and launches a kernel."""
         return (
             self.call("EventRecord", self.event, self.stream)
             or self.call("StreamWaitEvent", self.other, self.event, 0)
@@ -125,7 +125,7 @@ class Runtime:
 
 
 def cases(rt: Runtime, mode: int) -> dict[str, Callable[[], int]]:
-    """Every case of the table that is one call, or a few that belong together."""
+    """Every case of the table: one call, or a few that belong together."""
     out, size, count = c.c_void_p(), c.c_size_t(BYTES), c.c_size_t(64)
     free, total, ms, number = c.c_size_t(), c.c_size_t(), c.c_float(), c.c_int()
     new, call = c.byref(out), rt.call
@@ -192,7 +192,7 @@ def cases(rt: Runtime, mode: int) -> dict[str, Callable[[], int]]:
 
 
 def tried(rt: Runtime, mode: int, case: str) -> dict[str, Any]:
-    """Capture one kernel and the case; the cases of the end are about the end itself."""
+    """Capture one kernel and the case; two cases are about the end of the capture itself."""
     rt.must("StreamBeginCapture", rt.stream, mode)
     rt.launch(rt.stream)
     seen: dict[str, Any] = {"case": case}
@@ -219,14 +219,16 @@ def tried(rt: Runtime, mode: int, case: str) -> dict[str, Any]:
 
 
 def main(library: str, kernel: str, mode: str, *wanted: str) -> None:
-    """Try each case, and say at once what was seen."""
+    """Run each case, and print its result at once."""
     loaded = c.CDLL(library)
     image = Path(kernel).read_bytes()
     for case in wanted:
         rt = Runtime(loaded, image)
-        print(json.dumps(tried(rt, MODES.index(mode), case)), flush=True)  # noqa: T201 - to the one who asked
+        print(json.dumps(tried(rt, MODES.index(mode), case)), flush=True)  # noqa: T201 - read by the parent process
         rt.thread.shutdown()
-        if rt.state(rt.stream) == "active" or rt.state(rt.other) != "none":  # on CUDA a lost capture is to be ended too
+        if (
+            rt.state(rt.stream) == "active" or rt.state(rt.other) != "none"
+        ):  # on CUDA a failed capture must be ended, too
             break
 
 

@@ -1,6 +1,6 @@
-"""Longer walks than one call, each in a process of its own: what the runtime does to large graphs, and after a failure.
+"""Scenarios of several calls, each in its own process: large graphs, and what happens after a failed capture.
 
-python3 chains.py LIBRARY KERNEL WALK [NUMBER]
+python3 chains.py LIBRARY KERNEL SCENARIO [NUMBER]
 """
 
 import ctypes as c
@@ -16,7 +16,7 @@ THREAD_LOCAL = MODES.index("thread_local")
 
 
 def captured(rt: Runtime, stream: c.c_void_p, launches: int = 1) -> int:
-    """Capture so many kernels on a stream: the first error, or how many nodes there are as a negative number."""
+    """Capture kernels on a stream. Returns the first error, or the number of nodes as a negative number."""
     graph = c.c_void_p()
     error = rt.call("StreamBeginCapture", stream, THREAD_LOCAL)
     for _ in range(launches):
@@ -25,7 +25,7 @@ def captured(rt: Runtime, stream: c.c_void_p, launches: int = 1) -> int:
 
 
 def replay(rt: Runtime, number: int) -> dict[str, int]:
-    """How many kernels reach the chip when so many were captured."""
+    """How many kernels reach the chip when `number` kernels were captured."""
     model = c.CDLL(os.environ["HSA_MODEL_LIB"])
     rt.must("StreamBeginCapture", rt.stream, THREAD_LOCAL)
     for _ in range(number):
@@ -39,7 +39,7 @@ def replay(rt: Runtime, number: int) -> dict[str, int]:
 
 
 def after_refusal(rt: Runtime, _: int) -> dict[str, int | str]:
-    """What our capture section does: end the capture that failed once, then capture well on the same stream."""
+    """What `rs.capture` does after a failure: end the capture once, then capture successfully on the same stream."""
     rt.must("StreamBeginCapture", rt.stream, THREAD_LOCAL)
     refused = rt.call("StreamSynchronize", rt.stream)
     ended = rt.call("StreamEndCapture", rt.stream, c.byref(c.c_void_p()))
@@ -57,7 +57,7 @@ def after_refusal(rt: Runtime, _: int) -> dict[str, int | str]:
 
 
 def unjoined(rt: Runtime, _: int) -> dict[str, int | str]:
-    """The same after work that never came back: the stream is lost, and new ones work."""
+    """The same after unjoined work: the stream stays unusable, and new streams work."""
     rt.must("StreamBeginCapture", rt.stream, THREAD_LOCAL)
     rt.fork()
     ended = rt.call("StreamEndCapture", rt.stream, c.byref(c.c_void_p()))
@@ -73,13 +73,13 @@ def unjoined(rt: Runtime, _: int) -> dict[str, int | str]:
 
 
 def unjoined_ended_twice(rt: Runtime, _: int) -> dict[str, int | str]:
-    """What helps nothing, and in relaxed mode crashes."""
+    """End such a capture twice: it does not help, and crashes in relaxed mode."""
     graph = _unjoined_graph(rt)
     return {"ended": rt.call("StreamEndCapture", rt.stream, c.byref(graph)), "state": rt.state(rt.stream)}
 
 
 def unjoined_read(rt: Runtime, _: int) -> int:
-    """What must not be done: the graph that came with the error is none."""
+    """Read the graph that came with the error: it is not valid, and this crashes."""
     return rt.nodes(_unjoined_graph(rt))
 
 
@@ -93,11 +93,11 @@ def _unjoined_graph(rt: Runtime) -> c.c_void_p:
 
 
 def first_handle(rt: Runtime, elsewhere_too: int) -> dict[str, int | str]:
-    """A library that allocates when it is first used, used before a capture or in one; from another thread with a 1."""
+    """Create a library handle before and during a capture; with 1, from another thread."""
     blas = c.CDLL("libhipblaslt.so.1")
     before = blas.hipblasLtCreate(c.byref(c.c_void_p()))
     rt.must("StreamBeginCapture", rt.stream, THREAD_LOCAL)
-    print(json.dumps({"before": before}), flush=True)  # noqa: T201 - the process may not live to tell more
+    print(json.dumps({"before": before}), flush=True)  # noqa: T201 - the process may die in the next step
 
     def create() -> int:
         return int(blas.hipblasLtCreate(c.byref(c.c_void_p())))
@@ -105,7 +105,7 @@ def first_handle(rt: Runtime, elsewhere_too: int) -> dict[str, int | str]:
     return {"inside": rt.elsewhere(create) if elsewhere_too else create(), "state": rt.state(rt.stream)}
 
 
-WALKS: dict[str, Callable[[Runtime, int], object]] = {
+SCENARIOS: dict[str, Callable[[Runtime, int], object]] = {
     "replay": replay,
     "after-refusal": after_refusal,
     "unjoined": unjoined,
@@ -115,10 +115,10 @@ WALKS: dict[str, Callable[[Runtime, int], object]] = {
 }
 
 
-def main(library: str, kernel: str, walk: str, number: str = "0") -> None:
-    """Go, and say what was seen."""
+def main(library: str, kernel: str, scenario: str, number: str = "0") -> None:
+    """Run a scenario, and print its result."""
     rt = Runtime(c.CDLL(library), Path(kernel).read_bytes())
-    print(json.dumps(WALKS[walk](rt, int(number))), flush=True)  # noqa: T201 - to the one who asked
+    print(json.dumps(SCENARIOS[scenario](rt, int(number))), flush=True)  # noqa: T201 - read by the parent process
 
 
 if __name__ == "__main__":

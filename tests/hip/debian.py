@@ -1,6 +1,6 @@
-"""Debian packages unpacked into a folder of their own: nothing is installed, no root is needed, no line of them is run for it.
+"""Unpacks Debian packages into a separate folder. Nothing is installed, no root is needed, no package script runs.
 
-Package lists are checked against the suite's signature where gpgv and Debian's keys are here, and each file against its list.
+Package lists are checked against the suite's signature where gpgv and Debian's keys are available, and each file against its list.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path("/etc/apt")  # where a Debian machine says where it gets its packages from
+SOURCES = Path("/etc/apt")  # where a Debian machine names its package sources
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DEADLINE_S = 60
-# Debian 12's own Python has none yet; the packages are those that Debian's lists name.
+# Debian 12's Python has no tar filters yet; the packages are checked against Debian's lists.
 _FILTER: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
 
 
-class Unreachable(Exception):  # noqa: N818 - it is a state of the network, and the reason of a skip
-    """The suites cannot be had from here."""
+class Unreachable(Exception):  # noqa: N818 - a state of the network, and the reason for a skip
+    """The suites cannot be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Package:
 
 @cache
 def mirror() -> str:
-    """The archive that was named, or that this machine's own packages come from; security updates are another one."""
+    """The mirror in DEBIAN_MIRROR, or the one of this machine's own packages (not the one of security updates)."""
     if named := os.environ.get("DEBIAN_MIRROR"):
         return named.rstrip("/")
     for file in (SOURCES / "sources.list", *sorted((SOURCES / "sources.list.d").glob("*"))):
@@ -53,22 +53,22 @@ def mirror() -> str:
             found = re.match(r"(?:URIs:|deb\b.*?)\s*(https?://\S+/debian)/?(?:\s|$)", line)
             if found:
                 return found[1]
-    msg = "no archive of Debian's is known here: name one in DEBIAN_MIRROR"
+    msg = "no Debian mirror is configured here: set DEBIAN_MIRROR"
     raise Unreachable(msg)
 
 
 def fetch(path: str) -> bytes:
     try:
-        with urllib.request.urlopen(f"{mirror()}/{path}", timeout=DEADLINE_S) as answer:  # noqa: S310 - ours to name
-            return bytes(answer.read())
+        with urllib.request.urlopen(f"{mirror()}/{path}", timeout=DEADLINE_S) as response:  # noqa: S310 - a configured mirror
+            return bytes(response.read())
     except (urllib.error.URLError, OSError) as error:
-        msg = f"{path} cannot be had: {error}"
+        msg = f"cannot download {path}: {error}"
         raise Unreachable(msg) from error
 
 
 def checked(data: bytes, sha256: str, what: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != sha256:
-        msg = f"{what} is not the file that its list names"
+        msg = f"{what} differs from its checksum in Debian's list"
         raise ValueError(msg)
     return data
 
@@ -106,7 +106,7 @@ def _names(text: str, between: str) -> Iterator[str]:
 
 
 def closure(wanted: Sequence[str], known: Mapping[str, Package]) -> list[Package]:
-    """The packages and all that they need."""
+    """The packages and their dependencies."""
     providers: dict[str, str] = {}
     for package in known.values():
         for name in package.provides:
@@ -138,14 +138,14 @@ def unpack(packages: Sequence[Package], folder: Path, keep: Path) -> None:
 
 
 def _content(archive: bytes) -> bytes:
-    """The member data.tar.* of a package, which is an archive of the old kind."""
-    place = 8  # after the magic word
-    while place < len(archive):
-        header = archive[place : place + 60]
+    """The member data.tar.* of a package, which is an `ar` archive."""
+    position = 8  # after the magic bytes
+    while position < len(archive):
+        header = archive[position : position + 60]
         name, size = header[:16].decode().strip(), int(header[48:58])
-        start = place + 60
+        start = position + 60
         if name.startswith("data.tar"):
             return archive[start : start + size]
-        place = start + size + size % 2
-    msg = "the package holds no files"
+        position = start + size + size % 2
+    msg = "the package has no data.tar"
     raise ValueError(msg)

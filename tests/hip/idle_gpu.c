@@ -1,8 +1,8 @@
-/* A GPU that does nothing, for the door that ROCr keeps for models of chips (HSA_MODEL_LIB).
+/* A GPU that does nothing, for ROCr's interface for models of chips (HSA_MODEL_LIB).
 
    It takes every packet off every queue in order, computes nothing, and reports it done. So the HIP runtime above it
-   (streams, events, capture, instantiation, launches, its rules and its errors) is the real one, and needs no chip.
-   Kernels are counted. Numbers and times mean nothing. */
+   (streams, events, capture, instantiation, launches, rules and errors) is the real one, and needs no chip.
+   Kernels are counted. Results and times are meaningless. */
 
 #include <pthread.h>
 #include <stdatomic.h>

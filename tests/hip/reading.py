@@ -1,4 +1,4 @@
-"""What an answer of the runtime is in the words of the table."""
+"""Translates what was measured with a runtime into the words of the capture-rule table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 from rocsolid.model.capture_rule import Behavior, Outcome
 
 
-def agrees(answer: Behavior, seen: Mapping[str, Any]) -> bool:
-    """Whether a cell says what was seen. Whether a call that left no node was meant to leave one, no runtime can tell."""
+def agrees(behavior: Behavior, seen: Mapping[str, Any]) -> bool:
+    """Whether a cell agrees with what was measured. A missing node cannot be told from a call that never makes one."""
     given = seen.get("returned"), seen.get("state"), seen.get("ended")
-    match answer.outcome:
+    match behavior.outcome:
         case Outcome.RECORDED:
             return given == (0, "active", 0) and seen["nodes"] > 1  # one kernel is in every capture
         case Outcome.RUNS_NOW | Outcome.LEFT_OUT:
             return given in ((0, "active", 0), (0, "none", None)) and seen["nodes"] == 1
         case Outcome.CAPTURE_FAILS:
-            # CUDA forgets a capture that another thread tried to end; what is gone need not be ended.
-            return given in ((answer.error, "invalidated", 901), (answer.error, "none", None))
+            # CUDA drops a capture that another thread tried to end, so it need not be ended.
+            return given in ((behavior.error, "invalidated", 901), (behavior.error, "none", None))
         case Outcome.CALL_FAILS:
-            return given == (answer.error, "active", 0)
+            return given == (behavior.error, "active", 0)
         case Outcome.FAILS_AT_END:
-            return given == (0, "active", answer.error)
+            return given == (0, "active", behavior.error)
         case Outcome.UNKNOWN:
             return True
 
 
 def word(seen: Mapping[str, Any]) -> str:
-    """The word that the table would have for what was seen; `pass` stands for both words of a call that left no node."""
+    """The table's word for what was measured; `pass` is for both words of a call that left no node."""
     returned, state, ended = seen.get("returned"), seen.get("state"), seen.get("ended")
     match returned, state, ended:
         case 0, "active", 0:

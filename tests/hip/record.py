@@ -1,4 +1,4 @@
-"""Ask both runtimes about every row of the table, and write the evidence record.
+"""Measure every row of the table with both runtimes, and write the evidence record.
 
 python -m tests.hip.record [evidence/capture-rules-on-hip.json]
 """
@@ -18,7 +18,7 @@ RECORD = ROOT / "evidence/capture-rules-on-hip.json"
 
 
 def asked(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
-    """The answers by runtime, mode and case."""
+    """The results by runtime, mode and case."""
     cases = [rule.case for rule in CAPTURE_RULES]
     return {
         runtime: {mode: {seen.pop("case"): seen for seen in rig.answers(runtime, mode, cases)} for mode in MODES}
@@ -27,7 +27,7 @@ def asked(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def record_of(rig: Rig) -> dict[str, Any]:
-    """With what it ran on, and when."""
+    """The record, with what it ran on and when."""
     return evidence(
         what="what HIP does with each call of the capture-rule table during a capture, in three modes",
         command="python -m tests.hip.record",

@@ -1,6 +1,6 @@
-"""What real traces of AMD's chips say of the runtime and of the chip; the traces are other projects', and are not committed.
+"""What real traces of AMD chips contain about the runtime and the chip. The traces belong to other projects and are not committed.
 
-python -m tests.hip.recordings      # reads them again, and writes tests/hip/recordings.json
+python -m tests.hip.recordings      # read them again, and write tests/hip/recordings.json
 """
 
 import gzip
@@ -15,7 +15,7 @@ from tests.trace.data import real
 TRUTH = Path(__file__).with_name("recordings.json")
 CAPTURE = "mi300x_vllm_decode_full_capture.json.gz"
 REPLAYS = ("mi300x_vllm_decode_full_hipgraph.json.gz", "mi300x_sglang_decode_hipgraph.json.gz")
-# Of these chips there are figures in the catalogue.
+# The catalogue has figures of these chips.
 CHIPS = {
     CAPTURE: "gfx942",
     **dict.fromkeys(REPLAYS, "gfx942"),
@@ -28,7 +28,7 @@ _FIGURES = ("computeMajor", "computeMinor", "warpSize", "numSms", "maxThreadsPer
 
 
 def read(name: str) -> dict[str, Any]:
-    """The chip's figures, the runtime's number, and the calls inside and outside of a capture."""
+    """The chip's figures, the runtime version, and the calls inside and outside of a capture."""
     with gzip.open(real(name)) as file:
         trace = json.load(file)
     chip = trace["deviceProperties"][0]
@@ -46,7 +46,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def stored() -> Mapping[str, dict[str, Any]]:
-    """What was read when the traces were here."""
+    """What was read from the traces earlier."""
     known: dict[str, dict[str, Any]] = json.loads(TRUTH.read_text(encoding="utf-8"))
     return known
 

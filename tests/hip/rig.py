@@ -1,7 +1,7 @@
-"""The real HIP runtimes on a machine without a GPU, in a folder of their own.
+"""The real HIP runtimes on a machine without a GPU, in a separate folder.
 
-Debian's packages of the runtime are unpacked there, with a C library and a Python as new as they need; the model of a chip is
-built from idle_gpu.c; the kernel that is launched is compiled by Triton for the chip the topology describes.
+Debian's packages of the runtime are unpacked there, with the C library and Python that they need. The model of a chip is built
+from idle_gpu.c. The kernel that is launched is compiled by Triton for the chip that the topology describes.
 """
 
 import json
@@ -21,9 +21,9 @@ from tests.hip.topology import write_topology
 HERE = Path(__file__).parent
 LIBRARIES = {"hip-6.4": "libamdhip64.so.6", "hip-7.2": "libamdhip64.so.7"}
 WANTED = ("python3", "libamdhip64-6", "libamdhip64-7", "libhipblaslt1")
-# The newer runtime, and what it needs as new as itself; the older runs on the same ROCr.
+# The newer runtime, and the packages it needs in the same version; the older one runs on the same ROCr.
 NEWER = ("libamdhip64-7", "libamd-comgr3", "libhsa-runtime64-1", "libhipblaslt1")
-TOLD = (*WANTED[1:], *NEWER, "libc6")
+REPORTED = (*WANTED[1:], *NEWER, "libc6")
 MODES = ("global", "thread_local", "relaxed")
 DEADLINE_S = 240
 _KERNEL = """
@@ -37,11 +37,11 @@ from triton.compiler import ASTSource
 
 
 @triton.jit
-def touch(place):
-    tl.store(place, 1.0)
+def touch(pointer):
+    tl.store(pointer, 1.0)
 
 
-made = triton.compile(ASTSource(fn=touch, signature={"place": "*fp32"}), target=GPUTarget("hip", "gfx942", 64))
+made = triton.compile(ASTSource(fn=touch, signature={"pointer": "*fp32"}), target=GPUTarget("hip", "gfx942", 64))
 Path(sys.argv[1]).write_bytes(made.asm["hsaco"])
 """
 
@@ -54,7 +54,7 @@ class Rig:
     versions: dict[str, str]
 
     def run(self, script: str, *args: str, stack_kb: int = 8192, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run a script of ours beside the runtimes, with a stack of this size; it is killed at the deadline."""
+        """Run a script with the runtimes and a stack of this size; it is killed at the deadline."""
         root = self.folder / "root"
         libraries = root / "usr/lib/x86_64-linux-gnu"
         python = next((root / "usr/bin").glob("python3.[0-9]*"))
@@ -85,29 +85,29 @@ class Rig:
         return str(self.folder / "touch.hsaco")
 
     def answers(self, runtime: str, mode: str, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """What the runtime did in each case; a case that kills the process is told by its exit code."""
+        """What the runtime did in each case; a case that kills the process is reported by its exit code."""
         return answers(lambda left: self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left), cases)
 
 
 def missing_tool() -> str:
-    """What the rig needs of this machine and does not find."""
+    """What the rig needs from this machine and does not find; empty when nothing is missing."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
-        return "the HIP runtime's packages are for Linux on x86-64"
+        return "the packages of the HIP runtime are for Linux on x86-64"
     if not (shutil.which("cc") or shutil.which("gcc")):
-        return "a C compiler builds the model of the chip"
+        return "a C compiler is needed to build the model of the chip"
     return ""
 
 
 def make(folder: Path) -> Rig:
-    """Set everything up, or take what is there already."""
-    told = folder / "versions.json"
-    if not told.exists():
+    """Set everything up, or use what is already there."""
+    versions = folder / "versions.json"
+    if not versions.exists():
         shutil.rmtree(folder / "root", ignore_errors=True)
         newer = package_list("experimental")
         known = {**package_list("sid"), **{name: newer[name] for name in NEWER}}
         packages = closure(WANTED, known)
         unpack(packages, folder / "root", folder / "packages")
-        told.write_text(json.dumps(_versions(packages), indent=1))
+        versions.write_text(json.dumps(_versions(packages), indent=1))
     write_topology(folder / "topology")
     compiler = shutil.which("cc") or "gcc"
     flags = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
@@ -116,8 +116,8 @@ def make(folder: Path) -> Rig:
     source = folder / "kernel.py"
     source.write_text(_KERNEL)
     subprocess.run([sys.executable, str(source), str(folder / "touch.hsaco")], check=True)
-    return Rig(folder=folder, versions=json.loads(told.read_text()))
+    return Rig(folder=folder, versions=json.loads(versions.read_text()))
 
 
 def _versions(packages: Sequence[Package]) -> dict[str, str]:
-    return {package.name: package.version for package in packages if package.name in TOLD}
+    return {package.name: package.version for package in packages if package.name in REPORTED}

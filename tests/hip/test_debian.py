@@ -1,4 +1,4 @@
-"""The rig's packages: what is needed is found, and a file that is not the listed one is refused."""
+"""The packages of the HIP rig: dependencies are found, and a file that differs from its list is refused."""
 
 import io
 import tarfile
@@ -38,19 +38,19 @@ SHA256: 04
 """
 
 
-def test_all_that_is_needed_is_found() -> None:
+def test_all_dependencies_are_found() -> None:
     known = {p.name: p for p in map(debian._parsed, LIST.split("\n\n")) if p}
 
     assert [package.name for package in closure(["runtime"], known)] == ["compiler", "libc6", "real", "runtime"]
     assert known["runtime"].version == "7.2.4-1"
 
 
-def test_another_file_than_the_listed_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="the runtime is not the file that its list names"):
+def test_a_file_that_differs_from_its_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="the runtime differs from its checksum in Debian's list"):
         checked(b"something else", "00", "the runtime")
 
 
-def test_a_package_is_unpacked_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_downloaded_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz") as files:
         about = tarfile.TarInfo("./usr/lib/a.so")
@@ -87,9 +87,7 @@ def _member(name: str, data: bytes) -> bytes:
         "deb http://two.example/debian-security sid main\ndeb http://one.example/debian sid main\n",
     ],
 )
-def test_packages_come_from_where_the_machine_gets_its_own(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_come_from_the_machines_own_mirror(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
     monkeypatch.setattr(debian, "SOURCES", tmp_path)
     debian.mirror.cache_clear()

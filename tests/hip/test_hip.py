@@ -1,4 +1,4 @@
-"""The real HIP runtimes answer as the table says, and what users met on their chips happens here too: `make test-hip`."""
+"""The real HIP runtimes behave as the table says, and show the problems that users reported: `make test-hip`."""
 
 import json
 import os
@@ -28,27 +28,27 @@ def rig() -> Rig:
     try:
         made = make(FOLDER)
     except Unreachable as error:
-        pytest.skip(f"Debian's newer suites cannot be had from here: {error}")
-    print("packages:", json.dumps(made.versions))  # noqa: T201 - into the test's log
+        pytest.skip(f"Debian's newer suites cannot be reached: {error}")
+    print("packages:", json.dumps(made.versions))  # noqa: T201 - for the test log
     return made
 
 
-def walked(rig: Rig, runtime: str, *walk: str, stack_kb: int = 8192) -> Any:
-    """What a walk saw, or the signal that ended it."""
-    done = rig.run("chains.py", LIBRARIES[runtime], rig.kernel, *walk, stack_kb=stack_kb)
+def run_scenario(rig: Rig, runtime: str, *scenario: str, stack_kb: int = 8192) -> Any:
+    """The result of a scenario, or the signal that ended it."""
+    done = rig.run("chains.py", LIBRARIES[runtime], rig.kernel, *scenario, stack_kb=stack_kb)
     return json.loads(done.stdout) if done.returncode == 0 else -done.returncode
 
 
-def test_these_are_the_releases_that_the_table_is_about(rig: Rig) -> None:
+def test_the_runtimes_are_the_releases_of_the_table(rig: Rig) -> None:
     for runtime, package in ((Runtime.HIP_6_4, "libamdhip64-6"), (Runtime.HIP_7_2, "libamdhip64-7")):
         assert rig.versions[package].startswith(runtime.label.removeprefix("HIP ")), (
-            f"Debian has moved on to {rig.versions[package]}: ask it again (python -m tests.hip.record) and name it in the table"
+            f"Debian now has {rig.versions[package]}: measure again (python -m tests.hip.record) and add it to the table"
         )
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("runtime", LIBRARIES)
-def test_the_runtime_answers_as_the_table_says(rig: Rig, runtime: str, mode: str) -> None:
+def test_the_runtime_behaves_as_the_table_says(rig: Rig, runtime: str, mode: str) -> None:
     rules = {rule.case: rule for rule in CAPTURE_RULES}
     seen = list(rig.answers(runtime, mode, list(rules)))
 
@@ -59,14 +59,14 @@ def test_the_runtime_answers_as_the_table_says(rig: Rig, runtime: str, mode: str
 
 @pytest.mark.parametrize("runtime", LIBRARIES)
 @pytest.mark.parametrize("launches", [1, 64, 1000])
-def test_as_many_kernels_arrive_as_were_captured(rig: Rig, runtime: str, launches: int) -> None:
-    assert walked(rig, runtime, "replay", str(launches)) == {"nodes": launches, "kernels": launches}
+def test_as_many_kernels_reach_the_chip_as_were_captured(rig: Rig, runtime: str, launches: int) -> None:
+    assert run_scenario(rig, runtime, "replay", str(launches)) == {"nodes": launches, "kernels": launches}
 
 
 @pytest.mark.parametrize("runtime", LIBRARIES)
 def test_a_stream_stays_invalidated_until_its_next_capture(rig: Rig, runtime: str) -> None:
-    """Users saw this as rocm-systems#6509. What our capture section does afterwards puts it right, and other streams never mind."""
-    assert walked(rig, runtime, "after-refusal") == {
+    """Reported as rocm-systems#6509. What `rs.capture` does afterwards clears it; other streams are not affected."""
+    assert run_scenario(rig, runtime, "after-refusal") == {
         "refused": 900,
         "ended": 901,
         "state": "invalidated",
@@ -80,30 +80,30 @@ def test_a_stream_stays_invalidated_until_its_next_capture(rig: Rig, runtime: st
 
 
 @pytest.mark.parametrize("runtime", LIBRARIES)
-def test_a_stream_with_unjoined_work_is_lost_and_new_ones_are_not(rig: Rig, runtime: str) -> None:
-    """Users saw this as NVIDIA/warp#1957."""
-    seen = walked(rig, runtime, "unjoined")
+def test_a_stream_with_unjoined_work_becomes_unusable_and_new_ones_work(rig: Rig, runtime: str) -> None:
+    """Reported as NVIDIA/warp#1957."""
+    seen = run_scenario(rig, runtime, "unjoined")
 
     assert seen == {"ended": 904, "state": "active", "again": 401, "drawn in": "active", "elsewhere": -1}
     assert meaning_of_code(904).cause is meaning_of_code(401).cause is Reason.UNJOINED
-    assert walked(rig, runtime, "unjoined-ended-twice") == {"ended": 908, "state": "active"}
-    assert walked(rig, runtime, "unjoined-read") in (signal.SIGSEGV, signal.SIGBUS)
+    assert run_scenario(rig, runtime, "unjoined-ended-twice") == {"ended": 908, "state": "active"}
+    assert run_scenario(rig, runtime, "unjoined-read") in (signal.SIGSEGV, signal.SIGBUS)
 
 
 @pytest.mark.parametrize(
     ("elsewhere", "error", "cause"), [("0", 900, Reason.HOST_SYNC), ("1", 906, Reason.DEFAULT_STREAM)]
 )
-def test_a_handle_of_the_matrix_library_made_in_a_capture_ends_the_process(
+def test_a_hipblaslt_handle_created_in_a_capture_ends_the_process(
     rig: Rig, elsewhere: str, error: int, cause: Reason
 ) -> None:
-    """Users saw this as rocm-libraries#11838 and aiter#4352, with these messages."""
+    """Reported as rocm-libraries#11838 and aiter#4352, with these messages."""
     ended = rig.run("chains.py", LIBRARIES["hip-7.2"], rig.kernel, "first-handle", elsewhere)
 
     assert ended.returncode != 0
     assert ended.stdout == '{"before": 0}\n'
-    said = next(line for line in ended.stderr.splitlines() if "hipblaslt.cpp" in line)
-    assert f"({error}) at " in said
-    meaning = meaning_of(said)
+    message = next(line for line in ended.stderr.splitlines() if "hipblaslt.cpp" in line)
+    assert f"({error}) at " in message
+    meaning = meaning_of(message)
     assert meaning is not None
     assert meaning.cause is cause
     known = problem("hipblaslt-handle-in-capture")
@@ -120,11 +120,11 @@ def test_a_handle_of_the_matrix_library_made_in_a_capture_ends_the_process(
         ("hip-7.2", 25_000, 65536, True),
     ],
 )
-def test_a_long_chain_overflows_the_stack_of_the_newer_runtime(
+def test_a_long_chain_overflows_the_stack_of_hip_7_2(
     rig: Rig, runtime: str, nodes: int, stack_kb: int, *, lives: bool
 ) -> None:
-    """Users saw this as pytorch#155720; a larger stack is the fix that the known problem names."""
-    seen = walked(rig, runtime, "replay", str(nodes), stack_kb=stack_kb)
+    """Reported as pytorch#155720; a larger stack is the fix in the known problem."""
+    seen = run_scenario(rig, runtime, "replay", str(nodes), stack_kb=stack_kb)
 
     assert seen == ({"nodes": nodes, "kernels": nodes} if lives else signal.SIGSEGV)
     known = problem("big-graph-instantiate-segfault")

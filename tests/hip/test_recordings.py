@@ -1,7 +1,7 @@
-"""Real traces of MI300X chips against what we say of HIP without one: the table, the stand-in, and the reading of captures.
+"""Compares the capture-rule table, the pretended chip and the trace reader with real traces of MI300X chips.
 
-What the traces say is stored beside the tests, so that it is held against our code everywhere; where the traces are here too, the
-store is held against them.
+What the traces contain is stored next to the tests, so these run everywhere. Where the traces are available too, the stored
+values are compared with them.
 """
 
 from typing import Any
@@ -17,29 +17,29 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.pretend.fake_device_info import device_properties
 
-# Launches that torch, Triton and hipBLASLt make by other names than the table has.
+# Launches of torch, Triton and hipBLASLt that have other names in the table.
 SPELLINGS = {"hipLaunchKernel": "hipModuleLaunchKernel", "hipExtModuleLaunchKernel": "hipModuleLaunchKernel"}
 HIP = [runtime for runtime in Runtime if runtime.is_hip]
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_store_says_what_the_trace_says(name: str) -> None:
+def test_the_stored_values_are_those_of_the_trace(name: str) -> None:
     assert stored()[name] == read(name)
 
 
 def rows(call: str) -> list[CaptureRule]:
-    """What the table has on a call of the capturing thread."""
+    """The rows of the table for a call of the capturing thread."""
     name = SPELLINGS.get(call, call)
     return [rule for rule in CAPTURE_RULES if rule.call == name and not rule.other_thread]
 
 
 def always_fails(rule: CaptureRule) -> bool:
-    """In the mode of `torch.cuda.graph`, on both releases that were asked; the trace's lies between them."""
+    """Whether it fails in the mode of `torch.cuda.graph` on both tested releases; the trace's release is between them."""
     return all(rule.behavior(runtime, CaptureMode.GLOBAL).fails for runtime in HIP)
 
 
-def test_nothing_that_the_table_refuses_was_called_in_a_real_capture() -> None:
-    """A whole decode step of vLLM was captured on an MI300X, with ROCm 7.0: what it called is what the table lets pass."""
+def test_a_real_capture_calls_nothing_that_the_table_refuses() -> None:
+    """A decode step of vLLM was captured on an MI300X with ROCm 7.0."""
     seen = stored()[CAPTURE]
     known = [call for call in seen["inside"] if rows(call)]
     refused = [call for call in known if all(map(always_fails, rows(call)))]
@@ -53,8 +53,8 @@ def test_nothing_that_the_table_refuses_was_called_in_a_real_capture() -> None:
     assert refused == []
 
 
-def test_what_the_table_refuses_was_kept_outside() -> None:
-    """The warm-up waits and frees before the capture begins, and none of it inside."""
+def test_calls_that_the_table_refuses_were_made_outside_the_capture() -> None:
+    """The warm-up synchronizes and frees before the capture begins."""
     seen = stored()[CAPTURE]
     refused = {call for call in seen["outside"] if rows(call) and all(map(always_fails, rows(call)))}
 
@@ -62,8 +62,8 @@ def test_what_the_table_refuses_was_kept_outside() -> None:
     assert not refused & seen["inside"].keys()
 
 
-def test_as_many_kernels_are_replayed_on_the_chip_as_were_captured() -> None:
-    """On the rig they are counted as packets; here a real chip ran them."""
+def test_a_real_chip_replays_as_many_kernels_as_were_captured() -> None:
+    """In the HIP rig they are counted as packets; here a real chip ran them."""
     launched = sum(count for call, count in stored()[CAPTURE]["inside"].items() if "LaunchKernel" in call)
 
     assert launched == 421
@@ -71,7 +71,7 @@ def test_as_many_kernels_are_replayed_on_the_chip_as_were_captured() -> None:
     assert [stored()[name]["replays"] for name in REPLAYS] == [1, 1]
 
 
-def test_our_reading_of_the_capture_and_of_its_replay_agree() -> None:
+def test_the_trace_reader_agrees_on_the_capture_and_its_replay() -> None:
     pytest.importorskip("msgspec")
     pytest.importorskip("numpy")
     from rocsolid.trace.analysis.analyze import analyze_trace
@@ -87,25 +87,25 @@ def test_our_reading_of_the_capture_and_of_its_replay_agree() -> None:
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_stand_in_says_what_the_real_chip_said(name: str) -> None:
+def test_the_pretended_chip_has_the_figures_of_the_real_one(name: str) -> None:
     seen: dict[str, Any] = stored()[name]
     known = chip(CHIPS[name])
-    said = device_properties(known)
+    pretended = properties(known)
 
     assert {
-        "computeMajor": said.major,
-        "computeMinor": said.minor,
-        "warpSize": said.warp_size,
-        "numSms": said.multi_processor_count,
-        "maxThreadsPerBlock": said.max_threads_per_block,
-        "sharedMemPerBlock": said.shared_memory_per_block,
+        "computeMajor": pretended.major,
+        "computeMinor": pretended.minor,
+        "warpSize": pretended.warp_size,
+        "numSms": pretended.multi_processor_count,
+        "maxThreadsPerBlock": pretended.max_threads_per_block,
+        "sharedMemPerBlock": pretended.shared_memory_per_block,
     }.items() <= seen["chip"].items()
-    # The same MI300X has half the registers in the eyes of HIP before 7.2.
+    # HIP before 7.2 reports half the registers for the same MI300X.
     older = known.platform is Platform.ROCM and seen["hip"] < 70200000
-    assert seen["chip"]["registers"] == (65536 if older else said.regs_per_multiprocessor)
+    assert seen["chip"]["registers"] == (65536 if older else pretended.regs_per_multiprocessor)
 
 
-def test_the_stand_in_names_hip_as_the_real_builds_did() -> None:
+def test_the_pretended_hip_version_is_spelled_as_in_real_builds() -> None:
     numbers = {name: seen["hip"] for name, seen in stored().items() if seen["hip"]}
     for release in ("6.4.3", "7.0.2", "7.2.1"):
         major, minor, build = map(int, PretendedChip(chip=chip("gfx942"), release=release).hip.split("."))

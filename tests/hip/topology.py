@@ -1,4 +1,4 @@
-"""What the kernel driver would tell ROCr about a machine with one MI300X, as the files in which it tells it."""
+"""The topology files that the kernel driver would show ROCr on a machine with one MI300X."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,19 +60,19 @@ _CACHE: dict[str, int | str] = {
 
 
 def write_topology(folder: Path) -> None:
-    """A host and a gfx942 with 192 GB."""
+    """Write the files for a CPU and a gfx942 with 192 GB."""
     _write(folder / "system_properties", {"platform_oem": 0, "platform_id": 0, "platform_rev": 0})
     _text(folder / "generation_id", "1")
     for number, (node, identity, heap, size) in enumerate(
         ((_HOST, 0, 0, 25_000_000_000), (_CHIP, 2, 1, 206_141_652_992))
     ):
-        place = folder / "nodes" / str(number)
-        _text(place / "gpu_id", str(identity))
-        _text(place / "name", "ip discovery" if identity else "")
-        _write(place / "properties", node)
+        node_folder = folder / "nodes" / str(number)
+        _text(node_folder / "gpu_id", str(identity))
+        _text(node_folder / "name", "ip discovery" if identity else "")
+        _write(node_folder / "properties", node)
         bank = {"heap_type": heap, "size_in_bytes": size, "flags": 0, "width": 8192, "mem_clk_max": 1300}
-        _write(place / "mem_banks/0/properties", bank)
-        _write(place / "io_links/0/properties", {**_LINK, "node_from": number, "node_to": 1 - number})
+        _write(node_folder / "mem_banks/0/properties", bank)
+        _write(node_folder / "io_links/0/properties", {**_LINK, "node_from": number, "node_to": 1 - number})
     _write(folder / "nodes/1/caches/0/properties", _CACHE)
 
 

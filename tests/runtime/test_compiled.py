@@ -201,10 +201,10 @@ def test_signatures_show_the_differences_of_two_calls() -> None:
         other = signature_of((torch.ones(3, 2).t(), {"a": [torch.ones(1, dtype=torch.int64)]}), {"flag": 1}, ("x",))
 
     assert differences(one, other) == [
-        "argument 'x': float32[2, 3] before, float32[2, 3] strided [1, 2] now",
+        "argument 'x': float32[2, 3] before, float32[2, 3] stride [1, 2] now",
         "argument 1['a'][0]: float32[1] before, int64[1] now",
         "argument 'flag': True before, 1 now",
-        "gradients: on before, off now",
+        "grad mode: on before, off now",
     ]
 
 

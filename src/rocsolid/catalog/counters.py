@@ -9,7 +9,7 @@ _DEFS: Final = "rocprofiler-sdk, counters/yaml/counter_defs.yaml"
 
 
 def _meter(counter: str, figure: CounterMetric, scale: float, text: str) -> HardwareCounter:
-    return HardwareCounter(counter=counter, figure=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", text),))
+    return HardwareCounter(counter=counter, metric=figure, scale=scale, evidence=(source(f"{_DEFS}, {counter}", text),))
 
 
 _KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rocsolid.model.notebook import NotebookResult
+
 CAPTURE_SCHEMA = "rocsolid/capture/1"
 
 
@@ -66,7 +68,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptureReport:
+class CaptureReport(NotebookResult):
     """What `Captured.report()` returns."""
 
     name: str

@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from rocsolid.model.code_line import CodeLine
+from rocsolid.model.notebook import NotebookResult
 
 COMPILES_SCHEMA = "rocsolid/compiles/1"
 BREAKS_SCHEMA = "rocsolid/breaks/1"
@@ -200,7 +201,7 @@ class UncompiledFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileLog:
+class CompileLog(NotebookResult):
     """Everything that was compiled while a recorder ran, or in the run that wrote a trace."""
 
     started_at: str
@@ -227,7 +228,7 @@ class CompileLog:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakReport:
+class BreakReport(NotebookResult):
     """The graph breaks of one call, and the graphs that it was split into."""
 
     function: str

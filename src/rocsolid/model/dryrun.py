@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rocsolid.model.finding import Finding
+from rocsolid.model.notebook import NotebookResult
 
 DRYRUN_SCHEMA = "rocsolid/dryrun/1"
 
@@ -164,7 +165,7 @@ class FailedTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DryRunRecord:
+class DryRunRecord(NotebookResult):
     """A workload, compiled for every requested chip, with the findings."""
 
     workload: str

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.platform import Platform
 
 
@@ -162,7 +163,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Environment:
+class Environment(NotebookResult):
     """The snapshot that rules are checked against and plans are resolved for."""
 
     taken_at: str

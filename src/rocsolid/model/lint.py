@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocsolid.model.finding import Finding
+from rocsolid.model.notebook import NotebookResult
 
 LINT_SCHEMA: Final = "rocsolid/lint/1"
 
@@ -18,7 +19,7 @@ class SkippedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LintRecord:
+class LintRecord(NotebookResult):
     """Findings in source files, and the number of findings that were left out.
 
     A finding's `place` is its `file:line`. Its facts contain `code` (the line with the columns of the expression), `text` (the

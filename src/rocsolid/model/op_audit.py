@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.notebook import NotebookResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpAudit:
+class OpAudit(NotebookResult):
     """Whether an operator can be compiled and captured, and what prevents it."""
 
     name: str

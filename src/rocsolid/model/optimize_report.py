@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rocsolid.model.form import Form
+from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.timing import SpeedComparison, Timing
 
 OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
@@ -44,7 +45,7 @@ class FormResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizeReport:
+class OptimizeReport(NotebookResult):
     """Everything that `rs.optimize` measured."""
 
     name: str

@@ -7,6 +7,7 @@ from pathlib import Path
 from rocsolid.errors import InputError
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.evidence import Evidence
+from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.plan_toml import from_toml, to_toml
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Owner, Value
@@ -56,7 +57,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(NotebookResult):
     """A list of decisions for one platform and torch version. Iterating yields the decisions."""
 
     profile: str

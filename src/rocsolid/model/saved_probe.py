@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.finding import Finding
+from rocsolid.model.notebook import NotebookResult
 
 PROBE_SCHEMA = "rocsolid/probe/1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeRecord:
+class ProbeRecord(NotebookResult):
     """A snapshot, and the findings in it under one profile."""
 
     environment: Environment

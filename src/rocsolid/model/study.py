@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Value
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
@@ -60,7 +61,7 @@ class Finalist:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ABResult:
+class ABResult(NotebookResult):
     """Two sides of one workload, compared in fresh processes that took turns."""
 
     workload: str
@@ -98,7 +99,7 @@ class Effect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(NotebookResult):
     """All results of one `rocsolid tune`. `best` is a plan: `study.best.save("plan.toml")`."""
 
     workload: str

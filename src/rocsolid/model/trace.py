@@ -6,6 +6,7 @@ from enum import Enum
 
 from rocsolid.model.compile_log import GraphBreak
 from rocsolid.model.finding import Finding
+from rocsolid.model.notebook import NotebookResult
 
 TRACE_SCHEMA = "rocsolid/trace/1"
 TRACE_COMPARISON_SCHEMA = "rocsolid/trace-comparison/1"
@@ -344,7 +345,7 @@ class MetricChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceComparison:
+class TraceComparison(NotebookResult):
     """Two traces compared: the busiest device of each."""
 
     before: str
@@ -379,7 +380,7 @@ class Ranks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceReport:
+class TraceReport(NotebookResult):
     """The analysis of files that were read together, and the findings about them."""
 
     files: tuple[TraceFile, ...]

@@ -41,6 +41,12 @@ class Optimized:
         """Call the chosen form."""
         return self._function(*args, **kwargs)
 
+    def __repr__(self) -> str:
+        return str(self.report())
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()  # noqa: SLF001 - the hook that Jupyter calls
+
     def report(self) -> OptimizeReport:
         """The forms that were tried, their times and errors, and the choice."""
         return self._report

@@ -4,9 +4,14 @@ from html import escape
 from importlib import import_module
 from typing import Final
 
+from rocsolid.model.environment import Environment
+from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.model.study import ABResult
+from rocsolid.report.study_text import ab_text
+from rocsolid.report.terminal import Terminal
+
 # The page of each result type. By name, so that showing one result does not import the pages of all others.
 _PAGES: Final = {
-    "ABResult": ("study_page", "ab_html"),
     "BreakReport": ("compiles_page", "breaks_html"),
     "CompileLog": ("compiles_page", "compiles_html"),
     "DryRunRecord": ("dryrun_page", "dryrun_html"),
@@ -22,9 +27,12 @@ _HEIGHT_PX: Final = 480
 
 def to_html(result: object) -> str:
     """HTML for a notebook cell. The page runs in a sandboxed frame, so that its styles and script stay its own."""
+    if isinstance(result, Environment):
+        result = ProbeRecord(environment=result, findings=(), profile="")
     entry = _PAGES.get(type(result).__name__)
     if entry is None:
-        return f"<pre>{escape(str(result))}</pre>"
+        text = ab_text(result, Terminal()) if isinstance(result, ABResult) else str(result)
+        return f"<pre>{escape(text)}</pre>"
     module, function = entry
     page: str = getattr(import_module(f"rocsolid.report.{module}"), function)(result)
     style = f"width:100%;height:{_HEIGHT_PX}px;border:1px solid #8884;border-radius:6px"

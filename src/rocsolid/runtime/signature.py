@@ -1,4 +1,4 @@
-"""What a call looks like to the compiler, and how two calls differ."""
+"""The input signature of a call as text, and how two calls differ."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,39 +11,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSignature:
-    """Every argument by its path, in the words of a guard: shape, type, place, value."""
+    """Every argument by its path, with shape, dtype, device or value; and the torch state."""
 
     parts: Mapping[str, str]
 
 
 def signature_of(args: Sequence[object], kwargs: Mapping[str, object], names: Sequence[str] = ()) -> CallSignature:
-    """The call with its arguments, named where names are known, and the state of torch that compiled code depends on."""
+    """The signature of a call: its arguments, by name where names are known, and the torch state that compiled code depends on."""
     import torch
 
     parts = dict(_walk_all(args, kwargs, names))
-    parts["gradients"] = "on" if torch.is_grad_enabled() else "off"
+    parts["grad mode"] = "on" if torch.is_grad_enabled() else "off"
     parts["inference mode"] = "on" if torch.is_inference_mode_enabled() else "off"
     parts["autocast"] = "on" if torch.is_autocast_enabled() else "off"
     return CallSignature(parts=parts)
 
 
 def differences(before: CallSignature, now: CallSignature) -> list[str]:
-    """What changed, one sentence each: `argument 'x': float32[8, 64] before, float32[8, 65] now`."""
+    """What changed, one line each: `argument 'x': float32[8, 64] before, float32[8, 65] now`."""
     found = []
     for path in dict.fromkeys((*before.parts, *now.parts)):
-        one, other = before.parts.get(path, "absent"), now.parts.get(path, "absent")
+        one, other = before.parts.get(path, "not passed"), now.parts.get(path, "not passed")
         if one != other:
             found.append(f"{path}: {one} before, {other} now")
     return found
 
 
 def nearest(known: Sequence[CallSignature], now: CallSignature) -> CallSignature:
-    """The earlier call that differs in the fewest places; of several, the last."""
+    """The most similar earlier call: the fewest differences; of several, the last."""
     return min(reversed(known), key=lambda earlier: len(differences(earlier, now)))
 
 
 def parameter_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names of positional parameters, as far as the function tells them."""
+    """The names of positional parameters; empty where Python cannot tell them."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -72,15 +72,15 @@ def _walk(path: str, value: object) -> Iterator[tuple[str, str]]:
         for number, inner in enumerate(value):
             yield from _walk(f"{path}[{number}]", inner)
     elif isinstance(value, torch.nn.Module):
-        yield path, f"{type(value).__name__} in {'training' if value.training else 'evaluation'}"
+        yield path, f"{type(value).__name__} in {'train' if value.training else 'eval'} mode"
     else:
         text = repr(value)
         yield path, text if len(text) <= 60 else f"{type(value).__name__}"  # noqa: PLR2004 - a line's worth
 
 
 def _tensor(tensor: "torch.Tensor") -> str:
-    kind = str(tensor.dtype).removeprefix("torch.")
-    layout = "" if tensor.is_contiguous() else f" strided {list(tensor.stride())}"
-    grad = " with gradient" if tensor.requires_grad else ""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    stride = "" if tensor.is_contiguous() else f" stride {list(tensor.stride())}"
+    grad = " requires_grad" if tensor.requires_grad else ""
     device = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
-    return f"{kind}{list(tensor.shape)}{layout}{grad}{device}"
+    return f"{dtype}{list(tensor.shape)}{stride}{grad}{device}"

@@ -447,6 +447,12 @@ class Captured:
             )
         return CallPrediction(action="capture", reason="no graph for this call yet", differences=different)
 
+    def __repr__(self) -> str:
+        return str(self.report())
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()  # noqa: SLF001 - the hook that Jupyter calls
+
     def report(self) -> CaptureReport:
         """Graphs, counters and refusals. Can be printed, and saved with `.json()`."""
         return self._stats.report(self._cache, self._backend_name, frozen=self._frozen)

@@ -3,15 +3,15 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 
 from rocsolid.catalog.capture_errors import error_in, meaning_of
 from rocsolid.errors import first_line
 from rocsolid.model.capture_report import Reason
-from rocsolid.model.code_line import CodeLine
+from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import DispatchMode
@@ -19,17 +19,23 @@ from rocsolid.torchapi.graphs.capture_state import COMPILE_FIX, COMPILE_PROBLEM,
 from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
 
 _LONGEST_EXPRESSION = 60
+# What a user writes for an operator that has another name in Python.
+_PYTHON_NAMES: Final = {"aten::_local_scalar_dense": ("item", "tolist", "float", "int", "bool")}
 
 
 def refuse_operation(
     reason: Reason, operation: str, why: str, fix: str, code: CodeLine | None, notes: Sequence[str] = ()
 ) -> CannotCapture:
     """A refusal that begins with the user's expression, or with the operation where the expression is not known."""
+    names = _PYTHON_NAMES.get(operation, (operation.rpartition(".")[2].rpartition("::")[2],))
+    if code and code.text and code.start == code.end:  # Python 3.10, or an expression of several lines
+        start, end = underline(code.text, *names)
+        code = replace(code, start=start, end=end)
     expression = code.text[code.start : code.end] if code else ""
     if not expression or len(expression) > _LONGEST_EXPRESSION:
-        return CannotCapture(reason, f"`{operation}` {why}", fix=fix, code=code, notes=notes)
-    name = operation.rpartition(".")[2].rpartition("::")[2]
-    notes = [*notes] if name in expression else [f"operator: {operation}", *notes]
+        shown = f"Tensor.{names[0]}()" if operation in _PYTHON_NAMES else operation
+        return CannotCapture(reason, f"`{shown}` {why}", fix=fix, code=code, notes=notes)
+    notes = notes if any(name in expression for name in names) else [f"operator: {operation}", *notes]
     return CannotCapture(reason, f"`{expression}` {why}", fix=fix, code=code, notes=notes)
 
 

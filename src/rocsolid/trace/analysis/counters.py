@@ -114,7 +114,7 @@ def _utilization(
         counted.append(row)
         meter = HARDWARE_COUNTERS.get(row.counter)
         if meter is not None:
-            values.setdefault(meter.figure, row.mean * meter.scale)
+            values.setdefault(meter.metric, row.mean * meter.scale)
     occupancy = values.get(CounterMetric.OCCUPANCY)
     if occupancy is None and waves and CounterMetric.WAVES in values:
         occupancy = values[CounterMetric.WAVES] / waves
@@ -150,7 +150,7 @@ def _time(rows: Sequence[CounterRow], trace_time_ns: float | None) -> float | No
         r
         for r in rows
         if r.counter in HARDWARE_COUNTERS
-        and HARDWARE_COUNTERS[r.counter].figure in (CounterMetric.READ, CounterMetric.WRITTEN)
+        and HARDWARE_COUNTERS[r.counter].metric in (CounterMetric.READ, CounterMetric.WRITTEN)
     ]
     for candidates in (moved, rows):
         known = [row.time_ns for row in candidates if row.time_ns is not None]
