@@ -1,28 +1,28 @@
-# Two commands: `make demo` shows what rocsolid does on this machine, `make test` proves that it works.
-# Both make their own virtual environment and need nothing but Python with pip and a C++ compiler.
+# Two commands: `make demo` shows what rocsolid does on this machine, `make test` runs all checks.
+# Both create their own virtual environment and need Python with pip and a C++ compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The CPU build is enough for both, and a fresh machine has no torch of its own to protect.
+# The CPU build is enough for both.
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test beside rest test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
+.PHONY: demo test checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
-# Two lanes for two cores, since most tests need one: the checks with these tests take about as long as all the others.
-BESIDE := tests/runtime/test_routes.py tests/optimize tests/observe tests/ops tests/probe tests/test_docs.py
+# Two jobs for two cores, because most tests use one: the checks and these tests take about as long as all other tests.
+SLOW_TESTS := tests/runtime/test_routes.py tests/optimize tests/observe tests/ops tests/probe tests/test_docs.py
 test: $(VENV)/.test browser
-	@$(MAKE) --no-print-directory --jobs=2 beside rest
+	@$(MAKE) --no-print-directory --jobs=2 checks-and-slow-tests other-tests
 
-beside: lint types contracts docs
-	$(BIN)/python -m pytest $(BESIDE)
+checks-and-slow-tests: lint types contracts docs
+	$(BIN)/python -m pytest $(SLOW_TESTS)
 
-rest:
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE))
+other-tests:
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS))
 
 
 $(VENV)/.base: pyproject.toml Makefile
@@ -30,7 +30,7 @@ $(VENV)/.base: pyproject.toml Makefile
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-# torch first and alone, so that nothing below can ask the resolver for another one.
+# torch first and alone, so that the resolver cannot replace it below.
 $(VENV)/.torch: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet "$(TORCH)" numpy
 	@touch $@
@@ -42,7 +42,7 @@ $(VENV)/.demo: $(VENV)/.torch
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
 	$(BIN)/python -m pip install --quiet --editable ".[all]" || { \
-		echo "not every extra could be installed: tests of the others will be skipped"; \
+		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
 		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune]"; }
 	@touch $@
 
@@ -66,19 +66,19 @@ docs: $(VENV)/.test
 docs-serve: $(VENV)/.test
 	$(BIN)/mkdocs serve
 
-# Writes the pages that are made from declarations.
+# Write the pages that are generated from declarations.
 generate: $(VENV)/.test
 	$(BIN)/python scripts/gen_docs.py
 
-# Runs the tutorials, and writes what their commands print into their pages.
+# Run the tutorials and write the output of their commands into the pages.
 tutorials: $(VENV)/.test
 	$(BIN)/python scripts/tutorials.py
 
-# Opt-in: asks the real HIP runtimes, unpacked from Debian's packages below .rocsolid/, on a model of a chip.
+# Optional: runs against the real HIP runtimes, unpacked from Debian packages below .rocsolid/, with a fake GPU.
 test-hip: $(VENV)/.test
 	ROCSOLID_HIP=1 $(BIN)/python -m pytest tests/hip -rA --no-header
 
-# Chromium opens the HTML reports in the tests. Where it may not be installed, those tests are skipped and say so.
+# Chromium opens the HTML reports in the tests. Where it cannot be installed, those tests are skipped.
 browser:
 	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || scripts/install-chromium.sh
 

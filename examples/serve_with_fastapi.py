@@ -88,7 +88,7 @@ def metrics() -> Response:
 @app.get("/health")
 def health() -> dict[str, str]:
     """Return 503 if most calls fall back to eager."""
-    alarm = fast.report().alarm
-    if alarm:
-        raise HTTPException(503, alarm)
+    warning = fast.report().warning
+    if warning:
+        raise HTTPException(503, warning)
     return {"status": "ok"}

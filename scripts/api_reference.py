@@ -72,7 +72,11 @@ def _signature(value: Any) -> str:
     except (TypeError, ValueError):
         return "()"
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name not in ("self", "cls")]
-    return re.sub(r"<function .*? at 0x[0-9a-f]+>|<[^>]*>", "...", str(signature.replace(parameters=parameters, return_annotation=signature.empty)))
+    return re.sub(
+        r"<function .*? at 0x[0-9a-f]+>|<[^>]*>",
+        "...",
+        str(signature.replace(parameters=parameters, return_annotation=signature.empty)),
+    )
 
 
 def _summary(value: Any) -> str:

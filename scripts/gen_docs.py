@@ -15,10 +15,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which are not part of the package
 
-from api_reference import api_page
 from benchmarks.draw import drawn, page
 
 import rocsolid
+from api_reference import api_page
 from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.catalog.device_peaks import DEVICE_PEAKS

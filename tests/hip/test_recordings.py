@@ -90,7 +90,7 @@ def test_the_trace_reader_agrees_on_the_capture_and_its_replay() -> None:
 def test_the_pretended_chip_has_the_figures_of_the_real_one(name: str) -> None:
     seen: dict[str, Any] = stored()[name]
     known = chip(CHIPS[name])
-    pretended = properties(known)
+    pretended = device_properties(known)
 
     assert {
         "computeMajor": pretended.major,

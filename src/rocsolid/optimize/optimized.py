@@ -45,7 +45,7 @@ class Optimized:
         return str(self.report())
 
     def _repr_html_(self) -> str:
-        return self.report()._repr_html_()  # noqa: SLF001 - the hook that Jupyter calls
+        return self.report()._repr_html_()
 
     def report(self) -> OptimizeReport:
         """The forms that were tried, their times and errors, and the choice."""

@@ -451,7 +451,7 @@ class Captured:
         return str(self.report())
 
     def _repr_html_(self) -> str:
-        return self.report()._repr_html_()  # noqa: SLF001 - the hook that Jupyter calls
+        return self.report()._repr_html_()
 
     def report(self) -> CaptureReport:
         """Graphs, counters and refusals. Can be printed, and saved with `.json()`."""
