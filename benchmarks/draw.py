@@ -6,7 +6,8 @@ from html import escape
 from typing import Any, Final
 
 _OURS, _EAGER, _REDUCED, _AUTOTUNED = "rs.optimize", "eager", "reduce-overhead", "max-autotune"
-_COMPARED: Final = (_REDUCED, _AUTOTUNED, _EAGER)  # what rs.optimize is compared with
+_BY_HAND: Final = "graph by hand"
+_COMPARED: Final = (_REDUCED, _AUTOTUNED, _BY_HAND, _EAGER)  # what rs.optimize is compared with
 _STEP: Final = "rs.capture"  # for programs in which only the step is made fast
 _COLOURS: Final = {
     "compile": "#8da0b8",
@@ -41,13 +42,40 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(record: Mapping[str, Any], picture: str, autotuned: Mapping[str, Any], programs: Mapping[str, Any]) -> str:
-    """The results page of the documentation: models, models with max-autotune, and programs that call a step many times."""
+def page(
+    quiet: Mapping[str, Any],
+    record: Mapping[str, Any],
+    picture: str,
+    autotuned: Mapping[str, Any],
+    programs: Mapping[str, Any],
+) -> str:
+    """The results page of the documentation: few models on a quiet machine, many models, max-autotune, and whole programs."""
     left_out = [name for name, found in record["models"].items() if has_wrong_results(found)]
     over_reduced, over_eager = (_gains(record, method) for method in (_REDUCED, _EAGER))
     over_autotuned = _gains(autotuned, _AUTOTUNED)
     return f"""\
 # Speed of rs.optimize on public models
+
+## One process at a time
+
+The figures to expect: {len(quiet["models"])} models, batch 1, {quiet["dtype"]}, no gradients, on one {quiet["device"]} with \
+torch {quiet["torch"]}, {quiet["date"]}. Nothing else runs while a method is measured.
+
+![Milliseconds per call](../assets/speed-up.svg)
+
+{table(quiet)}
+
+*graph by hand* is `torch.compile` in the default mode and `torch.cuda.graph`; it neither copies nor checks its inputs, `rs.optimize` does both.
+
+{_notes(quiet)}
+{_commands(quiet)}
+
+The record: `evidence/quiet-on-h200.json`.
+
+## Many models
+
+The gains here are larger than on a quiet machine: up to twenty other processes were alive on the host, which slows down \
+eager and `reduce-overhead` more than a single graph launch.
 
 {len(record["models"])} models with random weights, batch 1, {record["dtype"]}, no gradients, on one {record["device"]} with \
 torch {record["torch"]} and Python {record["python"]}, {record["date"]}.
@@ -105,7 +133,7 @@ The record: `evidence/programs-on-h200.json`.
 
 
 def _notes(record: Mapping[str, Any]) -> str:
-    return "".join(f"- {note[0].upper()}{note[1:]}.\n" for note in record["notes"])
+    return "".join(f"- {note[0].upper()}{note[1:].rstrip('.')}.\n" for note in record["notes"])
 
 
 def _commands(record: Mapping[str, Any]) -> str:

@@ -146,11 +146,11 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
     yield "generated/chips.md", chips()
-    measured, autotuned, programs = (
+    quiet, measured, autotuned, programs = (
         json.loads((DOCS.parent / f"evidence/{name}-on-h200.json").read_text(encoding="utf-8"))
-        for name in ("models", "max-autotune", "programs")
+        for name in ("quiet", "models", "max-autotune", "programs")
     )
-    yield "generated/models.md", page(measured, "models-on-h200.svg", autotuned, programs)
+    yield "generated/models.md", page(quiet, measured, "models-on-h200.svg", autotuned, programs)
     yield "generated/models-on-h200.svg", drawn(measured)
     yield "generated/contributing.md", contributing()
 

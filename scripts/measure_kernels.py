@@ -4,7 +4,7 @@
 
 Each operator is compiled twice: as shipped, and as the plain function it replaces (attention and the norm also as torch's own fused
 function). The results are compared first. Then each variant is captured, with many calls on different inputs in one CUDA graph, and
-the graphs are replayed in turns, so that drift affects all of them equally. `layer` uses the operators in a whole layer, where a
+the graphs are replayed in interleaved rounds, so that drift affects all of them equally. `layer` uses the operators in a whole layer, where a
 shipped kernel can cost more than it gains, because nothing is fused into it. Needs a GPU.
 """
 
@@ -185,7 +185,7 @@ def timed_us(call: Callable[[], object]) -> float:
 
 
 def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[Any, ...]]) -> dict[str, Any]:
-    """Check, capture, and time the variants in turns."""
+    """Check, capture, and time the variants in interleaved rounds."""
     import torch
 
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Compare the CPU time of `rocsolid trace FOLDER --ranks` with HolisticTraceAnalysis (default and ijson backend), in turns.
+"""Compare the CPU time of `rocsolid trace FOLDER --ranks` with HolisticTraceAnalysis (default and ijson backend), in interleaved rounds.
 
 python -m venv hta && hta/bin/pip install HolisticTraceAnalysis ijson "pandas<3"
 python scripts/measure_ranks.py FOLDER --other hta/bin/python [--rounds 2] [--runs 3]
@@ -42,7 +42,7 @@ print(version("HolisticTraceAnalysis"), pandas.__version__, ijson.backend, len(a
 
 
 def main() -> None:
-    """Measure in turns, print one line of JSON."""
+    """Measure in interleaved rounds, print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--other", type=Path, required=True, help="a Python that has HolisticTraceAnalysis")

@@ -181,7 +181,7 @@ _VALUES: Final = (
         gb_types=_DYNAMIC_SHAPE,
         pattern=r"masked_select",
         cause="`torch.masked_select` returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; 0 stands for the elements left out",
+        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
         before="total = torch.masked_select(x, mask).sum()",
         after="total = torch.where(mask, x, 0).sum()",
         underline=("masked_select",),
@@ -198,7 +198,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=_DYNAMIC_SHAPE,
         cause="indexing with a boolean mask, `x[mask]`, returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; 0 stands for the elements left out",
+        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
         before="total = x[x > 0].sum()",
         after="total = torch.where(x > 0, x, 0).sum()",
     ),

@@ -126,7 +126,7 @@
     return hit ? hit[0] : -1;
   }
 
-  function beside(by) {
+  function selectSibling(by) {
     const family = chosen < 0 || about.parent[chosen] < 0 ? roots : children[about.parent[chosen]];
     const next = family[family.indexOf(chosen) + by];
     if (next !== undefined && weights[next] > 0) choose(next);
@@ -147,7 +147,7 @@
     const act = {
       ArrowDown: () => { const next = chosen < 0 ? roots[0] : children[chosen][0]; if (next !== undefined && weights[next] > 0) choose(next); },
       ArrowUp: () => { if (chosen >= 0 && about.parent[chosen] >= 0) choose(about.parent[chosen]); },
-      ArrowLeft: () => beside(-1), ArrowRight: () => beside(1), Enter: () => look(chosen),
+      ArrowLeft: () => selectSibling(-1), ArrowRight: () => selectSibling(1), Enter: () => look(chosen),
       Escape: () => { choose(-1); look(-1); }, 0: () => look(-1), "/": () => search.focus(),
     }[event.key];
     if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); event.stopPropagation(); act(); }

@@ -227,7 +227,7 @@ def _one_static(static: Any) -> MakeResult:
 
 
 def _one_alias(static: Any) -> MakeResult:
-    handed: Callable[[], Any] = lambda: None  # noqa: E731 - stands for a dead weak reference
+    handed: Callable[[], Any] = lambda: None  # noqa: E731 - like a dead weak reference
     refer, alias = weakref.ref, static.detach
 
     def make_result(_tensors: Sequence[Any], _lengths: Mapping[int, int]) -> Any:

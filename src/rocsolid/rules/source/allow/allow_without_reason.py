@@ -4,7 +4,7 @@
 Reports `# rocsolid: allow[...]` comments without text after the bracket. Such a comment has no effect.
 
 ## Why it matters
-Without a reason, nobody can tell later whether the hazard was understood or only silenced.
+Without a reason, a later reader cannot know whether the hazard was understood or only silenced.
 
 ## Example
     loss = out.item()  # rocsolid: allow[host-sync-in-captured-region]
@@ -23,7 +23,7 @@ RULE = Rule(
     name="allow-without-reason",
     severity=Severity.WARNING,
     message="`allow[{subject}]` has no effect, because it gives no reason",
-    why="Without a reason, nobody can tell later whether the hazard was understood or only silenced.",
+    why="Without a reason, a later reader cannot know whether the hazard was understood or only silenced.",
     fix="Write the reason after the bracket (`# rocsolid: allow[{subject}] reason`), or remove the comment.",
     check="rocsolid lint {file}",
     since="0.1",
