@@ -2,7 +2,7 @@
 
 python examples/capture_a_denoiser.py
 
-Without a GPU the tape plays the graph on the CPU, by a graph's rules: fixed memory, the body not run again.
+Without a GPU the record backend replays on the CPU with the rules of a GPU graph: fixed memory, no Python during a replay.
 """
 
 import torch

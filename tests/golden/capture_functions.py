@@ -59,7 +59,7 @@ def doubles(x: Any) -> Any:
     return x * 2 + 1
 
 
-class Counter(torch.nn.Module):
+class Counter(torch.nn.Module):  # type: ignore[misc]
     """Changes Python state."""
 
     def __init__(self) -> None:

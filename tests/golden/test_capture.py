@@ -3,6 +3,7 @@
 import ctypes
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_refused_operations(messages: Messages) -> None:
         functions.returns_an_object,
         functions.compiles_every_time,
     ):
-        messages.logged(function.__name__, lambda f=function: twice(captured(f), torch.ones(3)))
+        messages.logged(function.__name__, partial(twice, captured(function), torch.ones(3)))
     messages.raised('on_error="raise"', lambda: captured(functions.reads_a_value, on_error="raise")(torch.ones(3)))
     messages.logged("a side effect in Python", lambda: twice(captured(functions.Counter()), torch.ones(3)))
     messages.check("refused_operations")
@@ -180,7 +181,7 @@ def test_invalidation(messages: Messages) -> None:
     change("a hook", lambda m: m.register_forward_hook(lambda *_: None))
     scale = {"value": 2.0}
     change("a constant", lambda _: scale.update(value=3.0), lambda x: x * scale["value"])
-    change("a deleted value", lambda _: scale.clear() or scale.update(other=1), lambda x: x * scale.get("value", 1.0))
+    change("a deleted value", lambda _: scale.pop("value"), lambda x: x * scale.get("value", 1.0))
     messages.check("invalidation")
 
 
@@ -234,7 +235,7 @@ def test_options(messages: Messages) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     for options in wrong:
         heading = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        messages.raised(heading, lambda options=options: rs.capture(model, **options))
+        messages.raised(heading, partial(rs.capture, model, **options))
     messages.raised("rs.every(0)", lambda: rs.every(0))
     messages.raised('backend="device" without a GPU', lambda: rs.capture(model, backend="device")(torch.ones(4)))
     messages.check("options")
@@ -268,7 +269,7 @@ def test_simulated_runtime(messages: Messages) -> None:
     ):
         for runtime in ("hip-7.2", "cuda"):
             simulated = captured(function, simulate=runtime)
-            messages.logged(f"{function.__name__}, {runtime}", lambda g=simulated: g(torch.ones(3)))
+            messages.logged(f"{function.__name__}, {runtime}", partial(simulated, torch.ones(3)))
     messages.check("simulated_runtime")
 
 
