@@ -25,9 +25,9 @@ from rocsolid.measure.evidence import evidence, write
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.hip.asking import answers  # noqa: E402 - found by the line above
 from tests.hip.cases import MODES  # noqa: E402
-from tests.hip.reading import agrees, word  # noqa: E402
+from tests.hip.run_cases import run_cases  # noqa: E402 - found by the line above
+from tests.hip.table_words import agrees, word  # noqa: E402
 
 from rocsolid.catalog.capture_rules import CAPTURE_RULES  # noqa: E402
 from rocsolid.model.capture_rule import CaptureMode, Outcome, Runtime  # noqa: E402
@@ -186,7 +186,7 @@ def working_kernel(library: str, folder: Path, capability: int) -> Path:
     """A kernel that a capture of nothing else holds: as source, or compiled beforehand."""
     kernel = folder / "touch.ptx"
     kernel.write_text(KERNEL, encoding="utf-8")
-    seen = next(answers(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
+    seen = next(run_cases(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
     if seen.get("nodes") == 1:
         return kernel
     print("the driver did not take the kernel's source, so Triton compiles it:", seen, file=sys.stderr)
@@ -199,7 +199,7 @@ def working_kernel(library: str, folder: Path, capability: int) -> Path:
 def asked(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What was seen in each case of a mode."""
     seen = {}
-    for answer in answers(lambda left: start(library, kernel, mode, left), cases):
+    for answer in run_cases(lambda left: start(library, kernel, mode, left), cases):
         seen[answer.pop("case")] = answer
     print(f"{mode}: {len(seen)} cases", flush=True)
     return seen
