@@ -101,9 +101,7 @@ def compare(
             mismatches.append(
                 message or f"{want.path}: relative error {error:.1e} against eager, {allowed:.1e} is allowed"
             )
-    return Comparison(
-        error=worst, mismatches=tuple(mismatches), nondeterministic=nondeterministic and bool(mismatches)
-    )
+    return Comparison(error=worst, mismatches=tuple(mismatches), nondeterministic=nondeterministic and bool(mismatches))
 
 
 def noise_between(first: Sequence[Leaf], second: Sequence[Leaf]) -> list[float]:

@@ -141,7 +141,10 @@ def _lines(report: CaptureReport) -> list[str]:
         )
     lines += [f"  {_count(count, 'eager call')}: {reason}" for reason, count in report.eager_calls.items()]
     for refusal in report.refusals:
-        lines += [f"  not captured {_short_key(refusal.key)}", *(f"    {line}" for line in refusal.message.splitlines())]
+        lines += [
+            f"  not captured {_short_key(refusal.key)}",
+            *(f"    {line}" for line in refusal.message.splitlines()),
+        ]
     lines += [f"  invalidated: {reason}" for reason in report.invalidated]
     if report.warning:
         lines.append(f"  WARNING: {report.warning}")
