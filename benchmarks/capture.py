@@ -189,7 +189,7 @@ def denoiser() -> dict[str, float]:
     table["kernels of one replay"] = round(kernels, 4)
     table["set-up of rs.capture, s"] = round(setup, 2)
     table["graph nodes"] = ours.report().graphs[0].nodes or 0
-    table["by hand beside itself"] = round(1 / raced.against_baseline(_HAND).speedup, 4)
+    table["by hand compared with itself"] = round(1 / raced.against_baseline(_HAND).speedup, 4)
     table["ratio to by hand"] = round(1 / raced.against_baseline(_OWN).speedup, 4)
     table["ratio to by hand, with copies"] = round(
         1 / raced.against_baseline("compiled, captured by rs.capture").speedup, 4

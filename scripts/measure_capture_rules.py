@@ -25,9 +25,9 @@ from rocsolid.measure.evidence import evidence, write
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.hip.asking import answers  # noqa: E402 - found by the line above
 from tests.hip.cases import MODES  # noqa: E402
-from tests.hip.reading import agrees, word  # noqa: E402
+from tests.hip.run_cases import run_cases  # noqa: E402 - found by the line above
+from tests.hip.table_words import agrees, word  # noqa: E402
 
 from rocsolid.catalog.capture_rules import CAPTURE_RULES  # noqa: E402
 from rocsolid.model.capture_rule import CaptureMode, Outcome, Runtime  # noqa: E402
@@ -191,7 +191,7 @@ def working_kernel(library: str, folder: Path, capability: int) -> Path:
     """A kernel that can be captured here: as PTX, or compiled by Triton."""
     kernel = folder / "touch.ptx"
     kernel.write_text(KERNEL, encoding="utf-8")
-    seen = next(answers(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
+    seen = next(run_cases(lambda left: start(library, kernel, MODES[0], left), ["nothing"]))
     if seen.get("nodes") == 1:
         return kernel
     print("the driver cannot compile the PTX kernel, so Triton compiles it:", seen, file=sys.stderr)
@@ -204,7 +204,7 @@ def working_kernel(library: str, folder: Path, capability: int) -> Path:
 def try_cases(library: str, kernel: Path, mode: str, cases: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The result of each case in a mode."""
     seen = {}
-    for answer in answers(lambda left: start(library, kernel, mode, left), cases):
+    for answer in run_cases(lambda left: start(library, kernel, mode, left), cases):
         seen[answer.pop("case")] = answer
     print(f"{mode}: {len(seen)} cases", flush=True)
     return seen

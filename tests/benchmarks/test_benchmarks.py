@@ -1,6 +1,7 @@
 """The benchmark runner, and the table, plot and page made from its records."""
 
 import json
+import math
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -78,8 +79,18 @@ def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
         "endless": {"max-autotune": {"failed": "not set up in time"}, "rs.optimize": {"median_ms": 2.0}},
         "drifts": {"max-autotune": {"median_ms": 1.0}, "rs.optimize": drifts["rs.optimize"]},
     }
-    records = ({**RECORD, **about, "models": found} for found in (models, tuned, looped))
-    text = page(next(records), "plot.svg", *records)
+    by_hand = {
+        "hand": {
+            "eager": {"median_ms": 8.0},
+            "graph by hand": {"median_ms": 1.0},
+            "rs.optimize": {"median_ms": 2.0, "chosen": "compiled, graph"},
+        }
+    }
+    quiet, many, autotuned, programs = (
+        {**RECORD, **about, "models": found} for found in (by_hand, models, tuned, looped)
+    )
+    text = page(quiet, many, "plot.svg", autotuned, programs)
+    assert "| hand | 8.000 | 1.000 | 2.000 | compiled, graph | 0.50 | 4.00 |" in text
     assert "| one | 3.000 | 2.000 | compiled, graph | 1.50 |" in text
     assert "| endless | failed | 2.000 |  |  |" in text
     assert "In the geometric mean over 1 models `rs.optimize` is 1.50 times as fast, and at least 1.50 times" in text
@@ -126,3 +137,16 @@ def test_cpu_run_measures_every_cell_and_records_failures(tmp_path: Path) -> Non
     assert found["eager"]["error"] == 0
     assert found["make_graphed_callables"]["failed"]
     assert "| int8_linears |" in printed
+
+
+@pytest.mark.torch
+def test_quiet_record_is_drawn_with_its_gain() -> None:
+    from benchmarks.quiet import METHODS, draw, mean_gain
+
+    models = {"a<b": {method: {"median_ms": 2.0} for method in METHODS}}
+    models["a<b"]["rs.optimize"] = {"median_ms": 1.0}
+    assert mean_gain(models, "reduce-overhead") == pytest.approx(2.0)
+    assert math.isnan(mean_gain({}, "eager"))
+    picture = draw({**RECORD, "dtype": "bfloat16", "models": models})
+    assert "a&lt;b" in picture
+    assert "2.00x as fast as reduce-overhead" in picture

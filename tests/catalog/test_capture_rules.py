@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hip.asking import answers
-from tests.hip.reading import agrees as recorded_as
-from tests.hip.reading import word
+from tests.hip.run_cases import run_cases
+from tests.hip.table_words import agrees as recorded_as
+from tests.hip.table_words import word
 from tests.support import ROOT, make_env
 
 import rocsolid as rs
@@ -73,8 +73,8 @@ CASES = {
 def stored(file: str) -> Any:
     """A file of `$HIP_DATA`, or of the folder `shared` next to the checkout."""
     named = os.environ.get("HIP_DATA")
-    places = [Path(named)] if named else [folder / "shared/data/hip" for folder in (ROOT.parent, ROOT)]
-    found = next((place / file for place in places if (place / file).is_file()), None)
+    folders = [Path(named)] if named else [folder / "shared/data/hip" for folder in (ROOT.parent, ROOT)]
+    found = next((folder / file for folder in folders if (folder / file).is_file()), None)
     if found is None:
         pytest.skip(f"{file} is missing: set HIP_DATA to the folder with the measurements")
     return json.loads(found.read_text())
@@ -168,17 +168,17 @@ def test_a_case_that_dies_or_hangs_is_reported_and_the_rest_still_run() -> None:
     ends = {"dies": (-11, ""), "leaves a stream capturing": (0, "x")}
 
     def start(left: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        answered: list[str] = []
+        printed: list[str] = []
         for case in left:
             if case == "hangs":
-                raise subprocess.TimeoutExpired([], 2, output="".join(answered))
+                raise subprocess.TimeoutExpired([], 2, output="".join(printed))
             code, answer = ends.get(case, (0, "x"))
-            answered += [json.dumps({"case": case}) + "\n"] if answer else []
+            printed += [json.dumps({"case": case}) + "\n"] if answer else []
             if case in ends:
-                return subprocess.CompletedProcess([], code, "".join(answered), "said")
-        return subprocess.CompletedProcess([], 0, "".join(answered), "")
+                return subprocess.CompletedProcess([], code, "".join(printed), "said")
+        return subprocess.CompletedProcess([], 0, "".join(printed), "")
 
-    seen = list(answers(start, ["a", "dies", "b", "leaves a stream capturing", "hangs", "c"]))
+    seen = list(run_cases(start, ["a", "dies", "b", "leaves a stream capturing", "hangs", "c"]))
 
     assert [(row["case"], *sorted(row.keys() - {"case"})) for row in seen] == [
         ("a",),
@@ -274,27 +274,27 @@ def test_the_rows_and_the_simulated_runtime_of_a_machine(
 
 def test_a_known_problem_lists_the_behavior_of_this_machines_runtime() -> None:
     """The watchdog's query is allowed by HIP 6.4 and refused by 7.2; for a release between them both are listed."""
-    said = {
-        release: next(f.why for f in judged(release) if f.subject == "rccl-watchdog-breaks-capture")
+    why = {
+        release: next(f.why for f in findings_for(release) if f.subject == "rccl-watchdog-breaks-capture")
         for release in ("7.0.2", "7.2.0")
     }
 
-    assert "before the capture, from another thread: HIP 6.4.3 allows it; HIP 7.2.4 refuses it" in said["7.0.2"]
-    assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in said["7.2.0"]
+    assert "before the capture, from another thread: HIP 6.4.3 allows it; HIP 7.2.4 refuses it" in why["7.0.2"]
+    assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in why["7.2.0"]
     assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
     assert "## What HIP and CUDA do with the calls involved\n- hipEventQuery of" in explain(
         "rccl-watchdog-breaks-capture"
     )
 
 
-def judged(release: str) -> list[Finding]:
+def findings_for(release: str) -> list[Finding]:
     env = make_env(rocm=release, torch="2.11.0")
     return check_environment(env, resolve("safe", env))
 
 
 def test_a_lint_finding_lists_the_behavior_of_every_runtime(tmp_path: Path) -> None:
     text = "import torch\nwith torch.cuda.graph(torch.cuda.CUDAGraph()):\n    {}\n"
-    for line, says, call in (
+    for line, behavior, call in (
         ("x.item()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 900", "hipStreamSynchronize"),
         ("event.query()", "HIP 6.4.3 allows it; HIP 7.2.4 and CUDA 13.0 refuse it", "hipEventQuery"),
         ("event.synchronize()", "HIP 6.4.3, HIP 7.2.4 and CUDA 13.0 refuse it with error 907", "hipEventSynchronize"),
@@ -305,7 +305,7 @@ def test_a_lint_finding_lists_the_behavior_of_every_runtime(tmp_path: Path) -> N
         file = tmp_path / "program.py"
         file.write_text(text.format(line))
         (found,) = (f for f in rs.lint(file).findings if f.code in ("SRC201", "SRC202", "SRC203"))
-        assert says in found.why
+        assert behavior in found.why
         assert f"(`rocsolid explain {call}`)" in found.why
         assert rules_of(call)
 

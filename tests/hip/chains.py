@@ -44,12 +44,12 @@ def after_refusal(rt: Runtime, _: int) -> dict[str, int | str]:
     refused = rt.call("StreamSynchronize", rt.stream)
     ended = rt.call("StreamEndCapture", rt.stream, c.byref(c.c_void_p()))
     state = rt.state(rt.stream)
-    healed = captured(rt, rt.stream)
+    again = captured(rt, rt.stream)
     return {
         "refused": refused,
         "ended": ended,
         "state": state,
-        "healed": healed,
+        "captured again": again,
         "state at last": rt.state(rt.stream),
         "waits": rt.call("StreamSynchronize", rt.stream),
         "elsewhere": captured(rt, rt.make("StreamCreateWithFlags", NON_BLOCKING)),
@@ -67,7 +67,7 @@ def unjoined(rt: Runtime, _: int) -> dict[str, int | str]:
         "ended": ended,
         "state": rt.state(rt.stream),
         "again": rt.call("StreamBeginCapture", rt.stream, THREAD_LOCAL),
-        "drawn in": rt.state(rt.blocking),
+        "joined by waiting": rt.state(rt.blocking),
         "elsewhere": captured(rt, rt.make("StreamCreateWithFlags", NON_BLOCKING)),
     }
 

@@ -17,11 +17,11 @@ FOLDER = ROOT / ".rocsolid/hip-rig"
 RECORD = ROOT / "evidence/capture-rules-on-hip.json"
 
 
-def asked(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
+def measure_all(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
     """The results by runtime, mode and case."""
     cases = [rule.case for rule in CAPTURE_RULES]
     return {
-        runtime: {mode: {seen.pop("case"): seen for seen in rig.answers(runtime, mode, cases)} for mode in MODES}
+        runtime: {mode: {seen.pop("case"): seen for seen in rig.measure(runtime, mode, cases)} for mode in MODES}
         for runtime in LIBRARIES
     }
 
@@ -34,7 +34,7 @@ def record_of(rig: Rig) -> dict[str, Any]:
         device="none: the runtimes run on a model of a gfx942 that computes nothing (tests/hip/idle_gpu.c)",
         torch="none",
         packages=rig.versions,
-        answers=asked(rig),
+        answers=measure_all(rig),
     )
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.hip.asking import answers
 from tests.hip.debian import Package, closure, package_list, unpack
+from tests.hip.run_cases import run_cases
 from tests.hip.topology import write_topology
 
 HERE = Path(__file__).parent
@@ -84,9 +84,9 @@ class Rig:
     def kernel(self) -> str:
         return str(self.folder / "touch.hsaco")
 
-    def answers(self, runtime: str, mode: str, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def measure(self, runtime: str, mode: str, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What the runtime did in each case; a case that kills the process is reported by its exit code."""
-        return answers(lambda left: self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left), cases)
+        return run_cases(lambda left: self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left), cases)
 
 
 def missing_tool() -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.hip.debian import Unreachable
-from tests.hip.reading import agrees
 from tests.hip.record import FOLDER
 from tests.hip.rig import LIBRARIES, MODES, Rig, make, missing_tool
+from tests.hip.table_words import agrees
 from tests.support import make_env
 
 from rocsolid.catalog.capture_errors import meaning_of, meaning_of_code
@@ -50,9 +50,9 @@ def test_the_runtimes_are_the_releases_of_the_table(rig: Rig) -> None:
 @pytest.mark.parametrize("runtime", LIBRARIES)
 def test_the_runtime_behaves_as_the_table_says(rig: Rig, runtime: str, mode: str) -> None:
     rules = {rule.case: rule for rule in CAPTURE_RULES}
-    seen = list(rig.answers(runtime, mode, list(rules)))
+    seen = list(rig.measure(runtime, mode, list(rules)))
 
-    assert [answer["case"] for answer in seen] == list(rules)
+    assert [result["case"] for result in seen] == list(rules)
     wrong = [a for a in seen if not agrees(rules[a["case"]].behavior(Runtime(runtime), CaptureMode(mode)), a)]
     assert not wrong, rig.versions
 
@@ -70,7 +70,7 @@ def test_a_stream_stays_invalidated_until_its_next_capture(rig: Rig, runtime: st
         "refused": 900,
         "ended": 901,
         "state": "invalidated",
-        "healed": -1,
+        "captured again": -1,
         "state at last": "none",
         "waits": 0,
         "elsewhere": -1,
@@ -84,7 +84,7 @@ def test_a_stream_with_unjoined_work_becomes_unusable_and_new_ones_work(rig: Rig
     """Reported as NVIDIA/warp#1957."""
     seen = run_scenario(rig, runtime, "unjoined")
 
-    assert seen == {"ended": 904, "state": "active", "again": 401, "drawn in": "active", "elsewhere": -1}
+    assert seen == {"ended": 904, "state": "active", "again": 401, "joined by waiting": "active", "elsewhere": -1}
     assert meaning_of_code(904).cause is meaning_of_code(401).cause is Reason.UNJOINED
     assert run_scenario(rig, runtime, "unjoined-ended-twice") == {"ended": 908, "state": "active"}
     assert run_scenario(rig, runtime, "unjoined-read") in (signal.SIGSEGV, signal.SIGBUS)

@@ -61,7 +61,7 @@ def test_workspaces_are_allocated_in_a_separate_pool(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "addmm", lambda *_: made.append("matmul"))
     for _ in range(2):
         stream.allocate_workspaces()
-    assert made == ["pool", "matmul"] * 2, "every time: somebody may have freed all workspaces"
+    assert made == ["pool", "matmul"] * 2, "every time: all workspaces may have been freed meanwhile"
 
 
 def _without_device(monkeypatch: pytest.MonkeyPatch) -> None:

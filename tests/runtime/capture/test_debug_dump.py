@@ -74,22 +74,22 @@ def test_forward_and_backward_graphs_are_both_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torch_keeps", [True, False])
 def test_a_graph_is_kept_by_argument_or_by_debug_mode(torch_keeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before torch 2.8 graphs took no argument, and were kept in debug mode."""
-    asked: list[str] = []
+    used: list[str] = []
 
     class Graph:
-        def __init__(self, **said: bool) -> None:
-            if said and not torch_keeps:
+        def __init__(self, **options: bool) -> None:
+            if options and not torch_keeps:
                 raise TypeError
-            asked.extend(said)
+            used.extend(options)
 
         def enable_debug_mode(self) -> None:
-            asked.append("debug mode")
+            used.append("debug mode")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     device_graphs.new_graph(keep=False)
-    assert asked == []
+    assert used == []
     device_graphs.instantiate(device_graphs.new_graph(keep=True))
-    assert asked == (["keep_graph"] if torch_keeps else ["debug mode"])
+    assert used == (["keep_graph"] if torch_keeps else ["debug mode"])
 
 
 @pytest.mark.gpu

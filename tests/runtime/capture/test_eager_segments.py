@@ -52,7 +52,7 @@ def test_eager_modules_run_in_eager_between_graphs(target: Any) -> None:
 
 
 class ChangesShape(torch.nn.Module):  # type: ignore[misc]
-    """Returns as many rows as its tensor says."""
+    """Returns as many rows as the tensor `rows` contains."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -186,7 +186,7 @@ def test_a_graph_keeps_its_workspace_when_all_workspaces_are_freed() -> None:
     want = g(x)
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
-    others = [torch.full((2**22,), 7.0, device="cuda") for _ in range(16)]  # whoever gets the memory now
+    others = [torch.full((2**22,), 7.0, device="cuda") for _ in range(16)]  # may get the freed memory
     for _ in range(3):
         assert torch.equal(g(x), want)
     torch.cuda.synchronize()

@@ -29,11 +29,11 @@ def branches_on_a_value(x: Any) -> Any:
     return x + 1 if x.sum() > 0 else x - 1
 
 
-def picks_by_mask(x: Any) -> Any:
+def indexes_with_a_mask(x: Any) -> Any:
     return x[x > 0].sum()
 
 
-def makes_from_host_data(x: Any) -> Any:
+def creates_a_tensor(x: Any) -> Any:
     return x + torch.tensor([1.0, 2.0, 3.0], device=x.device)
 
 
@@ -41,7 +41,7 @@ def copies_to_the_host(x: Any) -> Any:
     return x * float(x.cpu().sum())
 
 
-def swallows(x: Any) -> Any:
+def catches_the_error(x: Any) -> Any:
     try:
         return x * x.max().item()
     except Exception:  # noqa: BLE001 - the point
@@ -51,10 +51,10 @@ def swallows(x: Any) -> Any:
 CASES = [
     (reads_a_value, "host sync", "`x.sum().item()` |aten::_local_scalar_dense"),
     (branches_on_a_value, "host sync", "`x.sum() > 0` |aten::is_nonzero|aten::_local_scalar_dense"),
-    (picks_by_mask, "data-dependent shape|host sync", "aten::index|aten::nonzero"),
-    (makes_from_host_data, "host copy|host sync", "torch.tensor|aten::"),
+    (indexes_with_a_mask, "data-dependent shape|host sync", "aten::index|aten::nonzero"),
+    (creates_a_tensor, "host copy|host sync", "torch.tensor|aten::"),
     (copies_to_the_host, "host sync", "cpu|aten::"),
-    (swallows, "host sync", "aten::_local_scalar_dense"),
+    (catches_the_error, "host sync", "`x.max().item()` |aten::_local_scalar_dense"),
 ]
 
 
@@ -135,16 +135,16 @@ def test_a_constant_made_from_an_input_is_found_before_the_first_replay(target: 
     if target.backend != "record":
         pytest.skip("the host cannot read device memory by its address")
 
-    def baked(x: Any) -> Any:
-        return {"fine": x + 1, "baked": x * ctypes.c_float.from_address(x.data_ptr()).value}
+    def scaled(x: Any) -> Any:
+        return {"fine": x + 1, "scaled": x * ctypes.c_float.from_address(x.data_ptr()).value}
 
-    g, x = target.capture(baked), target.randn(3)
+    g, x = target.capture(scaled), target.randn(3)
     for _ in range(2):
-        assert torch.equal(g(x)["baked"], x * x[0])
+        assert torch.equal(g(x)["scaled"], x * x[0])
         x.add_(1)
     (refusal,) = g.report().refusals
     assert refusal.reason.value == "wrong result"
-    assert "result['baked']: relative error" in refusal.message
+    assert "result['scaled']: relative error" in refusal.message
     assert "result['fine']" not in refusal.message
 
 

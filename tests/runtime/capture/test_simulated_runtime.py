@@ -40,11 +40,11 @@ def waits_for_another_stream(x: Any) -> Any:
     return x * 2
 
 
-def asks_its_stream(x: Any) -> Any:
+def queries_its_stream(x: Any) -> Any:
     return x * 2 if torch.cuda.current_stream().query() else x
 
 
-def asks_an_event_of_its_own(x: Any) -> Any:
+def queries_an_event_of_its_own(x: Any) -> Any:
     event = torch.cuda.Event()
     event.record()
     event.query()
@@ -65,8 +65,8 @@ def times_itself(x: Any) -> Any:
     return y
 
 
-class AsksAnOldEvent(torch.nn.Module):  # type: ignore[misc]
-    """Keeps the event of its first call."""
+class QueriesAnOldEvent(torch.nn.Module):  # type: ignore[misc]
+    """Keeps the event that its first call recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class AsksAnOldEvent(torch.nn.Module):  # type: ignore[misc]
         return x * 2
 
 
-class WaitsForAnOldEvent(AsksAnOldEvent):
-    """Keeps the event of its first call."""
+class WaitsForAnOldEvent(QueriesAnOldEvent):
+    """Keeps the event that its first call recorded."""
 
     def forward(self, x: Any) -> Any:
         if self.event is None:
@@ -90,7 +90,7 @@ class WaitsForAnOldEvent(AsksAnOldEvent):
         return x * 2
 
 
-def asks_an_event_never_recorded(x: Any) -> Any:
+def queries_an_event_never_recorded(x: Any) -> Any:
     torch.cuda.Event().query()
     return x * 2
 
@@ -111,18 +111,18 @@ def forks_and_joins(x: Any) -> Any:
     return y + 1
 
 
-def waits_for_foreign_work(x: Any) -> Any:
+def waits_for_an_outside_event(x: Any) -> Any:
     torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())
     return x * 2
 
 
-def works_outside(x: Any) -> Any:
+def uses_an_outside_stream(x: Any) -> Any:
     with torch.cuda.stream(torch.cuda.Stream()):
         y = x * 2
     return y + 1
 
 
-def swallows(x: Any) -> Any:
+def catches_the_error(x: Any) -> Any:
     try:
         torch.cuda.synchronize()
     except Exception:  # noqa: BLE001 - the point
@@ -136,18 +136,18 @@ CASES: list[tuple[Any, tuple[str, str, str]]] = [
     (waits_for_the_accelerator, ("host sync",) * 3),
     (waits_for_its_stream, ("host sync",) * 3),
     (waits_for_another_stream, ("host sync",) * 3),
-    (asks_its_stream, ("host sync",) * 3),
-    (asks_an_event_of_its_own, ("event",) * 3),
+    (queries_its_stream, ("host sync",) * 3),
+    (queries_an_event_of_its_own, ("event",) * 3),
     (waits_for_an_event_of_its_own, ("event",) * 3),
     (times_itself, ("event",) * 3),
-    (AsksAnOldEvent(), ("", "event", "event")),
+    (QueriesAnOldEvent(), ("", "event", "event")),
     (WaitsForAnOldEvent(), ("event",) * 3),
-    (asks_an_event_never_recorded, ("", "", "")),
+    (queries_an_event_never_recorded, ("", "", "")),
     (forks, ("unjoined stream",) * 3),
     (forks_and_joins, ("", "", "")),
-    (waits_for_foreign_work, ("", "", "uncaptured event")),
-    (works_outside, ("wrong result",) * 3),  # the runtime accepts it silently, and verification finds it
-    (swallows, ("host sync",) * 3),
+    (waits_for_an_outside_event, ("", "", "uncaptured event")),
+    (uses_an_outside_stream, ("wrong result",) * 3),  # the runtime accepts it silently, and verification finds it
+    (catches_the_error, ("host sync",) * 3),
 ]
 
 
@@ -156,7 +156,7 @@ def test_each_runtime_captures_or_refuses_as_the_table_says(function: Any, reaso
     for runtime, reason in zip(RUNTIMES, reasons, strict=True):
         captured = rs.capture(function, backend="record", simulate=runtime)
         for value in (1.0, 2.0, 3.0):
-            expected = value * 2 + (function in (forks_and_joins, works_outside))
+            expected = value * 2 + (function in (forks_and_joins, uses_an_outside_stream))
             assert captured(torch.full((2,), value)).tolist() == [expected] * 2
         report = captured.report()
         assert [refusal.reason.value for refusal in report.refusals] == ([reason] if reason else []), runtime
@@ -164,10 +164,10 @@ def test_each_runtime_captures_or_refuses_as_the_table_says(function: Any, reaso
 
 
 def test_the_refusal_names_the_call_the_error_the_line_and_the_fix() -> None:
-    captured = rs.capture(AsksAnOldEvent(), backend="record", simulate="hip-7.2")
+    captured = rs.capture(QueriesAnOldEvent(), backend="record", simulate="hip-7.2")
     captured(torch.ones(2))
     (refusal,) = captured.report().refusals
-    line = inspect.getsourcelines(AsksAnOldEvent.forward)[1] + 4
+    line = inspect.getsourcelines(QueriesAnOldEvent.forward)[1] + 4
 
     assert refusal.location == f"{__file__}:{line}"
     shown = refusal.location.removeprefix(f"{Path.cwd()}/")
@@ -194,13 +194,13 @@ def test_a_synchronize_in_another_thread_breaks_the_capture() -> None:
         with suppress(Exception):  # the thread's own error
             torch.cuda.synchronize()
 
-    def lets_a_thread_wait(x: Any) -> Any:
+    def synchronizes_in_a_thread(x: Any) -> Any:
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join()
         return x * 2
 
-    captured = rs.capture(lets_a_thread_wait, backend="record", simulate="hip-7.2")
+    captured = rs.capture(synchronizes_in_a_thread, backend="record", simulate="hip-7.2")
     captured(torch.ones(2))
 
     (refusal,) = captured.report().refusals
@@ -212,7 +212,7 @@ def test_a_synchronize_in_another_thread_breaks_the_capture() -> None:
 
 def test_a_call_that_is_silently_left_out_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rocsolid"):
-        rs.capture(waits_for_foreign_work, backend="record", simulate="hip-6.4")(torch.ones(2))
+        rs.capture(waits_for_an_outside_event, backend="record", simulate="hip-6.4")(torch.ones(2))
 
     assert (
         "why: hipStreamWaitEvent for an event of a stream outside the capture succeeds, but is silently left out"

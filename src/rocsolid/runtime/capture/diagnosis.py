@@ -42,7 +42,7 @@ def refuse_operation(
 def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
     """The refusal for an exception during a capture.
 
-    The last error often only says that something failed before, so the first error of the chain counts. On a GPU the operation
+    The last error often only reports that something failed before, so the first error of the chain counts. On a GPU the operation
     is found by running the function again without a capture, with every host sync made an error.
     """
     if is_refused_compile(error):

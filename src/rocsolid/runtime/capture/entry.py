@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Returned by `Entry.run` in place of a result.
 INVALID: Final = object()  # the captured state has changed: the result must not be used
 SEGMENT_FAILED: Final = object()  # an eager segment returned something else than during the capture
-IN_CAPTURE: Final = object()  # the current stream is being captured by other code: run the function itself
+IN_CAPTURE: Final = object()  # another capture is recording the current stream: run the function itself
 CHECK_DUE: Final = object()  # this call is to be compared with eager
 _NEVER: Final = -1
 

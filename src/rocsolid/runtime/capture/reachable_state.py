@@ -353,7 +353,7 @@ def fresh_autocast_cache() -> Iterator[None]:
     """Autocast casts every weight again inside the block, and none of these casts is used after it.
 
     Autocast caches cast weights until its outermost block ends. A graph must not read a cast from before the capture, which would
-    be freed or become stale. Nobody else must read a cast that only a replay updates.
+    be freed or become stale. Code outside the graph must not read a cast that only a replay updates.
     """
     torch.clear_autocast_cache()
     try:

@@ -36,7 +36,7 @@ class Verifier:
         self._random = torch.Generator(device=call.device).manual_seed(_SEED)
 
     def verify(self, entry: Entry) -> None:
-        """Compare as often as `verify=` asks. Raises CannotCapture that names the result and its error."""
+        """Compare `verify.rounds` times. Raises CannotCapture that names the result and its error."""
         for number in range(self._rounds):
             inputs = [vary_input(leaf.value, self._random) for leaf in self._call.tensors]
             if number == 0 and self._call.bucketed:

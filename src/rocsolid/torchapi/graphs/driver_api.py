@@ -42,7 +42,7 @@ def current_stream_handle() -> Callable[[int], int]:
 
 
 def new_stream(device: int) -> Any:
-    """A stream that no other code uses. Torch has 32 streams per device and reuses them after that."""
+    """A stream of its own: torch has 32 streams per device and hands them out again after that."""
     import torch
 
     create, made = driver_function("StreamCreate"), ctypes.c_void_p()

@@ -35,8 +35,8 @@ class CaptureStream:
 
     The libraries keep one workspace per handle and stream, and a graph keeps using the workspace of the stream it was captured
     on. So each captured function has its own stream: two functions that replay at the same time would otherwise write into the
-    same workspace. The workspace is in a memory pool of its own, because code that frees all workspaces would otherwise give the
-    graph's memory to another tensor. `mode="reduce-overhead"` frees them at every capture (seen on torch 2.11: a hand-made graph
+    same workspace. The workspace is in a memory pool of its own, because freeing all workspaces would otherwise make the
+    graph's memory available to other tensors. `mode="reduce-overhead"` frees them at every capture (seen on torch 2.11: a hand-made graph
     then failed with an illegal memory access).
     """
 

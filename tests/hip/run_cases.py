@@ -8,7 +8,7 @@ from typing import Any
 Start = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
-def answers(start: Start, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
+def run_cases(start: Start, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The result of each case. A case that killed its process or hung is reported as such, and the rest run in a new process."""
     left = list(cases)
     while left:
