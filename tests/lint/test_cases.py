@@ -111,6 +111,6 @@ def test_rule_files_have_the_name_of_their_rule() -> None:
 def test_columns_mark_the_expression_in_its_line(tmp_path: Path, file: str, text: str, marked: str) -> None:
     (tmp_path / file).write_text(f"{text}\n", encoding="utf-8")
     (finding,) = found_in(tmp_path / file)
-    code = finding.facts["code"]
+    code = finding.facts["code_line"]
     assert isinstance(code, dict)
     assert code["text"][code["start"] : code["end"]] == marked

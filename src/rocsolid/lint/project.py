@@ -110,7 +110,7 @@ def _finding(
         "confidence": confidence.name.lower(),
         "chain": list(path.chain) if path else [],
         "text": match.text,
-        "code": encode(CodeLine(file=shown, line=found.line, text=match.line, start=match.start, end=match.end)),
+        "code_line": encode(CodeLine(file=shown, line=found.line, text=match.line, start=match.start, end=match.end)),
         "edit": {"kind": found.edit.kind, "text": found.edit.text} if found.edit else {},
     }
     return rule.found(found.subject, severity=severity, location=f"{shown}:{found.line}", **facts)

@@ -47,7 +47,7 @@ def _rows(finding: Finding, terminal: Terminal, *, full: bool) -> Iterator[str]:
 
 def code_lines(finding: Finding) -> list[str]:
     """The source line of a finding, and carets under the expression where its columns are known."""
-    facts = finding.facts.get("code")
+    facts = finding.facts.get("code_line")
     if isinstance(facts, Mapping) and facts.get("text"):
         code = decode(CodeLine, facts, "code")
         indent = len(code.text) - len(code.text.lstrip())

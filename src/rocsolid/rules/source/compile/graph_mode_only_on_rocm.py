@@ -37,7 +37,7 @@ RULE = Rule(
     severity=Severity.CRITICAL,
     message='ROCm uses mode="{subject}", other devices use mode="{other}": the choice looks reversed',
     why="{subject} captures HIP graphs, for which there are public reports of wrong results on ROCm.",
-    fix='AttributePatch the two modes, or use rs.compile(model, profile="safe").',
+    fix='Swap the two modes, or use rs.compile(model, profile="safe").',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(issue("ROCm/clr#279", "Graph replay corrupts output on ROCm 7.2.0 to 7.2.3."),),
