@@ -1,4 +1,4 @@
-"""What the tests share: environments made by hand, and children in clean or planted quick_environment."""
+"""What the tests share: environments made by hand, and child processes with a clean or prepared environment."""
 
 import json
 import os
@@ -60,7 +60,7 @@ class Ran:
 def run_python(
     *args: str, env: Mapping[str, str] | None = None, python: str = sys.executable, timeout: float = 240
 ) -> Ran:
-    """Run a fresh interpreter in clean quick_environment, or in those given."""
+    """Run a fresh interpreter in a clean environment, or in the given one."""
     done = subprocess.run(
         [python, *args],
         env=dict(clean_environ() if env is None else env),
@@ -161,7 +161,7 @@ def record_row(file: str, text: str) -> str:
 
 
 def with_path(folder: Path, **planted: str) -> dict[str, str]:
-    """Clean quick_environment in which `folder` comes first on the path."""
+    """A clean environment in which `folder` comes first on the path."""
     return clean_environ(PYTHONPATH=f"{folder}{os.pathsep}{SOURCE}", **planted)
 
 

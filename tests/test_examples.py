@@ -97,7 +97,7 @@ BAD = "import torch\n\n\n@torch.compile\ndef f(x):\n    return x * x.max().item(
 
 
 def project(folder: Path, source: str) -> dict[str, str]:
-    """A project of one file under git, with `rocsolid` on its path; returns its quick_environment."""
+    """A project of one file under git, with `rocsolid` on its path; returns its environment."""
     (folder / "src").mkdir()
     (folder / "src/net.py").write_text(source)
     (folder / "bin").mkdir()
