@@ -1,7 +1,7 @@
 """Causes of graph breaks, each with its fix.
 
 Torch gives every graph break a type (`gb_type`). One type can cover several constructs: "Attempted to call function marked as
-skipped" may be a clock, a warning or a vendor's kernel. The first matching cause wins, so special causes come before general ones.
+skipped" may be a clock, a warning or a vendor's kernel. The first matching cause is used, so special causes come before general ones.
 """
 
 from typing import Final
@@ -181,7 +181,7 @@ _VALUES: Final = (
         gb_types=_DYNAMIC_SHAPE,
         pattern=r"masked_select",
         cause="`torch.masked_select` returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; the other elements become 0",
         before="total = torch.masked_select(x, mask).sum()",
         after="total = torch.where(mask, x, 0).sum()",
         underline=("masked_select",),
@@ -198,7 +198,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=_DYNAMIC_SHAPE,
         cause="indexing with a boolean mask, `x[mask]`, returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; the other elements become 0",
         before="total = x[x > 0].sum()",
         after="total = torch.where(x > 0, x, 0).sum()",
     ),
@@ -390,7 +390,7 @@ _SIDE_EFFECTS: Final = (
         gb_types=_SKIPPED,
         pattern=r"inspect|currentframe|_getframe",
         cause="`inspect` or `sys._getframe()` inside a compiled function",
-        fix="pass in what the function looks up",
+        fix="do this outside the compiled function and pass in the result",
         before="name = inspect.currentframe().f_code.co_name",
         after="def step(x, name): ...",
         underline=("currentframe", "_getframe", "signature", "getsource", "stack"),
@@ -430,7 +430,7 @@ _CONTROL_FLOW: Final = (
     KnownCause(
         gb_types=("Unsupported context manager",),
         cause="`with` on a context manager that Dynamo cannot trace: the whole function runs in eager",
-        fix="enter the context manager outside, around the compiled call",
+        fix="enter the context manager outside the compiled function",
         before="def step(x):\n    with lock:\n        return model(x)",
         after="with lock:\n    y = compiled(x)",
     ),
@@ -450,7 +450,7 @@ _CONTROL_FLOW: Final = (
     ),
     KnownCause(
         gb_types=("failed to find name in frame builtins",),
-        cause="a `global` is read that has no value before the function runs",
+        cause="a `global` variable is read that does not exist before the function runs",
         fix="use a local variable, and assign the global outside the compiled function",
         before="global last\nlast = x + 1\nreturn last * 2",
         after="last = x + 1\nreturn last * 2, last",
@@ -488,7 +488,10 @@ _CONTROL_FLOW: Final = (
             "Failed to unpack object for UNPACK_EX",
             "Length mismatch when unpacking object for UNPACK_SEQUENCE",
         ),
-        cause="unpacking (`a, b = ...`) of an object whose length Dynamo does not know, such as a shape on older versions",
+        cause=(
+            "unpacking (`a, b = ...`) of an object whose length Dynamo does not know, such as a "
+            "shape in older versions of torch"
+        ),
         fix="take the elements by index: `x.size(0), x.size(1)`",
         before="batch, tokens, width = x.shape",
         after="batch, tokens, width = x.size(0), x.size(1), x.size(2)",
@@ -732,7 +735,7 @@ _OPERATORS: Final = (
     ),
     KnownCause(
         gb_types=(*_SKIPPED, "Failed to convert args/kwargs to proxy", "torch.* op returned non-Tensor"),
-        cause="a call that Dynamo cannot trace: C code, or a vendor's Python around it",
+        cause="a call that Dynamo cannot trace: a C function, or a vendor's Python function that calls one",
         fix="register a kernel as an operator with `rs.vendor_op`, so that it stays in the graph; call plain Python helpers outside",
         before="y = vendor.kernel(x)",
         after="kernel = rs.vendor_op('vendor::kernel', vendor.kernel, fake=torch.empty_like, reference=plain)\ny = kernel(x)",

@@ -15,25 +15,29 @@ PROFILES = (
     Profile(
         name="safe",
         intent=(
-            "Nothing that is known to hang, crash or return wrong results on this platform and version. Start "
-            "a port with this profile."
+            "Avoids everything that is known to hang, crash or return wrong results on this platform "
+            "and version. Use it first when you move a program to another platform."
         ),
     ),
     Profile(
         name="balanced",
         intent=(
-            "The values of safe, plus settings that cost little and usually help. Start optimising with this profile."
+            "The values of safe, plus settings that cost little and usually help. Use it first when "
+            "you optimise a program."
         ),
         extends="safe",
     ),
     Profile(
         name="fast",
-        intent="All settings for inference, only with values whose effect was measured.",
+        intent="For inference: the values of balanced, plus values that were faster in a measurement.",
         extends="balanced",
     ),
     Profile(
         name="debug",
-        intent=("For debugging: errors at the call that causes them, generated code, every graph break and recompile."),
+        intent=(
+            "For debugging: errors are raised at the call that causes them, generated code is "
+            "saved, and every graph break and recompile is logged."
+        ),
         extends="safe",
     ),
 )

@@ -4,7 +4,7 @@ from typing import Final
 
 from rocsolid.model.known_cause import KnownCause
 
-# The first matching cause wins, so special causes come before general ones.
+# The first matching cause is used, so special causes come before general ones.
 RECOMPILE_CAUSES: Final = (
     KnownCause(
         pattern=r"size mismatch at index .* (expected|actual) [01]\b",

@@ -18,7 +18,7 @@ SETTINGS = (
             Recommendation(
                 profile="balanced",
                 value=True,
-                why="The second start of a program skips the compile.",
+                why="With the cache, the second start of a program skips the compile.",
                 evidence=(
                     source(f"{_CONFIG} fx_graph_cache", "On by default; its variable overrides any assignment."),
                 ),
@@ -29,7 +29,9 @@ SETTINGS = (
                 value=False,
                 severity=Severity.WARNING,
                 why="Every start of every process compiles everything again.",
-                evidence=(source(f"{_CONFIG} fx_graph_cache", "The local cache of compiled graphs."),),
+                evidence=(
+                    source(f"{_CONFIG} fx_graph_cache", ("Turns the local cache of compiled graphs on or off.")),
+                ),
             ),
         ),
     ),
@@ -43,7 +45,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="Without caches, everything is compiled again after a crash.",
+                why="With True, nothing is cached, so everything is compiled again after a crash.",
                 evidence=(
                     source(
                         "torch 2.13 compiler/config.py force_disable_caches",
@@ -78,7 +80,7 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value=True,
-                why="Shows the generated code next to the graphs it was made from.",
+                why="The generated code is saved next to the graphs it was made from.",
                 evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
             ),
         ),

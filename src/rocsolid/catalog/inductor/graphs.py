@@ -10,7 +10,7 @@ _H200 = "settings-on-h200"
 _ROCM = on(Platform.ROCM)
 _LEGACY = measured(
     "capture-facts-on-h200#capture-trees-legacy",
-    "With it off, reduce-overhead still captured graphs, with the older implementation.",
+    "With False, reduce-overhead still captured graphs, with the older implementation.",
 )
 
 SETTINGS = (
@@ -27,8 +27,9 @@ SETTINGS = (
                 profile="safe",
                 value=False,
                 why=(
-                    "HIP graphs can return wrong results or end the process. Capture the whole call with rs.capture "
-                    "instead, which compares it with eager."
+                    "With True, Inductor captures HIP graphs, which can return wrong results or end "
+                    "the process. Use rs.capture for the whole call instead: it compares a replay with "
+                    "eager."
                 ),
                 evidence=(
                     issue(
@@ -36,7 +37,7 @@ SETTINGS = (
                     ),
                     issue(
                         "pytorch/pytorch#187715",
-                        "Training drifts with reduce-overhead on ROCm 7.0; not reproduced on 7.14.",
+                        ("Training with reduce-overhead reaches a worse loss on ROCm 7.0; not reproduced on 7.14."),
                     ),
                 ),
                 when=_ROCM,
@@ -45,7 +46,10 @@ SETTINGS = (
             Recommendation(
                 profile="fast",
                 value=False,
-                why="One graph for the whole call is faster than one graph per compiled region.",
+                why=(
+                    "With True, there is one graph per compiled region. One graph for the whole call "
+                    "(rs.capture) is faster."
+                ),
                 evidence=(
                     measured(
                         _H200,
@@ -75,18 +79,22 @@ SETTINGS = (
                 when=_ROCM,
             ),
         ),
-        notes="The modes reduce-overhead and max-autotune turn it on, whatever the config contains.",
+        notes="The modes reduce-overhead and max-autotune turn it on, even if the config contains False.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.cudagraph_trees",
         value_type=bool,
-        summary="Which implementation Inductor uses to capture graphs: on, graph trees; off, the older one.",
+        summary=(
+            "Which implementation Inductor uses to capture graphs. True: graph trees. False: the older implementation."
+        ),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=True,
-                why="Off does not disable capturing: it selects the older implementation, which checks less.",
+                why=(
+                    "With False, Inductor still captures graphs, but with the older implementation, which checks less."
+                ),
                 evidence=(_LEGACY,),
                 when=_ROCM,
                 guard=True,
@@ -94,7 +102,9 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=True,
-                why="Off does not disable capturing: it selects the older implementation, which checks less.",
+                why=(
+                    "With False, Inductor still captures graphs, but with the older implementation, which checks less."
+                ),
                 evidence=(_LEGACY,),
             ),
         ),
@@ -103,8 +113,8 @@ SETTINGS = (
                 value=False,
                 severity=Severity.WARNING,
                 why=(
-                    "Graphs are not disabled: any mode that captures now uses the older implementation, which checks "
-                    "less."
+                    "False does not disable graphs: every mode that captures then uses the older "
+                    "implementation, which checks less."
                 ),
                 evidence=(_LEGACY,),
             ),
@@ -126,7 +136,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="It raises RecursionError on graphs with some hundred live buffers of one size.",
+                why=("With True, a compiled graph with a few hundred live buffers of one size raises RecursionError."),
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
@@ -142,7 +152,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="A graph with some hundred live buffers of one size fails to compile with a RecursionError.",
+                why=("A compiled graph with a few hundred live buffers of one size fails with a RecursionError."),
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
@@ -151,7 +161,7 @@ SETTINGS = (
                 ),
             ),
         ),
-        notes=("Four public guides blame ROCm. The RecursionError is real, but it does not depend on the platform."),
+        notes=("Four public guides describe the RecursionError as a problem of ROCm. It occurs on every platform."),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -164,7 +174,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="Weights that change after the compile are silently ignored.",
+                why="With True, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
@@ -176,7 +186,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="Under no_grad, weights that are updated after the compile are silently ignored.",
+                why="Under no_grad, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
@@ -186,9 +196,9 @@ SETTINGS = (
         ),
         via=Channel.SCOPE,
         notes=(
-            "It takes effect only while gradients are disabled. Passed as an option of torch.compile it "
-            "freezes nothing, because Dynamo decides what is a weight before options are applied. Set it "
-            "around the compiling call instead."
+            "It takes effect only while gradients are disabled. If it is passed as an option of "
+            "torch.compile, nothing is frozen, because Dynamo decides which tensors are weights before "
+            "options are applied. Assign it in torch._inductor.config before the first call instead."
         ),
         evidence=(
             source(

@@ -39,7 +39,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Captures were tested with the allocator's default options.",
+                why=("If it is not set, the allocator uses its default options; captures were tested with these."),
                 evidence=(issue("pytorch/pytorch#192259", "Hang with expandable segments on ROCm."),),
                 when=_ROCM,
             ),
@@ -60,7 +60,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_NO_CUDA_MEMORY_CACHING",
         value_type=str,
-        summary="1 disables the caching allocator: every tensor is allocated by the driver.",
+        summary=("1 disables the caching allocator: the memory of every tensor comes directly from the driver."),
         former_names=("PYTORCH_NO_HIP_MEMORY_CACHING",),
         hazards=(
             Hazard(

@@ -27,8 +27,8 @@ SETTINGS = (
         name="MIOPEN_FIND_ENFORCE",
         value_type=str,
         summary=(
-            "Forces MIOpen to search again: 1 no search, 2 and 3 update the database, 4 always searches, 5 "
-            "cleans the database."
+            "Whether MIOpen must search for the fastest convolution kernel again. 1: not forced; 2 and "
+            "3: update the database; 4: always search; 5: clean the database."
         ),
         hazards=tuple(
             Hazard(
@@ -44,7 +44,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="MIOpen then searches only for shapes that are not in its database.",
+                why="If it is not set, MIOpen searches only for shapes that are not in its database.",
                 evidence=(source(_MIOPEN, "By default MIOpen searches once per shape."),),
                 when=_ROCM,
             ),
@@ -57,7 +57,7 @@ SETTINGS = (
         summary="0 stops MIOpen from running convolutions through rocBLAS.",
         candidates=("0", "1"),
         valid=_ROCM,
-        notes="A public report has wrong results from such convolutions in bf16 during graph replay.",
+        notes=("A public report describes wrong results of such convolutions in bf16 when a graph is replayed."),
         evidence=(issue("ROCm/rocBLAS#1649", "A convolution through rocBLAS returns wrong results in graph replay."),),
     ),
     Setting(
@@ -66,7 +66,7 @@ SETTINGS = (
         value_type=str,
         summary="The folder in which MIOpen stores its search results.",
         valid=_ROCM,
-        notes="In a container this folder is often lost at the next start, and every search runs again.",
+        notes="In a container this folder is often lost at the next start; MIOpen then repeats every search.",
         evidence=(source(_MIOPEN, "Defaults to a folder in the user's home."),),
     ),
     Setting(

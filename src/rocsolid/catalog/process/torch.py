@@ -10,20 +10,20 @@ _TUNABLE = "pytorch aten/src/ATen/cuda/tunable/README.md"
 _CONTEXT = "torch 2.13 include/ATen/Context.h"
 
 
-def _override(what: str, name: str) -> Setting:
+def _override(replaced: str, name: str) -> Setting:
     return Setting(
         owner=Owner.PROCESS,
         name=name,
         value_type=str,
-        summary=f"Replaces {what} for selected graphs, overriding everything set in the program.",
+        summary=f"Replaces {replaced} for selected compiled graphs, and overrides everything that the program sets.",
         valid=on(torch="2.11.."),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
                 why=(
-                    "From torch 2.12 on it overrides Python assignments, modes and options, and the program cannot "
-                    "undo it."
+                    "If it is set, it overrides assignments, modes and options (from torch 2.12 on), "
+                    "and the program cannot undo this."
                 ),
                 evidence=(
                     source("torch 2.13 _dynamo/config.py", f"{name} is read for every graph."),
@@ -31,7 +31,10 @@ def _override(what: str, name: str) -> Setting:
                 ),
             ),
         ),
-        notes="Intended for bisecting. An invalid key raises an error when the first graph is compiled.",
+        notes=(
+            "It is intended for finding the graph that a setting breaks (bisecting). An invalid key "
+            "raises an error when the first graph is compiled."
+        ),
     )
 
 
@@ -60,7 +63,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="A program that calls torch.compile expects compiled code.",
+                why="With 1, torch.compile returns every function unchanged: nothing is compiled.",
                 evidence=(source("torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "1 disables torch.compile."),),
             ),
         ),
@@ -106,11 +109,14 @@ SETTINGS = (
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
         notes=(
-            "Fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
+            "1 fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
             "DISABLE_ADDMM_HIP_LT is from 2023 and is no longer read."
         ),
         evidence=(
-            issue("pytorch/pytorch#138067", "This spelling works. hipBLASLt fails on GPUs that it does not support."),
+            issue(
+                "pytorch/pytorch#138067",
+                ("hipBLASLt fails on GPUs that it does not support; DISABLE_ADDMM_CUDA_LT=1 avoids it."),
+            ),
         ),
     ),
     Setting(
@@ -144,13 +150,15 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_ENABLED",
         value_type=str,
-        summary="1 lets TunableOp choose among BLAS kernels, from a results file or by timing them.",
+        summary=(
+            "1 lets TunableOp choose the BLAS kernel of each matmul, from a results file or by timing the kernels."
+        ),
         candidates=("0", "1"),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Once enabled, it also times kernels in the running program, the first time each shape occurs.",
+                why=("With 1, kernels are also timed in the running program, the first time each shape occurs."),
                 evidence=(source(_TUNABLE, "Tuning is on by default once TunableOp is enabled."),),
                 when=_ROCM,
             ),
@@ -172,7 +180,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_TUNING",
         value_type=str,
-        summary="0 uses stored TunableOp results and times nothing. If it is not set, it is 1.",
+        summary="0 uses stored TunableOp results and times nothing; 1, the default, times every new shape.",
         candidates=("0", "1"),
         evidence=(source(_TUNABLE, "Default 1."),),
     ),

@@ -33,7 +33,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Kernels are compiled once and then taken from the cache.",
+                why="If it is not set, kernels are compiled once and then taken from the cache.",
                 evidence=(source(f"{_KNOBS} compilation.always_compile", "Off by default."),),
             ),
         ),
@@ -55,7 +55,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Only useful for debugging a kernel.",
+                why=("The variable is only for debugging a kernel: with 1, kernels run in a Python interpreter."),
                 evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
             ),
         ),
@@ -69,7 +69,7 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value="1",
-                why="Shows which kernels are being autotuned when a compile takes long.",
+                why="Shows which kernels are being autotuned when a compile takes a long time.",
                 evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
             ),
         ),
@@ -93,12 +93,13 @@ SETTINGS = (
                 value=value,
                 severity=Severity.WARNING,
                 why=(
-                    "The same value fixed wrong results in one kernel and caused wrong results in another. Set it "
-                    "only for a single kernel that needs it."
+                    "No value is correct for all kernels: 0 fixed wrong results in one kernel and "
+                    "caused wrong results in another. Set the variable only for a single kernel that "
+                    "needs it."
                 ),
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
-                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                    issue("ROCm/triton#830", "Wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             )
@@ -108,10 +109,10 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Both values have caused wrong results, so leave the choice to Triton.",
+                why="0 and 1 have both caused wrong results. If the variable is not set, Triton decides.",
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
-                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                    issue("ROCm/triton#830", "Wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             ),
@@ -121,18 +122,18 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_BLOCK_PINGPONG",
         value_type=str,
-        summary="Whether matmul kernels on AMD GPUs alternate between two groups of waves.",
+        summary=("Whether matmul kernels on AMD GPUs run as two groups of waves that alternate (block ping-pong)."),
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If it is not set, Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If the variable is not set, Triton decides."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_ASYNC_COPY",
         value_type=str,
-        summary="Whether kernels on AMD GPUs copy into shared memory asynchronously.",
+        summary="Whether kernels on AMD GPUs copy into LDS (shared memory) asynchronously.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If it is not set, Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If the variable is not set, Triton decides."),),
     ),
 )
