@@ -63,8 +63,8 @@ SETTINGS = (
                 profile="safe",
                 value=False,
                 why=(
-                    "With True, a model whose compile failed silently runs in eager and looks like a "
-                    "slow compiled model."
+                    "With True, a model runs in eager without a message if its compile fails. It then "
+                    "looks like a slow compiled model."
                 ),
                 evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
             ),

@@ -10,14 +10,14 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import EVERY_RELEASE, Span, span
 
-if TYPE_CHECKING:  # `explain` and `settings` need no snapshot and start faster without its classes
+if TYPE_CHECKING:  # `explain` and `settings` need no Environment and start faster without it
     from rocsolid.model.environment import Environment
 
 Value = bool | int | float | str | None
 
 
 class Owner(Enum):
-    """The component that reads the setting; the first word of its id."""
+    """The component that reads a setting; the first word of the setting's id."""
 
     INDUCTOR = "inductor"
     DYNAMO = "dynamo"
@@ -26,7 +26,7 @@ class Owner(Enum):
 
 
 class Channel(Enum):
-    """How rocsolid sets a value."""
+    """How rocsolid sets the value of a setting."""
 
     OPTION = "option"  # an option of the compiled function: takes effect in every thread
     SCOPE = "scope"  # config set for the duration of the call that compiles: this thread only
@@ -110,7 +110,7 @@ class Hazard:
     why: str
     evidence: tuple[Evidence, ...]
     when: Condition = EVERYWHERE
-    contains: bool = False  # matches if the value occurs anywhere in the setting's text
+    contains: bool = False  # True: harmful if the text of the setting contains the value
 
     def applies(self, value: object, env: "Environment") -> bool:
         """Whether this value is harmful on this machine."""
@@ -166,7 +166,7 @@ class Setting:
         return self.via or _CHANNELS[self.owner]
 
     def recommendation(self, profile: str, env: "Environment") -> Recommendation | None:
-        """The value of this profile on this machine, ignoring the profiles it extends."""
+        """What this profile itself recommends on this machine; profiles that it extends are not included."""
         return next((r for r in self.recommendations if r.profile == profile and r.when.holds(env)), None)
 
     def hazard(self, value: object, env: "Environment") -> Hazard | None:

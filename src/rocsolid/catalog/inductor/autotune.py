@@ -7,7 +7,7 @@ from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Varia
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
+_H200_RUN = "settings-on-h200"
 
 _AUTOTUNE_HANGS = issue(
     "pytorch/pytorch#140395",
@@ -32,7 +32,7 @@ def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evid
             Recommendation(
                 profile="safe",
                 value=False,
-                why=f"With True, autotuning benchmarks kernels for each {operation} and has no deadline of its own.",
+                why=f"With True, autotuning benchmarks several variants of each {operation}, and it has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost, _IMAGE_SETS_IT),
                 when=_ROCM,
                 guard=True,
@@ -40,7 +40,7 @@ def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evid
             Recommendation(
                 profile="safe",
                 value=False,
-                why=f"With True, autotuning benchmarks kernels for each {operation} and has no deadline of its own.",
+                why=f"With True, autotuning benchmarks several variants of each {operation}, and it has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
         ),
@@ -49,7 +49,7 @@ def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evid
                 value=True,
                 severity=Severity.CRITICAL,
                 why=(
-                    f"Every compile, in every mode, benchmarks kernels for each {operation}, without a deadline and without "
+                    f"Every compile, in every mode, benchmarks several variants of each {operation}, without a deadline and without "
                     f"a message."
                 ),
                 evidence=(_AUTOTUNE_HANGS, _IMAGE_SETS_IT),
@@ -59,7 +59,7 @@ def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evid
                 value=True,
                 severity=Severity.WARNING,
                 why=(
-                    f"Every compile, in every mode, benchmarks kernels for each {operation}, and can take many times longer."
+                    f"Every compile, in every mode, benchmarks several variants of each {operation}, and can take many times longer."
                 ),
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
@@ -77,7 +77,7 @@ SETTINGS = (
         "Benchmark several kernels for each matmul, convolution and reduction, and use the fastest.",
         "matmul and convolution",
         measured(
-            _H200,
+            _H200_RUN,
             ("ResNet-50 was not compiled after 150 s, compared with 21 s by default. GPT-2: 41 s compared with 16 s."),
         ),
     ),
@@ -86,7 +86,7 @@ SETTINGS = (
         "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
         "Benchmark several launch configurations for each pointwise and reduction kernel.",
         "generated kernel",
-        measured(_H200, "On CUDA three models compiled as fast as by default, and ran no faster."),
+        measured(_H200_RUN, "On CUDA three models compiled as fast as by default, and ran no faster."),
     ),
     _autotune(
         "max_autotune_gemm",
@@ -94,7 +94,7 @@ SETTINGS = (
         "Benchmark several kernels for each matmul and use the fastest.",
         "matmul",
         measured(
-            _H200,
+            _H200_RUN,
             (
                 "GPT-2 with all three autotuning settings on: set-up 41 s compared with 16 s, 0.493 ms "
                 "per call compared with 0.566 ms."
@@ -187,7 +187,7 @@ SETTINGS = (
                 why="With True, set-up took twice as long and none of three models became faster.",
                 evidence=(
                     measured(
-                        _H200,
+                        _H200_RUN,
                         (
                             "ResNet-50 0.431 ms compared with 0.409 ms, GPT-2 0.572 with 0.568, T5 0.238 with 0.235; set-up "
                             "43 s compared with 21 s."
@@ -201,7 +201,9 @@ SETTINGS = (
                 value=True,
                 severity=Severity.INFO,
                 why="Compiles take about twice as long; none of three models became faster.",
-                evidence=(measured(_H200, "Set-up 43 s compared with 21 s for ResNet-50, which then ran 5 % slower."),),
+                evidence=(
+                    measured(_H200_RUN, "Set-up 43 s compared with 21 s for ResNet-50, which then ran 5 % slower."),
+                ),
             ),
         ),
         disagreement=(
@@ -246,7 +248,7 @@ SETTINGS = (
                     source(
                         "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks at the first run."
                     ),
-                    measured(_H200, "None of three models became faster."),
+                    measured(_H200_RUN, "None of three models became faster."),
                 ),
             ),
         ),

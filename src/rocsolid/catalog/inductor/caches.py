@@ -5,7 +5,6 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
 
 SETTINGS = (
     Setting(

@@ -5,8 +5,8 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
-_AGAIN = "settings-again-on-h200"
+_H200_RUN = "settings-on-h200"
+_SECOND_H200_RUN = "settings-again-on-h200"
 
 SETTINGS = (
     Setting(
@@ -21,7 +21,10 @@ SETTINGS = (
                 value=True,
                 why="True is the default in every release; with False, nothing became faster.",
                 evidence=(
-                    measured(_AGAIN, ("With False, T5 encoder and GPT-2 changed by less than the noise of the run.")),
+                    measured(
+                        _SECOND_H200_RUN,
+                        ("With False, T5 encoder and GPT-2 changed by less than the noise of the run."),
+                    ),
                 ),
             ),
         ),
@@ -42,7 +45,10 @@ SETTINGS = (
                 value=True,
                 why="True is the default in every release; with False, nothing became faster.",
                 evidence=(
-                    measured(_AGAIN, ("With False, T5 encoder and GPT-2 changed by less than the noise of the run.")),
+                    measured(
+                        _SECOND_H200_RUN,
+                        ("With False, T5 encoder and GPT-2 changed by less than the noise of the run."),
+                    ),
                 ),
             ),
         ),
@@ -58,7 +64,7 @@ SETTINGS = (
                 profile="balanced",
                 value=True,
                 why="True is the default in every release; with False, nothing became faster.",
-                evidence=(measured(_H200, "GPT-2: 0.567 ms with False, 0.566 ms with True."),),
+                evidence=(measured(_H200_RUN, "GPT-2: 0.567 ms with False, 0.566 ms with True."),),
             ),
         ),
     ),
@@ -74,8 +80,8 @@ SETTINGS = (
                 value=False,
                 why="False is the default in every release; with True, none of three models became faster.",
                 evidence=(
-                    measured(_H200, "ResNet-50 unchanged."),
-                    measured(_AGAIN, "T5 encoder and GPT-2 changed by less than the noise of the run."),
+                    measured(_H200_RUN, "ResNet-50 unchanged."),
+                    measured(_SECOND_H200_RUN, "T5 encoder and GPT-2 changed by less than the noise of the run."),
                 ),
             ),
         ),
@@ -103,7 +109,9 @@ SETTINGS = (
             "A public ROCm guide (Inductor config guide) raises it to 128. This did not change the "
             "speed of three public models."
         ),
-        evidence=(measured(_H200, "128: ResNet-50, GPT-2 and T5 within 2 % of the default, the noise of the run."),),
+        evidence=(
+            measured(_H200_RUN, "128: ResNet-50, GPT-2 and T5 within 2 % of the default, the noise of the run."),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -117,7 +125,7 @@ SETTINGS = (
                 value=False,
                 why="With True, one model took twice as long, and wrong results were reported on ROCm.",
                 evidence=(
-                    measured(_H200, "ResNet-50 0.902 ms compared with 0.409 ms."),
+                    measured(_H200_RUN, "ResNet-50 0.902 ms compared with 0.409 ms."),
                     issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
                 ),
             ),
@@ -129,7 +137,7 @@ SETTINGS = (
                 why="Wrong results were reported on ROCm, and ResNet-50 ran at half its speed on CUDA.",
                 evidence=(
                     issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
-                    measured(_H200, "ResNet-50 0.902 ms compared with 0.409 ms."),
+                    measured(_H200_RUN, "ResNet-50 0.902 ms compared with 0.409 ms."),
                 ),
             ),
         ),
@@ -142,7 +150,7 @@ SETTINGS = (
         variable=Variable(name="TORCHINDUCTOR_SHAPE_PADDING"),
         candidates=(True, False),
         notes=("It is on by default in every release, so setting it to True, as a guide does, changes nothing."),
-        evidence=(measured(_H200, "With False, the speed of GPT-2 and T5 did not change."),),
+        evidence=(measured(_H200_RUN, "With False, the speed of GPT-2 and T5 did not change."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,

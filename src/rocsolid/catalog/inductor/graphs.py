@@ -6,9 +6,9 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
+_H200_RUN = "settings-on-h200"
 _ROCM = on(Platform.ROCM)
-_LEGACY = measured(
+_FALSE_STILL_CAPTURES = measured(
     "capture-facts-on-h200#capture-trees-legacy",
     "With False, reduce-overhead still captured graphs, with the older implementation.",
 )
@@ -52,7 +52,7 @@ SETTINGS = (
                 ),
                 evidence=(
                     measured(
-                        _H200,
+                        _H200_RUN,
                         (
                             "Whole-call capture 0.407 ms and reduce-overhead 0.426 ms (ResNet-50); 0.566 ms and 0.579 ms "
                             "(GPT-2)."
@@ -95,7 +95,7 @@ SETTINGS = (
                 why=(
                     "With False, Inductor still captures graphs, but with the older implementation, which checks less."
                 ),
-                evidence=(_LEGACY,),
+                evidence=(_FALSE_STILL_CAPTURES,),
                 when=_ROCM,
                 guard=True,
             ),
@@ -105,7 +105,7 @@ SETTINGS = (
                 why=(
                     "With False, Inductor still captures graphs, but with the older implementation, which checks less."
                 ),
-                evidence=(_LEGACY,),
+                evidence=(_FALSE_STILL_CAPTURES,),
             ),
         ),
         hazards=(
@@ -116,7 +116,7 @@ SETTINGS = (
                     "False does not disable graphs: every mode that captures then uses the older "
                     "implementation, which checks less."
                 ),
-                evidence=(_LEGACY,),
+                evidence=(_FALSE_STILL_CAPTURES,),
             ),
         ),
         disagreement=(

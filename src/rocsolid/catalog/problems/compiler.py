@@ -188,7 +188,7 @@ PROBLEMS = (
             "Run `rocsolid dryrun` for the target architecture, or read metadata.shared of the compiled "
             "kernel: at most 65536 (163840 on gfx950)."
         ),
-        status="by design; individual kernels are fixed as they are found",
+        status="a limit of the hardware; kernels that exceed it are fixed one by one",
         evidence=(
             issue(
                 "ROCm/aiter#3257",
@@ -279,7 +279,7 @@ PROBLEMS = (
             "torch._dynamo.reset() and compile again after each update."
         ),
         verify="Multiply a weight by 2 in place and compare the compiled output with eager.",
-        status="by design",
+        status="intended behaviour",
         variables=("TORCHINDUCTOR_FREEZING=1",),
         covered_by="CFG001",
         evidence=(
@@ -312,7 +312,7 @@ PROBLEMS = (
             "float8_e4m3fn and e5m2. Convert checkpoints, do not reinterpret them."
         ),
         verify="Compare one scaled matmul in the chosen dtype with fp32 on the target GPU.",
-        status="by design of the hardware",
+        status="a property of the hardware",
         evidence=(
             issue(
                 "ROCm/legacy-rocm-build#6019",

@@ -260,7 +260,7 @@ PROBLEMS = (
         verify=(
             "`rocminfo | grep gfx` shows the real architecture, and a 1024 x 1024 matmul equals the result of the CPU."
         ),
-        status="by design",
+        status="intended behaviour",
         variables=("HSA_OVERRIDE_GFX_VERSION",),
         covered_by="ENV001",
         evidence=(
@@ -273,7 +273,7 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/legacy-rocm-build#5245",
-                "AMD asks to remove the override in another report of illegal memory access.",
+                "In another report of illegal memory access, AMD advises to remove the override.",
             ),
         ),
     ),
