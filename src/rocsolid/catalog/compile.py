@@ -25,7 +25,7 @@ SETTINGS = (
                 profile="safe",
                 value="default",
                 why="The other modes turn on graph capture or autotuning, even if the config turns them off.",
-                evidence=(_MODES, issue("ROCm/clr#279", "Replays corrupt their output on ROCm 7.2.0 to 7.2.3.")),
+                evidence=(_MODES, issue("ROCm/clr#279", ("On ROCm 7.2.0 to 7.2.3, replays return corrupted output."))),
                 when=_ROCM,
                 guard=True,
             ),
@@ -49,14 +49,16 @@ SETTINGS = (
                 value="reduce-overhead",
                 severity=Severity.CRITICAL,
                 why="On this ROCm version a replay silently corrupts its output in about one process of five.",
-                evidence=(issue("ROCm/clr#279", "ROCm 7.2.0 to 7.2.3 on MI300X."),),
+                evidence=(issue("ROCm/clr#279", "Affects ROCm 7.2.0 to 7.2.3 on MI300X."),),
                 when=on(Platform.ROCM, rocm="7.2.0..7.2.3"),
             ),
             Hazard(
                 value="reduce-overhead",
                 severity=Severity.WARNING,
                 why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
-                evidence=(issue("pytorch/pytorch#187715", "Reported on ROCm 7.0; not reproduced on 7.14."),),
+                evidence=(
+                    issue("pytorch/pytorch#187715", ("Wrong results reported on ROCm 7.0; not reproduced on 7.14.")),
+                ),
                 when=_ROCM,
             ),
             Hazard(
@@ -65,7 +67,7 @@ SETTINGS = (
                 why="It benchmarks kernels for every matmul without a deadline, and captures graphs as well.",
                 evidence=(
                     issue("pytorch/pytorch#140395", "A compile with max-autotune never ends."),
-                    issue("pytorch/pytorch#193735", "Captures fail with several input shapes on gfx950."),
+                    issue("pytorch/pytorch#193735", ("On gfx950, captures fail if there are several input shapes.")),
                 ),
                 when=_ROCM,
             ),

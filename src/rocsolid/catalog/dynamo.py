@@ -23,7 +23,9 @@ SETTINGS = (
                     "time. With a higher limit it would only be compiled more often."
                 ),
                 evidence=(
-                    source(f"{_CONFIG} recompile_limit", "Default 8 in 2.9 to 2.15; cache_size_limit is an alias."),
+                    source(
+                        f"{_CONFIG} recompile_limit", ("The default is 8 in 2.9 to 2.15; cache_size_limit is an alias.")
+                    ),
                     measured(
                         "compiler-facts-torch-2.13-cpu",
                         ("At the limit, new inputs run in eager; compiled versions are kept."),
@@ -48,7 +50,7 @@ SETTINGS = (
                 profile="safe",
                 value=256,
                 why="256 is the default in every supported release; it ends endless recompiling.",
-                evidence=(source(f"{_CONFIG} accumulated_recompile_limit", "Default 256."),),
+                evidence=(source(f"{_CONFIG} accumulated_recompile_limit", "The default is 256."),),
             ),
         ),
     ),
@@ -66,7 +68,12 @@ SETTINGS = (
                     "With True, a model runs in eager without a message if its compile fails. It then "
                     "looks like a slow compiled model."
                 ),
-                evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
+                evidence=(
+                    source(
+                        f"{_CONFIG} suppress_errors",
+                        ("With True, the function runs in eager after any error of the backend."),
+                    ),
+                ),
             ),
         ),
         hazards=(
@@ -74,7 +81,12 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="A failed compile is hidden: the program runs in eager without a message.",
-                evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
+                evidence=(
+                    source(
+                        f"{_CONFIG} suppress_errors",
+                        ("With True, the function runs in eager after any error of the backend."),
+                    ),
+                ),
             ),
         ),
         notes="Any non-empty value of its variable turns it on, even 0.",
@@ -90,7 +102,7 @@ SETTINGS = (
                 profile="safe",
                 value=False,
                 why="With True, torch.compile returns every function unchanged: nothing is compiled.",
-                evidence=(source(f"{_CONFIG} disable", "Off by default."),),
+                evidence=(source(f"{_CONFIG} disable", "It is off by default."),),
             ),
         ),
         hazards=(
@@ -98,7 +110,7 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="torch.compile returns every function unchanged in this process: nothing is compiled.",
-                evidence=(source(f"{_CONFIG} disable", "Read when a function is wrapped."),),
+                evidence=(source(f"{_CONFIG} disable", "It is read when torch.compile is called."),),
             ),
         ),
     ),
@@ -135,7 +147,9 @@ SETTINGS = (
                 why=(
                     "The recompile limit then raises an error with a stack trace instead of a silent fallback to eager."
                 ),
-                evidence=(source(f"{_CONFIG} fail_on_recompile_limit_hit", "Raises FailOnRecompileLimitHit."),),
+                evidence=(
+                    source(f"{_CONFIG} fail_on_recompile_limit_hit", ("With True, FailOnRecompileLimitHit is raised.")),
+                ),
             ),
         ),
     ),
@@ -150,7 +164,7 @@ SETTINGS = (
                 profile="debug",
                 value=True,
                 why="Only the full stack trace contains the line of your own code.",
-                evidence=(source(f"{_CONFIG} verbose", "Prints full stack traces."),),
+                evidence=(source(f"{_CONFIG} verbose", "With True, full stack traces are printed."),),
             ),
         ),
     ),

@@ -78,7 +78,10 @@ SETTINGS = (
         "matmul and convolution",
         measured(
             _H200_RUN,
-            ("ResNet-50 was not compiled after 150 s, compared with 21 s by default. GPT-2: 41 s compared with 16 s."),
+            (
+                "With True, ResNet-50 was still compiling after 150 s (with False: 21 s), and GPT-2 took "
+                "41 s (with False: 16 s)."
+            ),
         ),
     ),
     _autotune(
@@ -86,7 +89,7 @@ SETTINGS = (
         "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
         "Benchmark several launch configurations for each pointwise and reduction kernel.",
         "generated kernel",
-        measured(_H200_RUN, "On CUDA three models compiled as fast as by default, and ran no faster."),
+        measured(_H200_RUN, "On CUDA, three models compiled as fast as with the default, and ran no faster."),
     ),
     _autotune(
         "max_autotune_gemm",
@@ -96,8 +99,8 @@ SETTINGS = (
         measured(
             _H200_RUN,
             (
-                "GPT-2 with all three autotuning settings on: set-up 41 s compared with 16 s, 0.493 ms "
-                "per call compared with 0.566 ms."
+                "GPT-2 with all three autotuning settings on: set-up 41 s (off: 16 s), 0.493 ms per "
+                "call (off: 0.566 ms)."
             ),
         ),
     ),
@@ -117,14 +120,19 @@ SETTINGS = (
                     "so nothing is benchmarked. With autotuning off, the setting is not read."
                 ),
                 evidence=(
-                    source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+                    source(
+                        "torch 2.13 _inductor/utils.py use_triton_template",
+                        ("The setting is read only when autotuning is on."),
+                    ),
                 ),
                 when=_ROCM,
             ),
         ),
         notes="With autotuning off this setting has no effect, so it neither causes nor fixes a slow matmul.",
         evidence=(
-            source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+            source(
+                "torch 2.13 _inductor/utils.py use_triton_template", ("The setting is read only when autotuning is on.")
+            ),
             claim(
                 "Inductor config guide",
                 "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given.",
@@ -168,7 +176,9 @@ SETTINGS = (
             "On MI300X it flushes only 4 MB of the 256 MB cache between runs, so the ranking of "
             "kernels is mostly noise."
         ),
-        evidence=(issue("pytorch/pytorch#192159", "The flush is far smaller than the MI300X's last-level cache."),),
+        evidence=(
+            issue("pytorch/pytorch#192159", ("The flushed memory is far smaller than the MI300X's last-level cache.")),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -189,8 +199,8 @@ SETTINGS = (
                     measured(
                         _H200_RUN,
                         (
-                            "ResNet-50 0.431 ms compared with 0.409 ms, GPT-2 0.572 with 0.568, T5 0.238 with 0.235; set-up "
-                            "43 s compared with 21 s."
+                            "With True and with False: ResNet-50 0.431 and 0.409 ms, GPT-2 0.572 and "
+                            "0.568 ms, T5 0.238 and 0.235 ms; set-up 43 and 21 s."
                         ),
                     ),
                 ),
@@ -202,7 +212,13 @@ SETTINGS = (
                 severity=Severity.INFO,
                 why="Compiles take about twice as long; none of three models became faster.",
                 evidence=(
-                    measured(_H200_RUN, "Set-up 43 s compared with 21 s for ResNet-50, which then ran 5 % slower."),
+                    measured(
+                        _H200_RUN,
+                        (
+                            "ResNet-50: set-up took 43 s with True and 21 s with False; "
+                            "with True each call was 5 % slower."
+                        ),
+                    ),
                 ),
             ),
         ),
@@ -246,9 +262,10 @@ SETTINGS = (
                 why="With 1, kernels are timed at the first call; this fails inside a capture.",
                 evidence=(
                     source(
-                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks at the first run."
+                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall",
+                        ("With 1, the kernels are benchmarked in the first call."),
                     ),
-                    measured(_H200_RUN, "None of three models became faster."),
+                    measured(_H200_RUN, "With 1, none of three models became faster."),
                 ),
             ),
         ),
@@ -272,7 +289,10 @@ SETTINGS = (
                 ),
                 evidence=(
                     issue("pytorch/pytorch#191183", "A compile worker that hangs blocks the compile forever."),
-                    source(f"{_CONFIG} compile_worker_wait_timeout", "Default 0: no timeout. Upstream's CI uses 300."),
+                    source(
+                        f"{_CONFIG} compile_worker_wait_timeout",
+                        ("The default is 0, no timeout. Upstream's CI uses 300."),
+                    ),
                 ),
             ),
         ),

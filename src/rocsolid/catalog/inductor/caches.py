@@ -19,7 +19,9 @@ SETTINGS = (
                 value=True,
                 why="With the cache, the second start of a program skips the compile.",
                 evidence=(
-                    source(f"{_CONFIG} fx_graph_cache", "On by default; its variable overrides any assignment."),
+                    source(
+                        f"{_CONFIG} fx_graph_cache", ("It is on by default; its variable overrides any assignment.")
+                    ),
                 ),
             ),
         ),
@@ -29,7 +31,7 @@ SETTINGS = (
                 severity=Severity.WARNING,
                 why="Every start of every process compiles everything again.",
                 evidence=(
-                    source(f"{_CONFIG} fx_graph_cache", ("Turns the local cache of compiled graphs on or off.")),
+                    source(f"{_CONFIG} fx_graph_cache", ("It turns the local cache of compiled graphs on or off.")),
                 ),
             ),
         ),
@@ -59,7 +61,7 @@ SETTINGS = (
                 severity=Severity.WARNING,
                 why="Every start of every process compiles everything again.",
                 evidence=(
-                    source("torch 2.13 compiler/config.py force_disable_caches", "Overrides all cache settings."),
+                    source("torch 2.13 compiler/config.py force_disable_caches", ("It overrides all cache settings.")),
                 ),
             ),
         ),
@@ -80,7 +82,7 @@ SETTINGS = (
                 profile="debug",
                 value=True,
                 why="The generated code is saved next to the graphs it was made from.",
-                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+                evidence=(source(f"{_CONFIG} trace.enabled", "The files are written to torch_compile_debug/."),),
             ),
         ),
         hazards=(
@@ -88,7 +90,7 @@ SETTINGS = (
                 value=True,
                 severity=Severity.INFO,
                 why="Every compile writes a folder of files.",
-                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+                evidence=(source(f"{_CONFIG} trace.enabled", "The files are written to torch_compile_debug/."),),
             ),
         ),
     ),
@@ -102,7 +104,7 @@ SETTINGS = (
                 profile="debug",
                 value=True,
                 why="The log is saved next to the code it describes.",
-                evidence=(source(f"{_CONFIG} trace.debug_log", "Saves the log to a file."),),
+                evidence=(source(f"{_CONFIG} trace.debug_log", "The log is saved in a file."),),
             ),
         ),
         notes="It does not print generated code; TORCH_LOGS=output_code does.",

@@ -23,7 +23,7 @@ SETTINGS = (
                 evidence=(
                     measured(
                         _SECOND_H200_RUN,
-                        ("With False, T5 encoder and GPT-2 changed by less than the noise of the run."),
+                        ("With False, the times of T5 encoder and GPT-2 changed by less than the noise of the run."),
                     ),
                 ),
             ),
@@ -32,7 +32,7 @@ SETTINGS = (
             "It applies only to matmuls that use a Triton, CUTLASS or C++ template, not to those that "
             "call the BLAS library."
         ),
-        evidence=(source(f"{_CONFIG} epilogue_fusion", "On by default; no variable."),),
+        evidence=(source(f"{_CONFIG} epilogue_fusion", "It is on by default and has no environment variable."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -47,7 +47,7 @@ SETTINGS = (
                 evidence=(
                     measured(
                         _SECOND_H200_RUN,
-                        ("With False, T5 encoder and GPT-2 changed by less than the noise of the run."),
+                        ("With False, the times of T5 encoder and GPT-2 changed by less than the noise of the run."),
                     ),
                 ),
             ),
@@ -80,8 +80,11 @@ SETTINGS = (
                 value=False,
                 why="False is the default in every release; with True, none of three models became faster.",
                 evidence=(
-                    measured(_H200_RUN, "ResNet-50 unchanged."),
-                    measured(_SECOND_H200_RUN, "T5 encoder and GPT-2 changed by less than the noise of the run."),
+                    measured(_H200_RUN, "With True, the speed of ResNet-50 did not change."),
+                    measured(
+                        _SECOND_H200_RUN,
+                        ("With True, the times of T5 encoder and GPT-2 changed by less than the noise of the run."),
+                    ),
                 ),
             ),
         ),
@@ -97,7 +100,9 @@ SETTINGS = (
         value_type=bool,
         summary="It has no effect; upstream marks it as deprecated.",
         no_effect="No code reads it in any release from 2.4 to 2.15.",
-        evidence=(source(f"{_CONFIG} group_fusion", "Commented as deprecated; no code in ten releases reads it."),),
+        evidence=(
+            source(f"{_CONFIG} group_fusion", ("A comment marks it as deprecated; no code in ten releases reads it.")),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -110,7 +115,8 @@ SETTINGS = (
             "speed of three public models."
         ),
         evidence=(
-            measured(_H200_RUN, "128: ResNet-50, GPT-2 and T5 within 2 % of the default, the noise of the run."),
+            measured(_H200_RUN, ("With 128, the times of ResNet-50, GPT-2 and T5 stayed within 2 % of "
+                                "the default, which is the noise of the run.")),
         ),
     ),
     Setting(
@@ -125,8 +131,8 @@ SETTINGS = (
                 value=False,
                 why="With True, one model took twice as long, and wrong results were reported on ROCm.",
                 evidence=(
-                    measured(_H200_RUN, "ResNet-50 0.902 ms compared with 0.409 ms."),
-                    issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
+                    measured(_H200_RUN, "ResNet-50: 0.902 ms with True, 0.409 ms with False."),
+                    issue("pytorch/pytorch#168937", "Reports wrong results with combo kernels on ROCm."),
                 ),
             ),
         ),
@@ -136,8 +142,8 @@ SETTINGS = (
                 severity=Severity.WARNING,
                 why="Wrong results were reported on ROCm, and ResNet-50 ran at half its speed on CUDA.",
                 evidence=(
-                    issue("pytorch/pytorch#168937", "Wrong results with combo kernels on ROCm."),
-                    measured(_H200_RUN, "ResNet-50 0.902 ms compared with 0.409 ms."),
+                    issue("pytorch/pytorch#168937", "Reports wrong results with combo kernels on ROCm."),
+                    measured(_H200_RUN, "ResNet-50: 0.902 ms with True, 0.409 ms with False."),
                 ),
             ),
         ),
@@ -160,7 +166,7 @@ SETTINGS = (
         variable=Variable(name="TORCHINDUCTOR_LAYOUT_OPTIMIZATION"),
         candidates=(True, False),
         notes="One of the few settings whose default depends on the platform: it is off on ROCm.",
-        evidence=(source(f"{_CONFIG} layout_opt_default", "Off when torch is built for HIP."),),
+        evidence=(source(f"{_CONFIG} layout_opt_default", "The default is off in builds for HIP."),),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -195,7 +201,7 @@ SETTINGS = (
                         "pytorch/pytorch#193061",
                         "Silently wrong gradients, bisected to 2.10; the maintainers name this setting as the workaround.",
                     ),
-                    issue("pytorch/pytorch#193103", "The fix, in 2.15."),
+                    issue("pytorch/pytorch#193103", "The fix, included in 2.15."),
                 ),
                 when=on(torch="2.10..2.14"),
             ),

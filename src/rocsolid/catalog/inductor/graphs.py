@@ -33,7 +33,8 @@ SETTINGS = (
                 ),
                 evidence=(
                     issue(
-                        "ROCm/clr#279", "Replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3."
+                        "ROCm/clr#279",
+                        ("On ROCm 7.2.0 to 7.2.3, replays return corrupted output in one process of five."),
                     ),
                     issue(
                         "pytorch/pytorch#187715",
@@ -67,7 +68,9 @@ SETTINGS = (
                 severity=Severity.CRITICAL,
                 why="On this ROCm version a replay silently corrupts its output in about one process of five.",
                 evidence=(
-                    issue("ROCm/clr#279", "ROCm 7.2.0 to 7.2.3 on MI300X; 7.0, 7.1.1 and 7.13 are not affected."),
+                    issue(
+                        "ROCm/clr#279", ("Affects ROCm 7.2.0 to 7.2.3 on MI300X; 7.0, 7.1.1 and 7.13 are not affected.")
+                    ),
                 ),
                 when=on(Platform.ROCM, rocm="7.2.0..7.2.3"),
             ),
@@ -75,7 +78,12 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
-                evidence=(issue("pytorch/pytorch#187715", "Closed as not reproduced on ROCm 7.14; reported on 7.0."),),
+                evidence=(
+                    issue(
+                        "pytorch/pytorch#187715",
+                        ("Wrong results reported on ROCm 7.0; closed, because they were not reproduced on 7.14."),
+                    ),
+                ),
                 when=_ROCM,
             ),
         ),
@@ -140,11 +148,9 @@ SETTINGS = (
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
-                        "250 live buffers of one size compile, 300 raise RecursionError.",
+                        ("A graph with 250 live buffers of one size compiles, one with 300 raises RecursionError."),
                     ),
-                    source(
-                        f"{_CONFIG} memory_planning", "Off by default in 2.4 to 2.15, with no special case for HIP."
-                    ),
+                    source(f"{_CONFIG} memory_planning", "Off by default in 2.4 to 2.15, also on HIP."),
                 ),
             ),
         ),
@@ -156,7 +162,7 @@ SETTINGS = (
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
-                        "250 live buffers of one size compile, 300 raise RecursionError.",
+                        ("A graph with 250 live buffers of one size compiles, one with 300 raises RecursionError."),
                     ),
                 ),
             ),
@@ -177,7 +183,8 @@ SETTINGS = (
                 why="With True, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
+                        "compiler-facts-torch-2.13-cpu",
+                        ("A weight that was doubled after the compile did not change the result."),
                     ),
                 ),
             ),
@@ -189,7 +196,8 @@ SETTINGS = (
                 why="Under no_grad, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
+                        "compiler-facts-torch-2.13-cpu",
+                        ("A weight that was doubled after the compile did not change the result."),
                     ),
                 ),
             ),
@@ -203,11 +211,14 @@ SETTINGS = (
         evidence=(
             source(
                 "torch 2.13 _dynamo/utils.py is_parameter_freezing",
-                "Reads the config while tracing, before options apply.",
+                "Dynamo reads the config while it traces, before options are applied.",
             ),
             measured(
                 "compiler-facts-torch-2.13-cpu",
-                "As an option: the compiled code used the doubled weight, so nothing was frozen.",
+                (
+                    "With freezing passed as an option, the compiled code used the doubled weight, so "
+                    "nothing was frozen."
+                ),
             ),
         ),
     ),

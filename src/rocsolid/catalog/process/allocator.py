@@ -21,7 +21,7 @@ SETTINGS = (
                 severity=Severity.CRITICAL,
                 why="expandable_segments:True can hang this ROCm build, or make its memory grow without bound.",
                 evidence=(
-                    issue("pytorch/pytorch#192259", "Hang with torch 2.14 development builds on ROCm 7.2."),
+                    issue("pytorch/pytorch#192259", ("Reports a hang with torch 2.14 development builds on ROCm 7.2.")),
                     issue("pytorch/pytorch#123548", "Together with max_split_size_mb, memory grows without bound."),
                 ),
                 when=on(Platform.ROCM, torch="2.11.."),
@@ -40,7 +40,7 @@ SETTINGS = (
                 profile="safe",
                 value=None,
                 why=("If it is not set, the allocator uses its default options; captures were tested with these."),
-                evidence=(issue("pytorch/pytorch#192259", "Hang with expandable segments on ROCm."),),
+                evidence=(issue("pytorch/pytorch#192259", "Reports a hang with expandable segments on ROCm."),),
                 when=_ROCM,
             ),
         ),

@@ -123,7 +123,7 @@ SETTINGS = (
         ),
         evidence=(
             _contains(_HIP, "HIP_FORCE_DEV_KERNARG"),
-            claim("AMD's workload tuning guide", "Saves 2 to 3 µs per launch."),
+            claim("AMD's workload tuning guide", "1 saves 2 to 3 µs per launch."),
         ),
     ),
     Setting(
@@ -155,7 +155,9 @@ SETTINGS = (
                     "With 0, scratch memory is freed after each kernel, which makes collectives 5 to "
                     "10 times slower on this GPU."
                 ),
-                evidence=(issue("ROCm/rocm-systems#8657", "5 to 10 times slower on gfx90a."),),
+                evidence=(
+                    issue("ROCm/rocm-systems#8657", ("Collectives are 5 to 10 times slower without it on gfx90a.")),
+                ),
                 when=on(Platform.ROCM, rocm="7.13..", archs=("gfx90a",)),
             ),
         ),
@@ -164,7 +166,10 @@ SETTINGS = (
             "Some RCCL releases require 1 and do not start otherwise. With 1, the memory stays "
             "allocated until the process ends."
         ),
-        evidence=(issue("ROCm/rccl#1867", "RCCL requires it at start."), _contains(_HSA, "HSA_NO_SCRATCH_RECLAIM")),
+        evidence=(
+            issue("ROCm/rccl#1867", "RCCL requires the variable when it starts."),
+            _contains(_HSA, "HSA_NO_SCRATCH_RECLAIM"),
+        ),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -201,7 +206,7 @@ SETTINGS = (
                     "The GPU runs kernels that were built for another architecture. They can crash or "
                     "return wrong results."
                 ),
-                evidence=(issue("ROCm/legacy-rocm-build#5238", "Memory faults with the architecture overridden."),),
+                evidence=(issue("ROCm/legacy-rocm-build#5238", ("Reports memory faults with this variable set.")),),
                 when=_ROCM,
             ),
         ),
@@ -224,8 +229,8 @@ SETTINGS = (
         value_type=str,
         summary="Selects how HIP graphs are recorded (ROCm 6 only).",
         valid=on(Platform.ROCM, rocm="..7.1"),
-        notes="Present in libamdhip64 6.4.3, removed in 7.2.4.",
-        evidence=(source(_HIP, "Present in 6.4.3, absent from 7.2.4."),),
+        notes="libamdhip64 6.4.3 reads it, 7.2.4 does not.",
+        evidence=(source(_HIP, "6.4.3 contains the name, 7.2.4 does not."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -238,7 +243,7 @@ SETTINGS = (
             "40,000 nodes takes 484 ms of CPU time instead of 2 ms, and does not crash."
         ),
         evidence=(
-            source(_HIP, "Present in 7.2.4, absent from 6.4.3."),
+            source(_HIP, "7.2.4 contains the name, 6.4.3 does not."),
             issue("ROCm/legacy-rocm-build#6602", "Instantiating a long graph overflows the stack."),
         ),
     ),
@@ -269,7 +274,7 @@ SETTINGS = (
         no_effect=(
             "No library reads it: the name occurs neither in libamdhip64 6.4.3 or 7.2.4 nor in torch or Triton."
         ),
-        evidence=(source(_HIP, "The name does not occur."),),
+        evidence=(source(_HIP, "Neither version contains the name."),),
     ),
     Setting(
         owner=Owner.PROCESS,

@@ -20,7 +20,7 @@ SETTINGS = (
         candidates=("FAST", "DYNAMIC_HYBRID"),
         valid=_ROCM,
         notes="A search during a graph capture makes the capture fail, so run every shape before capturing.",
-        evidence=(issue("pytorch/pytorch#188338", "MIOpen searches during a capture."),),
+        evidence=(issue("pytorch/pytorch#188338", "Reports that MIOpen searches during a capture."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -35,7 +35,9 @@ SETTINGS = (
                 value=value,
                 severity=Severity.WARNING,
                 why="Every start searches again for every convolution. That takes minutes and cannot be captured.",
-                evidence=(source(_MIOPEN, "Values from 3 on search even if the database has a result."),),
+                evidence=(
+                    source(_MIOPEN, ("With values from 3 on, MIOpen searches even if its database has a result.")),
+                ),
                 when=_ROCM,
             )
             for value in ("3", "4", "SEARCH", "SEARCH_DB_UPDATE")
@@ -58,7 +60,12 @@ SETTINGS = (
         candidates=("0", "1"),
         valid=_ROCM,
         notes=("A public report describes wrong results of such convolutions in bf16 when a graph is replayed."),
-        evidence=(issue("ROCm/rocBLAS#1649", "A convolution through rocBLAS returns wrong results in graph replay."),),
+        evidence=(
+            issue(
+                "ROCm/rocBLAS#1649",
+                ("Reports that a convolution through rocBLAS returns wrong results when a graph is replayed."),
+            ),
+        ),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -67,7 +74,7 @@ SETTINGS = (
         summary="The folder in which MIOpen stores its search results.",
         valid=_ROCM,
         notes="In a container this folder is often lost at the next start; MIOpen then repeats every search.",
-        evidence=(source(_MIOPEN, "Defaults to a folder in the user's home."),),
+        evidence=(source(_MIOPEN, "The default is a folder in the user's home."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -76,7 +83,10 @@ SETTINGS = (
         summary="How many threads a parallel loop on the CPU uses.",
         notes="torchrun sets it to 1 if it is not set, which makes CPU code single-threaded.",
         evidence=(
-            source("torch 2.13 distributed/run.py OMP_NUM_THREADS", "Set to 1 for more than one process per node."),
+            source(
+                "torch 2.13 distributed/run.py OMP_NUM_THREADS",
+                ("torchrun sets it to 1 if there is more than one process per node."),
+            ),
         ),
     ),
 )

@@ -27,7 +27,9 @@ def _override(replaced: str, name: str) -> Setting:
                 ),
                 evidence=(
                     source("torch 2.13 _dynamo/config.py", f"{name} is read for every graph."),
-                    measured("compiler-facts-torch-2.13-cpu", "It overrode options passed to torch.compile."),
+                    measured(
+                        "compiler-facts-torch-2.13-cpu", ("The variable overrode options passed to torch.compile.")
+                    ),
                 ),
             ),
         ),
@@ -54,7 +56,8 @@ SETTINGS = (
                 why="torch.compile returns every function unchanged in this process: nothing is compiled.",
                 evidence=(
                     source(
-                        "torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "Checked when a function is wrapped."
+                        "torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE",
+                        ("The variable is checked when torch.compile is called."),
                     ),
                 ),
             ),
@@ -83,7 +86,8 @@ SETTINGS = (
                 ),
                 evidence=(
                     source(
-                        "torch 2.13 _logging/_registrations.py", "Registers graph_breaks, recompiles and cudagraphs."
+                        "torch 2.13 _logging/_registrations.py",
+                        ("These names are registered: graph_breaks, recompiles and cudagraphs."),
                     ),
                 ),
             ),
@@ -98,7 +102,10 @@ SETTINGS = (
         ),
         notes=("A temporary folder is often empty after a container restarts, and then everything is compiled again."),
         evidence=(
-            source("torch 2.13 _inductor/runtime/cache_dir_utils.py cache_dir", "Falls back to the temporary folder."),
+            source(
+                "torch 2.13 _inductor/runtime/cache_dir_utils.py cache_dir",
+                ("If the variable is not set, the temporary folder is used."),
+            ),
         ),
     ),
     Setting(
@@ -131,7 +138,9 @@ SETTINGS = (
                 value="1",
                 severity=Severity.CRITICAL,
                 why="hipBLASLt has no kernels for this GPU: matmuls fail or crash.",
-                evidence=(issue("ROCm/legacy-rocm-build#6271", "Crash on a consumer GPU with this variable set."),),
+                evidence=(
+                    issue("ROCm/legacy-rocm-build#6271", ("Reports a crash on a consumer GPU with this variable set.")),
+                ),
                 when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
             ),
         ),
@@ -182,21 +191,21 @@ SETTINGS = (
         value_type=str,
         summary="0 uses stored TunableOp results and times nothing; 1, the default, times every new shape.",
         candidates=("0", "1"),
-        evidence=(source(_TUNABLE, "Default 1."),),
+        evidence=(source(_TUNABLE, "The default is 1."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_FILENAME",
         value_type=str,
         summary="The file that TunableOp reads and writes. The device number is inserted into its name.",
-        evidence=(source(_TUNABLE, "Default tunableop_results.csv."),),
+        evidence=(source(_TUNABLE, "The default is tunableop_results.csv."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS",
         value_type=str,
         summary="The longest time, in milliseconds, spent on timing one kernel for one shape.",
-        evidence=(source(_TUNABLE, "Default 30."),),
+        evidence=(source(_TUNABLE, "The default is 30."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -204,6 +213,6 @@ SETTINGS = (
         value_type=str,
         summary="1 runs Python's garbage collector before every CUDA graph or HIP graph capture.",
         valid=on(torch="2.9.."),
-        evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "Off by default since 2.9."),),
+        evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "It is off by default since 2.9."),),
     ),
 )

@@ -14,7 +14,7 @@ SETTINGS = (
         name="TRITON_CACHE_DIR",
         value_type=str,
         summary="The folder for compiled Triton kernels. With Inductor it is inside Inductor's cache folder.",
-        evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
+        evidence=(source(f"{_KNOBS} cache.dir", "If the variable is not set, ~/.triton/cache is used."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -26,7 +26,9 @@ SETTINGS = (
                 value="1",
                 severity=Severity.WARNING,
                 why="Kernels are never taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache lookup."),),
+                evidence=(
+                    source(f"{_KNOBS} compilation.always_compile", ("With 1, Triton does not look into the cache.")),
+                ),
             ),
         ),
         recommendations=(
@@ -34,7 +36,7 @@ SETTINGS = (
                 profile="safe",
                 value=None,
                 why="If it is not set, kernels are compiled once and then taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Off by default."),),
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "It is off by default."),),
             ),
         ),
     ),
@@ -48,7 +50,12 @@ SETTINGS = (
                 value="1",
                 severity=Severity.WARNING,
                 why="Kernels run in Python, thousands of times slower, and cannot be captured.",
-                evidence=(source(f"{_KNOBS} runtime.interpret", "Replaces compiled kernels by an interpreter."),),
+                evidence=(
+                    source(
+                        f"{_KNOBS} runtime.interpret",
+                        ("With 1, kernels run in an interpreter instead of being compiled."),
+                    ),
+                ),
             ),
         ),
         recommendations=(
@@ -56,7 +63,7 @@ SETTINGS = (
                 profile="safe",
                 value=None,
                 why=("The variable is only for debugging a kernel: with 1, kernels run in a Python interpreter."),
-                evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
+                evidence=(source(f"{_KNOBS} runtime.interpret", "It is off by default."),),
             ),
         ),
     ),
@@ -70,7 +77,7 @@ SETTINGS = (
                 profile="debug",
                 value="1",
                 why="Shows which kernels are being autotuned when a compile takes a long time.",
-                evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
+                evidence=(source(f"{_KNOBS} autotuning.print", ("With 1, Triton prints the chosen configuration.")),),
             ),
         ),
     ),
@@ -81,7 +88,7 @@ SETTINGS = (
         summary="0 keeps multiply and add separate, as eager does; 1 lets the compiler fuse them.",
         candidates=("0", "1"),
         notes="Triton 3.9 warns that the default will change in 3.10.",
-        evidence=(source(f"{_KNOBS} language.default_fp_fusion", "On by default."),),
+        evidence=(source(f"{_KNOBS} language.default_fp_fusion", "Fusing is on by default."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -98,8 +105,8 @@ SETTINGS = (
                     "needs it."
                 ),
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that disappear with 0."),
-                    issue("ROCm/triton#947", "Wrong results that occur only with 0."),
+                    issue("ROCm/triton#830", "Reports wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Reports wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             )
@@ -111,8 +118,8 @@ SETTINGS = (
                 value=None,
                 why="0 and 1 have both caused wrong results. If the variable is not set, Triton decides.",
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that disappear with 0."),
-                    issue("ROCm/triton#947", "Wrong results that occur only with 0."),
+                    issue("ROCm/triton#830", "Reports wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Reports wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             ),
