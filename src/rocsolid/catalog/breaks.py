@@ -181,7 +181,7 @@ _VALUES: Final = (
         gb_types=_DYNAMIC_SHAPE,
         pattern=r"masked_select",
         cause="`torch.masked_select` returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the other elements become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; elements outside the mask become 0",
         before="total = torch.masked_select(x, mask).sum()",
         after="total = torch.where(mask, x, 0).sum()",
         underline=("masked_select",),
@@ -198,7 +198,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=_DYNAMIC_SHAPE,
         cause="indexing with a boolean mask, `x[mask]`, returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the other elements become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; elements outside the mask become 0",
         before="total = x[x > 0].sum()",
         after="total = torch.where(x > 0, x, 0).sum()",
     ),
@@ -224,7 +224,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=("sort with non-constant keys",),
         cause="`sorted()` or `list.sort()` compares tensors, which needs their values on the CPU",
-        fix="`torch.sort`, or `argsort` and index",
+        fix="use `torch.sort`, or index with the result of `argsort`",
         before="torch.stack(sorted([a, b], key=lambda t: t.sum()))",
         after="rows = torch.stack([a, b])\nrows[rows.flatten(1).sum(1).argsort()]",
         underline=("sorted", "sort"),
@@ -363,7 +363,10 @@ _SIDE_EFFECTS: Final = (
     KnownCause(
         gb_types=_SKIPPED,
         pattern=r"lru_cache|functools",
-        cause="a function wrapped in `functools.lru_cache` or `functools.cache`, whose code is C",
+        cause=(
+            "a function wrapped in `functools.lru_cache` or `functools.cache`, which Dynamo cannot "
+            "trace because they are written in C"
+        ),
         fix="call it outside and pass in the result, or call the plain function: `table.__wrapped__(n)`",
         before="@functools.lru_cache\ndef table(n): ...",
         after="TABLE = table(64)   # once, outside",
@@ -390,7 +393,7 @@ _SIDE_EFFECTS: Final = (
         gb_types=_SKIPPED,
         pattern=r"inspect|currentframe|_getframe",
         cause="`inspect` or `sys._getframe()` inside a compiled function",
-        fix="do this outside the compiled function and pass in the result",
+        fix="call it outside the compiled function and pass in the result",
         before="name = inspect.currentframe().f_code.co_name",
         after="def step(x, name): ...",
         underline=("currentframe", "_getframe", "signature", "getsource", "stack"),
@@ -437,7 +440,7 @@ _CONTROL_FLOW: Final = (
     KnownCause(
         gb_types=("Attempt to trace generator",),
         cause="the compiled function is a generator (it contains `yield`)",
-        fix="compile the function that does the work, and `yield` outside",
+        fix="compile only the function that computes, and `yield` outside it",
         before="@torch.compile\ndef steps(x):\n    yield x + 1",
         after="step = torch.compile(lambda x: x + 1)",
     ),
@@ -579,7 +582,7 @@ _TENSORS: Final = (
     KnownCause(
         gb_types=("Attempted to wrap strided NestedTensor", "Attempted to use strided NestedTensor"),
         cause="a nested tensor with the strided layout: Dynamo does not trace it",
-        fix="`layout=torch.jagged`, or pad",
+        fix="use `layout=torch.jagged`, or pad to one size",
         before="torch.nested.nested_tensor(rows)",
         after="torch.nested.nested_tensor(rows, layout=torch.jagged)",
         underline=("nested_tensor", "as_nested_tensor"),
@@ -700,7 +703,7 @@ _LIBRARIES: Final = (
     KnownCause(
         gb_types=("Attempted to wrap RNN, GRU, or LSTM",),
         cause="`torch.nn.RNN`, `GRU` or `LSTM`: Dynamo does not trace recurrent networks by default",
-        fix="`torch._dynamo.config.allow_rnn = True`; or write the steps with `LSTMCell`",
+        fix="set `torch._dynamo.config.allow_rnn = True`, or write the steps with `LSTMCell`",
         before="y, _ = lstm(x)",
         after="for row in x:\n    h, c = cell(row, (h, c))",
     ),

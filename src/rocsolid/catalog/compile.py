@@ -80,9 +80,9 @@ SETTINGS = (
             ),
         ),
         notes=(
-            "`default` turns nothing off: what the environment or the config turned on stays on. "
-            "`mode` and `options` cannot be combined. Public guides choose the mode by GPU vendor. A "
-            "mode is only a name for a set of settings, so rocsolid passes the settings themselves."
+            "`default` turns nothing off: settings that the environment or the config turned on stay "
+            "on. `mode` and `options` cannot be combined. Public guides choose the mode by GPU vendor. "
+            "A mode is only a name for a set of settings, so rocsolid passes the settings themselves."
         ),
         evidence=(_MODES,),
     ),

@@ -115,8 +115,13 @@ SETTINGS = (
             "speed of three public models."
         ),
         evidence=(
-            measured(_H200_RUN, ("With 128, the times of ResNet-50, GPT-2 and T5 stayed within 2 % of "
-                                "the default, which is the noise of the run.")),
+            measured(
+                _H200_RUN,
+                (
+                    "With 128, the times of ResNet-50, GPT-2 and T5 stayed within 2 % of "
+                    "the default, which is the noise of the run."
+                ),
+            ),
         ),
     ),
     Setting(

@@ -34,7 +34,10 @@ SETTINGS = (
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="Every start searches again for every convolution. That takes minutes and cannot be captured.",
+                why=(
+                    "MIOpen searches again for every convolution at every start. The search takes "
+                    "minutes and makes a graph capture fail."
+                ),
                 evidence=(
                     source(_MIOPEN, ("With values from 3 on, MIOpen searches even if its database has a result.")),
                 ),

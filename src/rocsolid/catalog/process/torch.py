@@ -34,8 +34,8 @@ def _override(replaced: str, name: str) -> Setting:
             ),
         ),
         notes=(
-            "It is intended for finding the graph that a setting breaks (bisecting). An invalid key "
-            "raises an error when the first graph is compiled."
+            "It is intended for finding the compiled graph that causes an error (bisecting). An "
+            "invalid key raises an error when the first graph is compiled."
         ),
     )
 

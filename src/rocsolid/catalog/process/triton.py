@@ -25,7 +25,7 @@ SETTINGS = (
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="Kernels are never taken from the cache.",
+                why="Kernels are never taken from the cache, so every process compiles them again.",
                 evidence=(
                     source(f"{_KNOBS} compilation.always_compile", ("With 1, Triton does not look into the cache.")),
                 ),
