@@ -453,7 +453,7 @@ _CONTROL_FLOW: Final = (
     ),
     KnownCause(
         gb_types=("failed to find name in frame builtins",),
-        cause="a `global` variable is read that does not exist before the function runs",
+        cause="a `global` is read that does not exist before the function runs",
         fix="use a local variable, and assign the global outside the compiled function",
         before="global last\nlast = x + 1\nreturn last * 2",
         after="last = x + 1\nreturn last * 2, last",
