@@ -214,14 +214,14 @@ def defaults(setting: Setting) -> str:
 
 
 def guide_pages() -> Iterator[tuple[str, str]]:
-    """An overview of the five guides, and one page per subject with every claim and its verdict."""
+    """The overview of the five guides, then one page per subject with all claims and their verdicts."""
     claims: list[dict[str, Any]] = json.loads((DOCS / "data/guides.json").read_text(encoding="utf-8"))
     yield "generated/guides-against-facts.md", guides_overview(claims)
     for file, (title, sections) in GUIDE_PAGES.items():
         lines = [
             f"# {title}",
             "",
-            "The guides and verdicts are explained in the [overview](guides-against-facts.md).",
+            "The [overview](guides-against-facts.md) explains which guides were checked and what the verdicts mean.",
             "",
         ]
         for topic, heading in sections.items():
@@ -231,14 +231,14 @@ def guide_pages() -> Iterator[tuple[str, str]]:
 
 
 def guides_overview(claims: list[dict[str, Any]]) -> str:
-    """Which guides were checked, what the verdicts mean, and how many claims got which verdict."""
+    """The guides that were checked, the meaning of each verdict, and how many claims have it."""
     lines = [
         "# ROCm torch.compile guides, checked",
         "",
         (
-            "Five public guides describe `torch.compile` and CUDA/HIP graphs on AMD GPUs. Much in them is correct. "
+            "Five public guides describe `torch.compile` and CUDA/HIP graphs on AMD GPUs. Many of their statements are correct. "
             f"We compared each of their {len(claims)} claims with torch's code, with public issues and with our own runs. "
-            "Nothing was run on AMD hardware; for every statement about ROCm the source is named."
+            "We ran nothing on AMD hardware; every statement about ROCm names its source."
         ),
         "",
         "| Name on these pages | Title of the guide |",
@@ -256,27 +256,27 @@ def guides_overview(claims: list[dict[str, Any]]) -> str:
         "",
     ]
     for file, (title, sections) in GUIDE_PAGES.items():
-        found = [c for c in claims if c["topic"] in sections]
-        wrong = sum(c["verdict"] in ("refuted", "harmful", "no-effect") for c in found)
+        on_page = [c for c in claims if c["topic"] in sections]
+        rejected = sum(c["verdict"] in ("refuted", "harmful", "no-effect") for c in on_page)
         subject = title.removeprefix("Guides checked: ")
         lines.append(
-            f"- [{subject}]({file}.md): {len(found)} claims, {wrong} of them refuted, harmful or without effect"
+            f"- [{subject}]({file}.md): {len(on_page)} claims, {rejected} of them refuted, harmful or without effect"
         )
     return "\n".join(lines) + "\n"
 
 
 def claim_lines(claim: dict[str, Any]) -> Iterator[str]:
-    """One claim: the claim as heading, the verdict with its reason, the evidence, and what rocsolid offers instead."""
+    """One claim as lines of a page: heading, verdict with its reason, evidence, and what rocsolid offers instead."""
     until = f" (correct up to {claim['until']})" if claim.get("until") else ""
     verdict = VERDICTS[claim["verdict"]][0]
     yield f"### {claim['claim']}"
     yield ""
     yield f"**{verdict[0].upper()}{verdict[1:]}{until}.** {claim['fact']}"
     yield ""
-    backing = tuple(
+    evidence = tuple(
         Evidence(rank=Rank[e["rank"].upper()], ref=e["ref"], statement=e["statement"]) for e in claim["evidence"]
     )
-    yield from evidence_list(backing)
+    yield from evidence_list(evidence)
     yield ""
     yield f"With rocsolid: {claim['instead']}{planned(claim['instead'])}"
     yield ""
@@ -285,7 +285,7 @@ def claim_lines(claim: dict[str, Any]) -> Iterator[str]:
 
 
 def claimed_in(lines: list[str]) -> str:
-    """`overview:7`, `overview:14` as "overview guide, lines 7 and 14"."""
+    """Turn `overview:7`, `overview:14` into "overview guide, lines 7 and 14"."""
     by_guide: dict[str, list[str]] = {}
     for line in lines:
         guide, _, number = line.partition(":")

@@ -26,7 +26,7 @@ from rocsolid.probe.packages import torch_folder
 from rocsolid.rules.engine import all_rules, find_rule
 from rocsolid.torchapi.config.upstream import known_releases, upstream
 
-# Every setting, variable and mode that the five guides mention, and related ones that they leave out.
+# Every setting, variable and mode that the five guides mention, and related ones that they do not mention.
 MENTIONED = [
     *(f"inductor.{n}" for n in ["max_autotune", "max_autotune_pointwise", "max_autotune_gemm", "max_autotune_gemm_backends", "coordinate_descent_tuning", "epilogue_fusion", "pattern_matcher", "aggressive_fusion", "group_fusion", "max_fusion_size", "triton.cudagraphs", "triton.cudagraph_trees", "memory_planning", "reorder_for_locality", "benchmark_kernel", "triton.multi_kernel", "shape_padding", "freezing", "trace.enabled", "trace.debug_log", "force_disable_caches"]),
     "dynamo.recompile_limit", "dynamo.cache_size_limit", "compile.mode",
@@ -40,6 +40,7 @@ def test_every_setting_mentioned_in_the_guides_is_declared(name: str) -> None:
 
 
 def all_evidence() -> Iterator[tuple[str, Evidence]]:
+    """Each piece of evidence, with the name of what it supports."""
     for declared in all_settings():
         lists = [
             declared.evidence,

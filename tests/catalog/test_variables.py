@@ -1,4 +1,4 @@
-"""Families of variables, and names that nobody reads."""
+"""Families of environment variables, and variable names that no library reads."""
 
 import pytest
 
@@ -26,34 +26,34 @@ from rocsolid.catalog.variables import FAMILIES, WRONG_NAMES, family, is_read, i
         "AMDGCN_USE_BUFFER_OPS",
     ],
 )
-def test_variables_that_are_read_are_known_and_audited(name: str) -> None:
+def test_variables_that_a_library_reads_are_known(name: str) -> None:
     assert is_relevant(name)
     assert is_read(name)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "COMPOSE_FILE", "MY_HIPSTER"])
-def test_other_variables_are_none_of_our_business(name: str) -> None:
+def test_unrelated_variables_are_not_relevant(name: str) -> None:
     assert not is_relevant(name)
 
 
 @pytest.mark.parametrize("name", WRONG_NAMES)
-def test_a_misnomer_is_really_read_by_nobody(name: str) -> None:
+def test_no_library_reads_a_wrong_name(name: str) -> None:
     assert not is_read(name)
     assert is_relevant(name)
 
 
-def test_the_right_name_of_a_misnomer_is_really_read() -> None:
+def test_the_replacement_of_a_wrong_name_is_read() -> None:
     assert all(is_read(right) for right in WRONG_NAMES.values() if right)
 
 
-def test_a_slip_of_the_pen_is_recognised_and_another_word_is_not() -> None:
+def test_a_misspelled_variable_is_similar_and_an_unrelated_one_is_not() -> None:
     assert similar_variables("TORCHINDUCTOR_MAX_AUTOTUNNE") == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
     assert "HIP_VISIBLE_DEVICES" in similar_variables("HIP_VISIBLE_DEVICE")
     assert similar_variables("TORCH_MY_SERVER_PORT") == ()
 
 
-def test_every_family_asked_for_is_there() -> None:
-    asked = "TORCH_X X_INDUCTOR X_AUTOTUNE TORCH_COMPILE_X TRITON_X OMP_X MKL_X HIP_X HSA_X ROCR_X AMD_X MIOPEN_X NCCL_X RCCL_X GPU_X"
+def test_every_expected_family_exists() -> None:
+    names = "TORCH_X X_INDUCTOR X_AUTOTUNE TORCH_COMPILE_X TRITON_X OMP_X MKL_X HIP_X HSA_X ROCR_X AMD_X MIOPEN_X NCCL_X RCCL_X GPU_X"
 
-    assert [name for name in asked.split() if family(name) is None] == []
+    assert [name for name in names.split() if family(name) is None] == []
     assert len({f.name for f in FAMILIES}) == len(FAMILIES)

@@ -52,7 +52,7 @@ def test_conditions_hold_by_platform_release_and_chip() -> None:
     assert not on(Platform.ROCM, archs=("gfx11",)).holds(env)
     assert not on(torch="..2.9").holds(env)
     assert str(on(Platform.ROCM, rocm="7.2.0..7.2.3")) == "ROCm 7.2.0 to 7.2.3"
-    assert str(on()) == "everywhere"
+    assert str(on()) == "all platforms"
 
 
 def test_the_first_hazard_that_applies_wins() -> None:

@@ -1,7 +1,7 @@
 """Causes of graph breaks, each with its fix.
 
 Torch gives every graph break a type (`gb_type`). One type can cover several constructs: "Attempted to call function marked as
-skipped" may be a clock, a warning or a vendor's kernel. The first matching cause wins, so special causes come before general ones.
+skipped" may be a clock, a warning or a vendor's kernel. The first matching cause is used, so special causes come before general ones.
 """
 
 from typing import Final
@@ -181,7 +181,7 @@ _VALUES: Final = (
         gb_types=_DYNAMIC_SHAPE,
         pattern=r"masked_select",
         cause="`torch.masked_select` returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; elements outside the mask become 0",
         before="total = torch.masked_select(x, mask).sum()",
         after="total = torch.where(mask, x, 0).sum()",
         underline=("masked_select",),
@@ -198,7 +198,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=_DYNAMIC_SHAPE,
         cause="indexing with a boolean mask, `x[mask]`, returns a tensor whose shape depends on data",
-        fix="`torch.where(mask, x, 0)` keeps the shape; the elements left out become 0",
+        fix="`torch.where(mask, x, 0)` keeps the shape; elements outside the mask become 0",
         before="total = x[x > 0].sum()",
         after="total = torch.where(x > 0, x, 0).sum()",
     ),
@@ -224,7 +224,7 @@ _VALUES: Final = (
     KnownCause(
         gb_types=("sort with non-constant keys",),
         cause="`sorted()` or `list.sort()` compares tensors, which needs their values on the CPU",
-        fix="`torch.sort`, or `argsort` and index",
+        fix="use `torch.sort`, or index with the result of `argsort`",
         before="torch.stack(sorted([a, b], key=lambda t: t.sum()))",
         after="rows = torch.stack([a, b])\nrows[rows.flatten(1).sum(1).argsort()]",
         underline=("sorted", "sort"),
@@ -363,7 +363,10 @@ _SIDE_EFFECTS: Final = (
     KnownCause(
         gb_types=_SKIPPED,
         pattern=r"lru_cache|functools",
-        cause="a function wrapped in `functools.lru_cache` or `functools.cache`, whose code is C",
+        cause=(
+            "a function wrapped in `functools.lru_cache` or `functools.cache`, which Dynamo cannot "
+            "trace because they are written in C"
+        ),
         fix="call it outside and pass in the result, or call the plain function: `table.__wrapped__(n)`",
         before="@functools.lru_cache\ndef table(n): ...",
         after="TABLE = table(64)   # once, outside",
@@ -390,7 +393,7 @@ _SIDE_EFFECTS: Final = (
         gb_types=_SKIPPED,
         pattern=r"inspect|currentframe|_getframe",
         cause="`inspect` or `sys._getframe()` inside a compiled function",
-        fix="pass in what the function looks up",
+        fix="call it outside the compiled function and pass in the result",
         before="name = inspect.currentframe().f_code.co_name",
         after="def step(x, name): ...",
         underline=("currentframe", "_getframe", "signature", "getsource", "stack"),
@@ -430,14 +433,14 @@ _CONTROL_FLOW: Final = (
     KnownCause(
         gb_types=("Unsupported context manager",),
         cause="`with` on a context manager that Dynamo cannot trace: the whole function runs in eager",
-        fix="enter the context manager outside, around the compiled call",
+        fix="enter the context manager outside the compiled function",
         before="def step(x):\n    with lock:\n        return model(x)",
         after="with lock:\n    y = compiled(x)",
     ),
     KnownCause(
         gb_types=("Attempt to trace generator",),
         cause="the compiled function is a generator (it contains `yield`)",
-        fix="compile the function that does the work, and `yield` outside",
+        fix="compile only the function that computes, and `yield` outside it",
         before="@torch.compile\ndef steps(x):\n    yield x + 1",
         after="step = torch.compile(lambda x: x + 1)",
     ),
@@ -450,7 +453,7 @@ _CONTROL_FLOW: Final = (
     ),
     KnownCause(
         gb_types=("failed to find name in frame builtins",),
-        cause="a `global` is read that has no value before the function runs",
+        cause="a `global` is read that does not exist before the function runs",
         fix="use a local variable, and assign the global outside the compiled function",
         before="global last\nlast = x + 1\nreturn last * 2",
         after="last = x + 1\nreturn last * 2, last",
@@ -488,7 +491,10 @@ _CONTROL_FLOW: Final = (
             "Failed to unpack object for UNPACK_EX",
             "Length mismatch when unpacking object for UNPACK_SEQUENCE",
         ),
-        cause="unpacking (`a, b = ...`) of an object whose length Dynamo does not know, such as a shape on older versions",
+        cause=(
+            "unpacking (`a, b = ...`) of an object whose length Dynamo does not know, such as a "
+            "shape in older versions of torch"
+        ),
         fix="take the elements by index: `x.size(0), x.size(1)`",
         before="batch, tokens, width = x.shape",
         after="batch, tokens, width = x.size(0), x.size(1), x.size(2)",
@@ -576,7 +582,7 @@ _TENSORS: Final = (
     KnownCause(
         gb_types=("Attempted to wrap strided NestedTensor", "Attempted to use strided NestedTensor"),
         cause="a nested tensor with the strided layout: Dynamo does not trace it",
-        fix="`layout=torch.jagged`, or pad",
+        fix="use `layout=torch.jagged`, or pad to one size",
         before="torch.nested.nested_tensor(rows)",
         after="torch.nested.nested_tensor(rows, layout=torch.jagged)",
         underline=("nested_tensor", "as_nested_tensor"),
@@ -697,7 +703,7 @@ _LIBRARIES: Final = (
     KnownCause(
         gb_types=("Attempted to wrap RNN, GRU, or LSTM",),
         cause="`torch.nn.RNN`, `GRU` or `LSTM`: Dynamo does not trace recurrent networks by default",
-        fix="`torch._dynamo.config.allow_rnn = True`; or write the steps with `LSTMCell`",
+        fix="set `torch._dynamo.config.allow_rnn = True`, or write the steps with `LSTMCell`",
         before="y, _ = lstm(x)",
         after="for row in x:\n    h, c = cell(row, (h, c))",
     ),
@@ -732,7 +738,7 @@ _OPERATORS: Final = (
     ),
     KnownCause(
         gb_types=(*_SKIPPED, "Failed to convert args/kwargs to proxy", "torch.* op returned non-Tensor"),
-        cause="a call that Dynamo cannot trace: C code, or a vendor's Python around it",
+        cause="a call that Dynamo cannot trace: a C function, or a vendor's Python function that calls one",
         fix="register a kernel as an operator with `rs.vendor_op`, so that it stays in the graph; call plain Python helpers outside",
         before="y = vendor.kernel(x)",
         after="kernel = rs.vendor_op('vendor::kernel', vendor.kernel, fake=torch.empty_like, reference=plain)\ny = kernel(x)",

@@ -14,17 +14,18 @@ SETTINGS = (
         name="mode",
         value_type=str,
         summary=(
-            "A name for a set of Inductor settings. `default` sets nothing. `reduce-overhead` captures CUDA "
-            "graphs or HIP graphs. `max-autotune` searches for faster kernels, tunes by coordinate descent "
-            "and captures graphs. `max-autotune-no-cudagraphs` does the same without graphs."
+            "A name for a set of Inductor settings. `default` sets nothing. `reduce-overhead` captures "
+            "CUDA graphs or HIP graphs. `max-autotune` benchmarks several kernels per operation, tunes "
+            "them by coordinate descent and captures graphs. `max-autotune-no-cudagraphs` does the "
+            "same without graphs."
         ),
         candidates=("default", "reduce-overhead", "max-autotune-no-cudagraphs"),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value="default",
-                why="The other modes turn on graph capture or kernel searches, whatever the config contains.",
-                evidence=(_MODES, issue("ROCm/clr#279", "Replays corrupt their output on ROCm 7.2.0 to 7.2.3.")),
+                why="The other modes turn on graph capture or autotuning, even if the config turns them off.",
+                evidence=(_MODES, issue("ROCm/clr#279", ("On ROCm 7.2.0 to 7.2.3, replays return corrupted output."))),
                 when=_ROCM,
                 guard=True,
             ),
@@ -48,14 +49,16 @@ SETTINGS = (
                 value="reduce-overhead",
                 severity=Severity.CRITICAL,
                 why="On this ROCm version a replay silently corrupts its output in about one process of five.",
-                evidence=(issue("ROCm/clr#279", "ROCm 7.2.0 to 7.2.3 on MI300X."),),
+                evidence=(issue("ROCm/clr#279", "Affects ROCm 7.2.0 to 7.2.3 on MI300X."),),
                 when=on(Platform.ROCM, rocm="7.2.0..7.2.3"),
             ),
             Hazard(
                 value="reduce-overhead",
                 severity=Severity.WARNING,
                 why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
-                evidence=(issue("pytorch/pytorch#187715", "Reported on ROCm 7.0; not reproduced on 7.14."),),
+                evidence=(
+                    issue("pytorch/pytorch#187715", ("Wrong results reported on ROCm 7.0; not reproduced on 7.14.")),
+                ),
                 when=_ROCM,
             ),
             Hazard(
@@ -63,8 +66,8 @@ SETTINGS = (
                 severity=Severity.CRITICAL,
                 why="It benchmarks kernels for every matmul without a deadline, and captures graphs as well.",
                 evidence=(
-                    issue("pytorch/pytorch#140395", "A compile that never ends."),
-                    issue("pytorch/pytorch#193735", "Captures fail with several input shapes on gfx950."),
+                    issue("pytorch/pytorch#140395", "A compile with max-autotune never ends."),
+                    issue("pytorch/pytorch#193735", ("On gfx950, captures fail if there are several input shapes.")),
                 ),
                 when=_ROCM,
             ),
@@ -72,14 +75,14 @@ SETTINGS = (
                 value="max-autotune-no-cudagraphs",
                 severity=Severity.WARNING,
                 why="It benchmarks kernels for every matmul without a deadline.",
-                evidence=(issue("pytorch/pytorch#140395", "A compile that never ends."),),
+                evidence=(issue("pytorch/pytorch#140395", "A compile with max-autotune never ends."),),
                 when=_ROCM,
             ),
         ),
         notes=(
-            "`default` turns nothing off: what the environment or the config turned on stays on. `mode` and "
-            "`options` cannot be combined. Public guides choose the mode by vendor. A mode is only a name for "
-            "settings, so rocsolid passes the settings themselves."
+            "`default` turns nothing off: settings that the environment or the config turned on stay "
+            "on. `mode` and `options` cannot be combined. Public guides choose the mode by GPU vendor. "
+            "A mode is only a name for a set of settings, so rocsolid passes the settings themselves."
         ),
         evidence=(_MODES,),
     ),
@@ -88,8 +91,9 @@ SETTINGS = (
         name="dynamic",
         value_type=bool,
         summary=(
-            "Whether sizes are variables from the first compile on. If it is not set, a size becomes a "
-            "variable when it first changes."
+            "Whether tensor sizes are symbols in the compiled code. True: from the first compile on, "
+            "so that one compile serves many sizes. False: never, every new size is compiled "
+            "separately. Not set: a size becomes a symbol when it changes for the first time."
         ),
         candidates=(None, False, True),
     ),

@@ -19,13 +19,16 @@ SETTINGS = (
                 profile="safe",
                 value=8,
                 why=(
-                    "More than eight versions means that something changes all the time. It is better to notice that "
-                    "than to compile forever."
+                    "A function that needs more than eight versions has an input that changes all the "
+                    "time. With a higher limit it would only be compiled more often."
                 ),
                 evidence=(
-                    source(f"{_CONFIG} recompile_limit", "Default 8 in 2.9 to 2.15; cache_size_limit is an alias."),
+                    source(
+                        f"{_CONFIG} recompile_limit", ("The default is 8 in 2.9 to 2.15; cache_size_limit is an alias.")
+                    ),
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "At the limit the function runs in eager; nothing is evicted."
+                        "compiler-facts-torch-2.13-cpu",
+                        ("At the limit, new inputs run in eager; compiled versions are kept."),
                     ),
                 ),
             ),
@@ -40,14 +43,14 @@ SETTINGS = (
         owner=Owner.DYNAMO,
         name="accumulated_recompile_limit",
         value_type=int,
-        summary="How many compiled versions one code object may have over all its instances.",
+        summary=("How many compiled versions one function may have in total, over all module instances that use it."),
         former_names=("accumulated_cache_size_limit",),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=256,
-                why="The default of every supported release; it stops endless recompiling.",
-                evidence=(source(f"{_CONFIG} accumulated_recompile_limit", "Default 256."),),
+                why="256 is the default in every supported release; it ends endless recompiling.",
+                evidence=(source(f"{_CONFIG} accumulated_recompile_limit", "The default is 256."),),
             ),
         ),
     ),
@@ -61,8 +64,16 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="A model that silently runs in eager looks like a slow compiled model.",
-                evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
+                why=(
+                    "With True, a model runs in eager without a message if its compile fails. It then "
+                    "looks like a slow compiled model."
+                ),
+                evidence=(
+                    source(
+                        f"{_CONFIG} suppress_errors",
+                        ("With True, the function runs in eager after any error of the backend."),
+                    ),
+                ),
             ),
         ),
         hazards=(
@@ -70,7 +81,12 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="A failed compile is hidden: the program runs in eager without a message.",
-                evidence=(source(f"{_CONFIG} suppress_errors", "Falls back to eager on any backend error."),),
+                evidence=(
+                    source(
+                        f"{_CONFIG} suppress_errors",
+                        ("With True, the function runs in eager after any error of the backend."),
+                    ),
+                ),
             ),
         ),
         notes="Any non-empty value of its variable turns it on, even 0.",
@@ -85,8 +101,8 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="A program that calls torch.compile expects compiled code.",
-                evidence=(source(f"{_CONFIG} disable", "Off by default."),),
+                why="With True, torch.compile returns every function unchanged: nothing is compiled.",
+                evidence=(source(f"{_CONFIG} disable", "It is off by default."),),
             ),
         ),
         hazards=(
@@ -94,7 +110,7 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="torch.compile returns every function unchanged in this process: nothing is compiled.",
-                evidence=(source(f"{_CONFIG} disable", "Read when a function is wrapped."),),
+                evidence=(source(f"{_CONFIG} disable", "It is read when torch.compile is called."),),
             ),
         ),
     ),
@@ -102,7 +118,10 @@ SETTINGS = (
         owner=Owner.DYNAMO,
         name="automatic_dynamic_shapes",
         value_type=bool,
-        summary="If a size changes, compile once more with that size as a variable.",
+        summary=(
+            "If a tensor size changes, compile once more with that size as a symbol, so that "
+            "further sizes need no compile."
+        ),
         variable=Variable(name="TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES"),
         candidates=(True, False),
         hazards=(
@@ -110,7 +129,9 @@ SETTINGS = (
                 value=False,
                 severity=Severity.INFO,
                 why="Every new size causes another compile, up to the recompile limit.",
-                evidence=(source(f"{_CONFIG} automatic_dynamic_shapes", "Off: each size is specialised."),),
+                evidence=(
+                    source(f"{_CONFIG} automatic_dynamic_shapes", ("With False, each size is compiled separately.")),
+                ),
             ),
         ),
     ),
@@ -123,8 +144,12 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value=True,
-                why="The silent fallback to eager becomes an error with a stack trace.",
-                evidence=(source(f"{_CONFIG} fail_on_recompile_limit_hit", "Raises FailOnRecompileLimitHit."),),
+                why=(
+                    "The recompile limit then raises an error with a stack trace instead of a silent fallback to eager."
+                ),
+                evidence=(
+                    source(f"{_CONFIG} fail_on_recompile_limit_hit", ("With True, FailOnRecompileLimitHit is raised.")),
+                ),
             ),
         ),
     ),
@@ -138,8 +163,8 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value=True,
-                why="Only the full stack trace contains the user's own line.",
-                evidence=(source(f"{_CONFIG} verbose", "Prints full stack traces."),),
+                why="Only the full stack trace contains the line of your own code.",
+                evidence=(source(f"{_CONFIG} verbose", "With True, full stack traces are printed."),),
             ),
         ),
     ),

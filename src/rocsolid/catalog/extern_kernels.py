@@ -24,8 +24,8 @@ _MIOPEN: Final = Library(
 _BLAS: Final = Library(
     name="hipBLASLt or rocBLAS",
     capture=(
-        "The first call in a thread creates a handle, which is not allowed during a capture: call it once "
-        "per thread and stream before"
+        "The first call in a thread creates a handle, which is not allowed during a capture: call it "
+        "once per thread and stream before the capture"
     ),
     problem="hipblaslt-handle-in-capture",
 )

@@ -4,7 +4,7 @@ from typing import Final
 
 from rocsolid.model.known_cause import KnownCause
 
-# The first matching cause wins, so special causes come before general ones.
+# The first matching cause is used, so special causes come before general ones.
 RECOMPILE_CAUSES: Final = (
     KnownCause(
         pattern=r"size mismatch at index .* (expected|actual) [01]\b",
@@ -69,8 +69,8 @@ RECOMPILE_CAUSES: Final = (
     ),
     KnownCause(
         pattern=r"GLOBAL_STATE changed:.*autocast",
-        cause="called both inside and outside `torch.autocast`",
-        fix="always call it under the same autocast, or put `torch.autocast` inside the function",
+        cause="autocast changed: called both inside and outside `torch.autocast`",
+        fix="always call it inside the same `torch.autocast`, or put `torch.autocast` inside the function",
         before="with torch.autocast('cuda'): compiled(x)\ncompiled(x)",
         after="with torch.autocast('cuda'): compiled(x)\nwith torch.autocast('cuda'): compiled(x)",
     ),
@@ -82,7 +82,7 @@ RECOMPILE_CAUSES: Final = (
     KnownCause(
         pattern=r"^\S*\s*\w[\w.\[\]'\"]*\.(training)\b|\.training (==|is)",
         cause="`module.training` changed: the module was switched between `train()` and `eval()`",
-        fix="warm up both modes once, or keep two copies of the module",
+        fix="call it once in each mode during the warm-up, or keep two copies of the module",
     ),
     KnownCause(
         pattern=r"HINT: torch.compile considers integer attributes|(self|s|mod|module|L\['self'\])\.\w+ == -?\d",

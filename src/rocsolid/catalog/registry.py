@@ -24,16 +24,16 @@ def all_settings() -> tuple[Setting, ...]:
 
 @cache
 def _by_name() -> dict[str, Setting]:
-    """Settings by id, by former id and by the name of their environment variable."""
-    found: dict[str, Setting] = {}
+    """All settings by id, by former id and by the name of their environment variable."""
+    by_name: dict[str, Setting] = {}
     for setting in all_settings():
         for name in (setting.name, *setting.former_names):
-            found[f"{setting.owner.value}.{name}"] = setting
+            by_name[f"{setting.owner.value}.{name}"] = setting
             if setting.owner is Owner.PROCESS:
-                found.setdefault(name, setting)
+                by_name.setdefault(name, setting)
         if setting.variable:
-            found.setdefault(setting.variable.name, setting)
-    return found
+            by_name.setdefault(setting.variable.name, setting)
+    return by_name
 
 
 def find(name: str) -> Setting | None:
@@ -47,7 +47,7 @@ def find_short(name: str) -> tuple[Setting, ...]:
 
 
 def setting(name: str) -> Setting:
-    """Like `find`, but raises UnknownNameError, with similar names, if there is none."""
+    """The setting with this id, former id or environment variable; raises UnknownNameError with similar names."""
     found = find(name)
     if found is None:
         raise UnknownNameError(kind="setting", name=name, known=_by_name())

@@ -14,13 +14,13 @@ class KnownCause:
 
     gb_types: tuple[str, ...] = ()  # torch's names of the graph break; empty for recompiles, whose guards have no name
     pattern: str = ""  # regular expression searched in torch's message and in the user's source line
-    cause: str  # contains what the user wrote, such as `Tensor.item()`
+    cause: str  # names what the user wrote, such as `Tensor.item()`
     fix: str
     before: str = ""
     after: str = ""
     underline: tuple[
         str, ...
-    ] = ()  # names in the source line to put the caret under, such as "item"; the first found wins
+    ] = ()  # names in the source line to put the caret under, such as "item"; the first one found is used
 
     def matches(self, gb_type: str, text: str) -> bool:
         """Whether this cause explains a graph break of that type, or a failed guard with that text."""

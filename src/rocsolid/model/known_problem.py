@@ -23,14 +23,14 @@ class KnownProblem:
     fix: str
     verify: str  # how to check that the fix worked
     evidence: tuple[Evidence, ...]
-    status: str  # open or "fixed in ...", as last read
+    status: str  # open or "fixed in ...", when we last read the thread
     variables: tuple[str, ...] = ()  # applies only if one of these is set: NAME, or NAME=text that the value contains
     packages: tuple[str, ...] = ()  # applies only if one of these is installed
-    calls: tuple[str, ...] = ()  # rows of the capture-rule table that show it
+    calls: tuple[str, ...] = ()  # ids of the capture rules that the problem page lists
     covered_by: str = ""  # code of the rule that detects this problem on the machine itself
 
     def applies(self, env: "Environment") -> bool:
-        """Whether the problem is to be expected on this machine."""
+        """Whether this machine can have the problem."""
         return (
             self.when.holds(env)
             and (not self.variables or any(_is_set(v, env) for v in self.variables))

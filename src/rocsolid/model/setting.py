@@ -10,14 +10,14 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import EVERY_RELEASE, Span, span
 
-if TYPE_CHECKING:  # `explain` and `settings` need no snapshot and start faster without its classes
+if TYPE_CHECKING:  # `explain` and `settings` need no Environment and start faster without it
     from rocsolid.model.environment import Environment
 
 Value = bool | int | float | str | None
 
 
 class Owner(Enum):
-    """The component that reads the setting; the first word of its id."""
+    """The component that reads a setting; the first word of the setting's id."""
 
     INDUCTOR = "inductor"
     DYNAMO = "dynamo"
@@ -26,10 +26,10 @@ class Owner(Enum):
 
 
 class Channel(Enum):
-    """How a value is delivered."""
+    """How rocsolid sets the value of a setting."""
 
     OPTION = "option"  # an option of the compiled function: takes effect in every thread
-    SCOPE = "scope"  # config set around the compiling call: this thread only
+    SCOPE = "scope"  # config set for the duration of the call that compiles: this thread only
     ARGUMENT = "argument"  # an argument of torch.compile
     PROCESS = "process"  # environment of a new process, before torch is imported
 
@@ -44,7 +44,7 @@ _CHANNELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """The platforms, versions and chips for which a statement holds. Empty means everywhere."""
+    """The platforms, versions and chips for which a statement holds. An empty condition always holds."""
 
     platforms: frozenset[Platform] = frozenset()
     torch: Span = EVERY_RELEASE
@@ -52,7 +52,7 @@ class Condition:
     archs: tuple[str, ...] = ()  # prefixes: "gfx94" matches every chip of that family
 
     def holds(self, env: "Environment") -> bool:
-        """Whether the statement holds on this machine; an unknown version counts as affected."""
+        """Whether the statement holds on this machine; with an unknown version it holds."""
         return (
             (not self.platforms or env.platform in self.platforms)
             and self.torch.holds(env.torch_version)
@@ -65,7 +65,7 @@ class Condition:
         platforms = sorted(p.label for p in self.platforms if not (rocm and p is Platform.ROCM))
         torch = "" if self.torch == EVERY_RELEASE else f"torch {self.torch}"
         parts = [" and ".join(platforms), rocm, torch, ", ".join(self.archs)]
-        return ", ".join(filter(None, parts)) or "everywhere"
+        return ", ".join(filter(None, parts)) or "all platforms"
 
 
 EVERYWHERE = Condition()
@@ -81,10 +81,12 @@ class Variable:
     """The environment variable of a setting that can also be set in Python."""
 
     name: str
-    overrides_config: bool = False  # True: overrides any assignment. False: only changes the default, so Python wins
+    overrides_config: bool = (
+        False  # True: overrides any assignment. False: only changes the default; an assignment overrides it
+    )
     on: str = "1"  # the text that means true
     off: str = "0"
-    any_value_enables: bool = False  # any non-empty value means true, even 0
+    any_value_enables: bool = False  # any non-empty value means true, even "0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ class Hazard:
     why: str
     evidence: tuple[Evidence, ...]
     when: Condition = EVERYWHERE
-    contains: bool = False  # matches if the value occurs anywhere in the setting's text
+    contains: bool = False  # True: harmful if the text of the setting contains the value
 
     def applies(self, value: object, env: "Environment") -> bool:
         """Whether this value is harmful on this machine."""
@@ -125,16 +127,16 @@ class Setting:
     name: str  # as upstream spells it, including dots
     value_type: type
     summary: str  # what the setting does; advice belongs in `recommendations`
-    recommendations: tuple[Recommendation, ...] = ()  # the first that applies wins, so put special cases first
-    hazards: tuple[Hazard, ...] = ()  # the first that applies wins
+    recommendations: tuple[Recommendation, ...] = ()  # the first that applies is used, so put special cases first
+    hazards: tuple[Hazard, ...] = ()  # the first that applies is used
     candidates: tuple[Value, ...] = ()  # values that the tuner tries
     variable: Variable | None = None
-    valid: Condition = EVERYWHERE  # where the setting exists
-    via: Channel | None = None  # if it differs from the channel of its owner
+    valid: Condition = EVERYWHERE  # the platforms and versions that have the setting
+    via: Channel | None = None  # set if it differs from the channel of the owner
     former_names: tuple[str, ...] = ()
-    no_effect: str = ""  # set if the setting has no effect: why
+    no_effect: str = ""  # why the setting has no effect; empty if it has one
     instead: str = ""  # what to use instead of a value that the guard forbids
-    disagreement: str = ""  # set if guides contradict each other: what we recommend, and why
+    disagreement: str = ""  # if guides contradict each other: what we recommend, and why
     notes: str = ""
     evidence: tuple[Evidence, ...] = ()  # for the summary and the notes
 
@@ -160,11 +162,11 @@ class Setting:
 
     @property
     def channel(self) -> Channel:
-        """How a value of this setting is delivered."""
+        """How rocsolid sets a value of this setting."""
         return self.via or _CHANNELS[self.owner]
 
     def recommendation(self, profile: str, env: "Environment") -> Recommendation | None:
-        """The value of this profile on this machine, ignoring the profiles it extends."""
+        """What this profile itself recommends on this machine; profiles that it extends are not included."""
         return next((r for r in self.recommendations if r.profile == profile and r.when.holds(env)), None)
 
     def hazard(self, value: object, env: "Environment") -> Hazard | None:

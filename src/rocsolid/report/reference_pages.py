@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # not needed for the page of a setting
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 _CHANNELS = {
     Channel.OPTION: "an option of the compiled function, so it applies in every thread",
-    Channel.SCOPE: "assigned around the compiling call; since torch 2.12 an assignment applies in its own thread only",
+    Channel.SCOPE: "assigned for the duration of the call that compiles, then restored; since torch 2.12 only in that thread",
     Channel.ARGUMENT: "an argument of `torch.compile`",
     Channel.PROCESS: "an environment variable, to be set before the process starts",
 }
@@ -102,7 +102,7 @@ def _hazard(hazard: Hazard) -> Iterator[str]:
 
 
 def _where(thing: Recommendation | Hazard) -> str:
-    return str(thing.when) if thing.when != EVERYWHERE else "everywhere"
+    return str(thing.when) if thing.when != EVERYWHERE else "all platforms"
 
 
 def profile_page(profile: Profile) -> str:
@@ -153,7 +153,13 @@ def problem_page(problem: "KnownProblem") -> str:
             "## What HIP and CUDA do with the calls involved",
             *(f"- {describe_behavior(call)}" for call in problem.calls),
         ]
-        lines += ["", "In the capture mode of `torch.cuda.graph`; `rocsolid explain CALL` shows the other modes."]
+        lines += [
+            "",
+            (
+                "This is the behaviour in the capture mode that `torch.cuda.graph` uses; `rocsolid explain "
+                "CALL` shows the other modes."
+            ),
+        ]
     lines += ["", "## Evidence", *evidence_list(problem.evidence)]
     return "\n".join(lines) + "\n"
 

@@ -7,10 +7,11 @@ from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Varia
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
+_H200_RUN = "settings-on-h200"
 
 _AUTOTUNE_HANGS = issue(
-    "pytorch/pytorch#140395", "A compile with max-autotune never ends, and no message names the kernel it waits for."
+    "pytorch/pytorch#140395",
+    ("A compile with max-autotune never ends, and no message names the kernel that is being benchmarked."),
 )
 _IMAGE_SETS_IT = source(
     "sglang docker/rocm.Dockerfile",
@@ -18,8 +19,8 @@ _IMAGE_SETS_IT = source(
 )
 
 
-def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence) -> Setting:
-    """The three autotuning switches differ only in what they search."""
+def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evidence) -> Setting:
+    """One of the three autotuning settings, which differ only in the operations they benchmark."""
     return Setting(
         owner=Owner.INDUCTOR,
         name=name,
@@ -31,7 +32,7 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
             Recommendation(
                 profile="safe",
                 value=False,
-                why=f"The search takes longer with every {what} and has no deadline of its own.",
+                why=f"With True, autotuning benchmarks several variants of each {operation}, and it has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost, _IMAGE_SETS_IT),
                 when=_ROCM,
                 guard=True,
@@ -39,7 +40,7 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
             Recommendation(
                 profile="safe",
                 value=False,
-                why=f"The search takes longer with every {what} and has no deadline of its own.",
+                why=f"With True, autotuning benchmarks several variants of each {operation}, and it has no deadline of its own.",
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
         ),
@@ -48,7 +49,7 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
                 value=True,
                 severity=Severity.CRITICAL,
                 why=(
-                    f"Every compile, in every mode, benchmarks kernels for each {what}, without a deadline and without "
+                    f"Every compile, in every mode, benchmarks several variants of each {operation}, without a deadline and without "
                     f"a message."
                 ),
                 evidence=(_AUTOTUNE_HANGS, _IMAGE_SETS_IT),
@@ -58,7 +59,7 @@ def _autotune(name: str, variable: str, summary: str, what: str, cost: Evidence)
                 value=True,
                 severity=Severity.WARNING,
                 why=(
-                    f"Every compile, in every mode, benchmarks kernels for each {what}, and can take many times longer."
+                    f"Every compile, in every mode, benchmarks several variants of each {operation}, and can take many times longer."
                 ),
                 evidence=(_AUTOTUNE_HANGS, cost),
             ),
@@ -76,8 +77,11 @@ SETTINGS = (
         "Benchmark several kernels for each matmul, convolution and reduction, and use the fastest.",
         "matmul and convolution",
         measured(
-            _H200,
-            ("ResNet-50 was not compiled after 150 s, compared with 21 s by default. GPT-2: 41 s compared with 16 s."),
+            _H200_RUN,
+            (
+                "With True, ResNet-50 was still compiling after 150 s (with False: 21 s), and GPT-2 took "
+                "41 s (with False: 16 s)."
+            ),
         ),
     ),
     _autotune(
@@ -85,16 +89,19 @@ SETTINGS = (
         "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
         "Benchmark several launch configurations for each pointwise and reduction kernel.",
         "generated kernel",
-        measured(_H200, "On CUDA three models compiled as fast as by default, and ran no faster."),
+        measured(_H200_RUN, "On CUDA, three models compiled as fast as with the default, and ran no faster."),
     ),
     _autotune(
         "max_autotune_gemm",
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
-        "Benchmark several kernels for each matmul, and nothing else.",
+        "Benchmark several kernels for each matmul and use the fastest.",
         "matmul",
         measured(
-            _H200,
-            ("GPT-2 with all three searches on: set-up 41 s compared with 16 s, 0.493 ms compared with 0.566 ms."),
+            _H200_RUN,
+            (
+                "GPT-2 with all three autotuning settings on: set-up 41 s (off: 16 s), 0.493 ms per "
+                "call (off: 0.566 ms)."
+            ),
         ),
     ),
     Setting(
@@ -109,18 +116,23 @@ SETTINGS = (
                 profile="safe",
                 value="ATEN",
                 why=(
-                    "A second safeguard: the setting is read only if autotuning is on. If something turns autotuning "
-                    "on, ATEN alone leaves nothing to search."
+                    "If something turns autotuning on, ATEN is then the only candidate for a matmul, "
+                    "so nothing is benchmarked. With autotuning off, the setting is not read."
                 ),
                 evidence=(
-                    source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+                    source(
+                        "torch 2.13 _inductor/utils.py use_triton_template",
+                        ("The setting is read only when autotuning is on."),
+                    ),
                 ),
                 when=_ROCM,
             ),
         ),
         notes="With autotuning off this setting has no effect, so it neither causes nor fixes a slow matmul.",
         evidence=(
-            source("torch 2.13 _inductor/utils.py use_triton_template", "Read only when autotuning is on."),
+            source(
+                "torch 2.13 _inductor/utils.py use_triton_template", ("The setting is read only when autotuning is on.")
+            ),
             claim(
                 "Inductor config guide",
                 "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given.",
@@ -160,16 +172,21 @@ SETTINGS = (
         summary="Time kernels during autotuning with Inductor's own benchmarker instead of Triton's.",
         variable=Variable(name="TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER", overrides_config=True),
         candidates=(True, False),
-        notes=("On MI300X it flushes 4 MB of a 256 MB cache between runs, so the ranking of kernels is mostly noise."),
-        evidence=(issue("pytorch/pytorch#192159", "The flush is far smaller than the MI300X's last-level cache."),),
+        notes=(
+            "On MI300X it flushes only 4 MB of the 256 MB cache between runs, so the ranking of "
+            "kernels is mostly noise."
+        ),
+        evidence=(
+            issue("pytorch/pytorch#192159", ("The flushed memory is far smaller than the MI300X's last-level cache.")),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="coordinate_descent_tuning",
         value_type=bool,
         summary=(
-            "After the first choice, vary each launch parameter of a Triton kernel step by step and keep what "
-            "is faster."
+            "After a Triton kernel's launch configuration is chosen, change its parameters one at a "
+            "time and keep each change that makes the kernel faster."
         ),
         variable=Variable(name="TORCHINDUCTOR_COORDINATE_DESCENT_TUNING"),
         candidates=(False, True),
@@ -177,13 +194,13 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="It doubled the set-up time and made no model faster.",
+                why="With True, set-up took twice as long and none of three models became faster.",
                 evidence=(
                     measured(
-                        _H200,
+                        _H200_RUN,
                         (
-                            "ResNet-50 0.431 ms compared with 0.409 ms, GPT-2 0.572 with 0.568, T5 0.238 with 0.235; set-up "
-                            "43 s compared with 21 s."
+                            "With True and with False: ResNet-50 0.431 and 0.409 ms, GPT-2 0.572 and "
+                            "0.568 ms, T5 0.238 and 0.235 ms; set-up 43 and 21 s."
                         ),
                     ),
                 ),
@@ -194,13 +211,21 @@ SETTINGS = (
                 value=True,
                 severity=Severity.INFO,
                 why="Compiles take about twice as long; none of three models became faster.",
-                evidence=(measured(_H200, "Set-up 43 s compared with 21 s for ResNet-50, which then ran 5 % slower."),),
+                evidence=(
+                    measured(
+                        _H200_RUN,
+                        (
+                            "ResNet-50: set-up took 43 s with True and 21 s with False; "
+                            "with True each call was 5 % slower."
+                        ),
+                    ),
+                ),
             ),
         ),
         disagreement=(
-            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide and the "
-            "porting guide turn it off. We recommend off: on three public models it cost time and made none "
-            "faster. The tuner tries it on your model."
+            "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide "
+            "and the porting guide turn it off. We recommend off: with it on, three public models took "
+            "longer to compile and none became faster. The tuner tries it on your model."
         ),
     ),
     Setting(
@@ -209,26 +234,38 @@ SETTINGS = (
         value_type=bool,
         summary="Write a benchmark harness into each generated kernel file.",
         variable=Variable(name="TORCHINDUCTOR_BENCHMARK_KERNEL"),
-        notes="It changes the generated file, not the kernel. Nothing is benchmarked during the compile.",
-        evidence=(source("torch 2.13 _inductor/codegen/simd.py config.benchmark_kernel", "Only emits a harness."),),
+        notes=(
+            "It adds code to the generated file and leaves the kernel unchanged. Nothing is "
+            "benchmarked during the compile."
+        ),
+        evidence=(
+            source(
+                "torch 2.13 _inductor/codegen/simd.py config.benchmark_kernel",
+                ("The code that reads it only writes a benchmark harness into the file."),
+            ),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.multi_kernel",
         value_type=int,
-        summary="Generate each reduction twice, persistent and looped, and choose by timing at the first call.",
+        summary=(
+            "Generate each reduction as two kernels, one persistent and one with a loop, time both "
+            "at the first call and use the faster one."
+        ),
         variable=Variable(name="TORCHINDUCTOR_MULTI_KERNEL"),
         candidates=(0, 1),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=0,
-                why="The timing runs at the first call, which must not be inside a capture.",
+                why="With 1, kernels are timed at the first call; this fails inside a capture.",
                 evidence=(
                     source(
-                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall", "Benchmarks at the first run."
+                        "torch 2.13 _inductor/codegen/multi_kernel.py MultiKernelCall",
+                        ("With 1, the kernels are benchmarked in the first call."),
                     ),
-                    measured(_H200, "None of three models became faster."),
+                    measured(_H200_RUN, "With 1, none of three models became faster."),
                 ),
             ),
         ),
@@ -247,12 +284,15 @@ SETTINGS = (
                 profile="safe",
                 value=900,
                 why=(
-                    "A compile worker that died or hangs causes an error with the kernel's name instead of an endless "
-                    "wait."
+                    "If a compile worker dies or hangs, there is an error with the kernel's name after "
+                    "900 s. With 0, the compile waits forever."
                 ),
                 evidence=(
-                    issue("pytorch/pytorch#191183", "A stuck compile worker blocks the compile forever."),
-                    source(f"{_CONFIG} compile_worker_wait_timeout", "Default 0: no timeout. Upstream's CI uses 300."),
+                    issue("pytorch/pytorch#191183", "A compile worker that hangs blocks the compile forever."),
+                    source(
+                        f"{_CONFIG} compile_worker_wait_timeout",
+                        ("The default is 0, no timeout. Upstream's CI uses 300."),
+                    ),
                 ),
             ),
         ),
@@ -264,9 +304,13 @@ SETTINGS = (
         summary="How many processes compile kernels in parallel.",
         variable=Variable(name="TORCHINDUCTOR_COMPILE_THREADS"),
         notes=(
-            "The default is the number of cores that this process may use, up to 32. Many workers were "
-            "reported to overload the kernel driver of MI350 machines."
+            "The default is the number of cores that this process may use, up to 32. On MI350 "
+            "machines, many workers were reported to overload the kernel driver."
         ),
-        evidence=(issue("pytorch/pytorch#191493", "Fewer workers on ROCm, because many overload the driver."),),
+        evidence=(
+            issue(
+                "pytorch/pytorch#191493", ("Proposes fewer workers on ROCm, because many workers overload the driver.")
+            ),
+        ),
     ),
 )

@@ -5,7 +5,6 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
 
 SETTINGS = (
     Setting(
@@ -18,9 +17,11 @@ SETTINGS = (
             Recommendation(
                 profile="balanced",
                 value=True,
-                why="The second start of a program skips the compile.",
+                why="With the cache, the second start of a program skips the compile.",
                 evidence=(
-                    source(f"{_CONFIG} fx_graph_cache", "On by default; its variable overrides any assignment."),
+                    source(
+                        f"{_CONFIG} fx_graph_cache", ("It is on by default; its variable overrides any assignment.")
+                    ),
                 ),
             ),
         ),
@@ -29,7 +30,9 @@ SETTINGS = (
                 value=False,
                 severity=Severity.WARNING,
                 why="Every start of every process compiles everything again.",
-                evidence=(source(f"{_CONFIG} fx_graph_cache", "The local cache of compiled graphs."),),
+                evidence=(
+                    source(f"{_CONFIG} fx_graph_cache", ("It turns the local cache of compiled graphs on or off.")),
+                ),
             ),
         ),
     ),
@@ -43,7 +46,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="Without caches, everything is compiled again after a crash.",
+                why="With True, nothing is cached, so everything is compiled again after a crash.",
                 evidence=(
                     source(
                         "torch 2.13 compiler/config.py force_disable_caches",
@@ -58,7 +61,7 @@ SETTINGS = (
                 severity=Severity.WARNING,
                 why="Every start of every process compiles everything again.",
                 evidence=(
-                    source("torch 2.13 compiler/config.py force_disable_caches", "Overrides all cache settings."),
+                    source("torch 2.13 compiler/config.py force_disable_caches", ("It overrides all cache settings.")),
                 ),
             ),
         ),
@@ -78,8 +81,8 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value=True,
-                why="Shows the generated code next to the graphs it was made from.",
-                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+                why="The generated code is saved next to the graphs it was made from.",
+                evidence=(source(f"{_CONFIG} trace.enabled", "The files are written to torch_compile_debug/."),),
             ),
         ),
         hazards=(
@@ -87,7 +90,7 @@ SETTINGS = (
                 value=True,
                 severity=Severity.INFO,
                 why="Every compile writes a folder of files.",
-                evidence=(source(f"{_CONFIG} trace.enabled", "Writes torch_compile_debug/."),),
+                evidence=(source(f"{_CONFIG} trace.enabled", "The files are written to torch_compile_debug/."),),
             ),
         ),
     ),
@@ -101,7 +104,7 @@ SETTINGS = (
                 profile="debug",
                 value=True,
                 why="The log is saved next to the code it describes.",
-                evidence=(source(f"{_CONFIG} trace.debug_log", "Saves the log to a file."),),
+                evidence=(source(f"{_CONFIG} trace.debug_log", "The log is saved in a file."),),
             ),
         ),
         notes="It does not print generated code; TORCH_LOGS=output_code does.",

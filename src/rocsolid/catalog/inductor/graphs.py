@@ -6,11 +6,11 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
-_H200 = "settings-on-h200"
+_H200_RUN = "settings-on-h200"
 _ROCM = on(Platform.ROCM)
-_LEGACY = measured(
+_FALSE_STILL_CAPTURES = measured(
     "capture-facts-on-h200#capture-trees-legacy",
-    "With it off, reduce-overhead still captured graphs, with the older implementation.",
+    "With False, reduce-overhead still captured graphs, with the older implementation.",
 )
 
 SETTINGS = (
@@ -27,16 +27,18 @@ SETTINGS = (
                 profile="safe",
                 value=False,
                 why=(
-                    "HIP graphs can return wrong results or end the process. Capture the whole call with rs.capture "
-                    "instead, which compares it with eager."
+                    "With True, Inductor captures HIP graphs, which can return wrong results or end "
+                    "the process. Use rs.capture for the whole call instead: it compares a replay with "
+                    "eager."
                 ),
                 evidence=(
                     issue(
-                        "ROCm/clr#279", "Replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3."
+                        "ROCm/clr#279",
+                        ("On ROCm 7.2.0 to 7.2.3, replays return corrupted output in one process of five."),
                     ),
                     issue(
                         "pytorch/pytorch#187715",
-                        "Training drifts with reduce-overhead on ROCm 7.0; not reproduced on 7.14.",
+                        ("Training with reduce-overhead reaches a worse loss on ROCm 7.0; not reproduced on 7.14."),
                     ),
                 ),
                 when=_ROCM,
@@ -45,10 +47,13 @@ SETTINGS = (
             Recommendation(
                 profile="fast",
                 value=False,
-                why="One graph for the whole call is faster than one graph per compiled region.",
+                why=(
+                    "With True, there is one graph per compiled region. One graph for the whole call "
+                    "(rs.capture) is faster."
+                ),
                 evidence=(
                     measured(
-                        _H200,
+                        _H200_RUN,
                         (
                             "Whole-call capture 0.407 ms and reduce-overhead 0.426 ms (ResNet-50); 0.566 ms and 0.579 ms "
                             "(GPT-2)."
@@ -63,7 +68,9 @@ SETTINGS = (
                 severity=Severity.CRITICAL,
                 why="On this ROCm version a replay silently corrupts its output in about one process of five.",
                 evidence=(
-                    issue("ROCm/clr#279", "ROCm 7.2.0 to 7.2.3 on MI300X; 7.0, 7.1.1 and 7.13 are not affected."),
+                    issue(
+                        "ROCm/clr#279", ("Affects ROCm 7.2.0 to 7.2.3 on MI300X; 7.0, 7.1.1 and 7.13 are not affected.")
+                    ),
                 ),
                 when=on(Platform.ROCM, rocm="7.2.0..7.2.3"),
             ),
@@ -71,31 +78,42 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="Inductor's graph capture on ROCm has open reports of wrong results and aborted captures.",
-                evidence=(issue("pytorch/pytorch#187715", "Closed as not reproduced on ROCm 7.14; reported on 7.0."),),
+                evidence=(
+                    issue(
+                        "pytorch/pytorch#187715",
+                        ("Wrong results reported on ROCm 7.0; closed, because they were not reproduced on 7.14."),
+                    ),
+                ),
                 when=_ROCM,
             ),
         ),
-        notes="The modes reduce-overhead and max-autotune turn it on, whatever the config contains.",
+        notes="The modes reduce-overhead and max-autotune turn it on, even if the config contains False.",
     ),
     Setting(
         owner=Owner.INDUCTOR,
         name="triton.cudagraph_trees",
         value_type=bool,
-        summary="Which implementation Inductor uses to capture graphs: on, graph trees; off, the older one.",
+        summary=(
+            "Which implementation Inductor uses to capture graphs. True: graph trees. False: the older implementation."
+        ),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=True,
-                why="Off does not disable capturing: it selects the older implementation, which checks less.",
-                evidence=(_LEGACY,),
+                why=(
+                    "With False, Inductor still captures graphs, but with the older implementation, which checks less."
+                ),
+                evidence=(_FALSE_STILL_CAPTURES,),
                 when=_ROCM,
                 guard=True,
             ),
             Recommendation(
                 profile="safe",
                 value=True,
-                why="Off does not disable capturing: it selects the older implementation, which checks less.",
-                evidence=(_LEGACY,),
+                why=(
+                    "With False, Inductor still captures graphs, but with the older implementation, which checks less."
+                ),
+                evidence=(_FALSE_STILL_CAPTURES,),
             ),
         ),
         hazards=(
@@ -103,10 +121,10 @@ SETTINGS = (
                 value=False,
                 severity=Severity.WARNING,
                 why=(
-                    "Graphs are not disabled: any mode that captures now uses the older implementation, which checks "
-                    "less."
+                    "False does not disable graphs: every mode that captures then uses the older "
+                    "implementation, which checks less."
                 ),
-                evidence=(_LEGACY,),
+                evidence=(_FALSE_STILL_CAPTURES,),
             ),
         ),
         disagreement=(
@@ -126,15 +144,13 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="It raises RecursionError on graphs with some hundred live buffers of one size.",
+                why=("With True, a compiled graph with a few hundred live buffers of one size raises RecursionError."),
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
-                        "250 live buffers of one size compile, 300 raise RecursionError.",
+                        ("A graph with 250 live buffers of one size compiles, one with 300 raises RecursionError."),
                     ),
-                    source(
-                        f"{_CONFIG} memory_planning", "Off by default in 2.4 to 2.15, with no special case for HIP."
-                    ),
+                    source(f"{_CONFIG} memory_planning", "Off by default in 2.4 to 2.15, also on HIP."),
                 ),
             ),
         ),
@@ -142,16 +158,16 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="A graph with some hundred live buffers of one size fails to compile with a RecursionError.",
+                why=("A compiled graph with a few hundred live buffers of one size fails with a RecursionError."),
                 evidence=(
                     measured(
                         "compiler-facts-torch-2.13-cpu",
-                        "250 live buffers of one size compile, 300 raise RecursionError.",
+                        ("A graph with 250 live buffers of one size compiles, one with 300 raises RecursionError."),
                     ),
                 ),
             ),
         ),
-        notes=("Four public guides blame ROCm. The RecursionError is real, but it does not depend on the platform."),
+        notes=("Four public guides describe the RecursionError as a problem of ROCm. It occurs on every platform."),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -164,10 +180,11 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="Weights that change after the compile are silently ignored.",
+                why="With True, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
+                        "compiler-facts-torch-2.13-cpu",
+                        ("A weight that was doubled after the compile did not change the result."),
                     ),
                 ),
             ),
@@ -176,28 +193,32 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
-                why="Under no_grad, weights that are updated after the compile are silently ignored.",
+                why="Under no_grad, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(
-                        "compiler-facts-torch-2.13-cpu", "A weight doubled after the compile left the result unchanged."
+                        "compiler-facts-torch-2.13-cpu",
+                        ("A weight that was doubled after the compile did not change the result."),
                     ),
                 ),
             ),
         ),
         via=Channel.SCOPE,
         notes=(
-            "It takes effect only while gradients are disabled. Passed as an option of torch.compile it "
-            "freezes nothing, because Dynamo decides what is a weight before options are applied. Set it "
-            "around the compiling call instead."
+            "It takes effect only while gradients are disabled. If it is passed as an option of "
+            "torch.compile, nothing is frozen, because Dynamo decides which tensors are weights before "
+            "options are applied. Assign it in torch._inductor.config before the first call instead."
         ),
         evidence=(
             source(
                 "torch 2.13 _dynamo/utils.py is_parameter_freezing",
-                "Reads the config while tracing, before options apply.",
+                "Dynamo reads the config while it traces, before options are applied.",
             ),
             measured(
                 "compiler-facts-torch-2.13-cpu",
-                "As an option: the compiled code used the doubled weight, so nothing was frozen.",
+                (
+                    "With freezing passed as an option, the compiled code used the doubled weight, so "
+                    "nothing was frozen."
+                ),
             ),
         ),
     ),

@@ -10,8 +10,8 @@ from rocsolid.model.known_problem import KnownProblem
 @cache
 def all_problems() -> tuple[KnownProblem, ...]:
     """Every known problem; raises ValueError if an id is used twice."""
-    tables = (replay, capture, recovery, compiler, autotune, machine)
-    problems = tuple(found for table in tables for found in table.PROBLEMS)
+    modules = (replay, capture, recovery, compiler, autotune, machine)
+    problems = tuple(problem for module in modules for problem in module.PROBLEMS)
     ids = [p.id for p in problems]
     if len(set(ids)) != len(ids):
         msg = f"a problem is declared twice: {sorted(i for i in ids if ids.count(i) > 1)}"
@@ -20,8 +20,8 @@ def all_problems() -> tuple[KnownProblem, ...]:
 
 
 def problem(name: str) -> KnownProblem:
-    """The problem with this id; raises UnknownNameError, with similar ids, if there is none."""
-    for found in all_problems():
-        if found.id == name:
-            return found
+    """The problem with this id; raises UnknownNameError with similar ids."""
+    for candidate in all_problems():
+        if candidate.id == name:
+            return candidate
     raise UnknownNameError(kind="problem", name=name, known=[p.id for p in all_problems()])

@@ -16,9 +16,9 @@ PROBLEMS = (
             'A model compiled with mode="max-autotune" runs for one shape and raises '
             "hipErrorStreamCaptureInvalidated when other shapes arrive."
         ),
-        fix='mode="max-autotune-no-cudagraphs", or "reduce-overhead", which worked in the same test.',
+        fix=('Use mode="max-autotune-no-cudagraphs", or mode="reduce-overhead", which worked in the same test.'),
         verify="Run four sequence lengths through the compiled model; none may raise.",
-        status="closed as of 2026-09; the stored part of the thread names no version with a fix",
+        status="closed as of 2026-09; the part of the thread that we read names no version with a fix",
         evidence=(
             issue(
                 "pytorch/pytorch#193735",
@@ -65,35 +65,37 @@ PROBLEMS = (
     ),
     KnownProblem(
         id="autotune-flush-too-small",
-        title="Autotuning picks kernels by noise on MI300: only 4 MB of a 256 MB cache are flushed",
+        title="Autotuning chooses kernels at random on MI300: only 4 MB of a 256 MB cache are flushed",
         when=on(Platform.ROCM, torch="2.8..2.15", archs=("gfx94", "gfx95")),
         severity=Severity.WARNING,
         symptom=(
-            "Inductor picks slow configurations for memory-bound kernels, and different ones in the next run. "
-            "The slowest can rank first."
+            "Inductor chooses slow configurations for memory-bound kernels, and different ones in the "
+            "next run. Even the slowest one can be chosen."
         ),
         fix=(
-            "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0 (uses Triton's 256 MB flush), or on torch 2.13 and "
-            "later TORCHINDUCTOR_USE_TORCH_PROFILER_BENCHMARKER=1."
+            "Set TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0, which uses Triton's benchmarker with a "
+            "256 MB flush. On torch 2.13 and later, TORCHINDUCTOR_USE_TORCH_PROFILER_BENCHMARKER=1 "
+            "helps as well."
         ),
         verify=(
-            "Compile a 4096 x 4096 layer_norm with five empty caches and TORCH_LOGS=+inductor; the same "
-            "configuration must win each time."
+            "Compile a 4096 x 4096 layer_norm five times with TORCH_LOGS=+inductor, each time with an "
+            "empty cache folder. The same configuration must be chosen each time."
         ),
         status="open as of 2026-09; unchanged in torch 2.15.0",
         evidence=(
             issue(
                 "pytorch/pytorch#192159",
                 (
-                    "The reported L2 is 4 MB per die, but a 256 MB cache comes after it. A real spread of 1.64 times "
-                    "shrinks to 2.6 %, and the worst configuration wins."
+                    "The GPU reports an L2 cache of 4 MB per die, but also has a 256 MB cache. The "
+                    "slowest configuration takes 1.64 times as long as the fastest; autotuning "
+                    "measures a difference of only 2.6 % and chooses the slowest."
                 ),
             ),
             source(
                 "torch 2.8.0 to 2.15.0 torch/_inductor/runtime/benchmarking.py",
                 (
-                    "The flush buffer has the size of the reported L2; only the profiler-based benchmarker of 2.13 "
-                    "and later uses 256 MB on ROCm."
+                    "Between runs, a buffer as large as the reported L2 cache is flushed. Only the "
+                    "profiler-based benchmarker of 2.13 and later flushes 256 MB on ROCm."
                 ),
             ),
         ),
@@ -108,10 +110,10 @@ PROBLEMS = (
             "traces do not name the kernel."
         ),
         fix=(
-            "TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC=1, so that a bad kernel fails in a child process; or "
-            'mode="default"; or autotune in a separate process with a deadline.'
+            "Set TORCHINDUCTOR_AUTOTUNE_IN_SUBPROC=1, so that a kernel that hangs only blocks a child "
+            'process. Or use mode="default". Or autotune in a separate process with a deadline.'
         ),
-        verify="The compile ends within its limit, and TORCH_LOGS=+inductor names each kernel tried.",
+        verify=("The compile ends before its deadline, and TORCH_LOGS=+inductor names each kernel that was tried."),
         status="open as of 2026-09",
         evidence=(
             issue(
@@ -124,7 +126,7 @@ PROBLEMS = (
             ),
             source(
                 "torch 2.9.1 to 2.15.0 torch/_inductor/config.py autotune_in_subproc",
-                "Off by default in every release read.",
+                "Off by default in every release we checked.",
             ),
         ),
     ),
@@ -134,30 +136,36 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="..2.13"),
         severity=Severity.INFO,
         symptom=(
-            "The compile stops after a worker was killed, for example by the out-of-memory killer. There is "
-            "no error and no CPU use."
+            "The compile does not continue after a worker was killed, for example by the out-of-memory "
+            "killer. There is no error and no CPU use."
         ),
         fix=(
-            "torch 2.14 or later detects the dead worker. On 2.13 and later also set "
-            "TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT=600. On any version TORCHINDUCTOR_COMPILE_THREADS=1 "
-            "avoids the worker pool."
+            "Use torch 2.14 or later, which detects that a worker has died. On 2.13 and later, also "
+            "set TORCHINDUCTOR_COMPILE_WORKER_WAIT_TIMEOUT=600. On any version, "
+            "TORCHINDUCTOR_COMPILE_THREADS=1 compiles without workers."
         ),
-        verify="Kill the compile_worker process during a compile: the program must raise within the limit.",
+        verify=("Kill the compile_worker process during a compile: the program must raise an error within that time."),
         status=(
             "dead workers are detected since torch 2.14; no time limit by default in 2.15 (limits proposed in #191183)"
         ),
         evidence=(
             issue(
                 "pytorch/pytorch#189290",
-                "Inherited pipe ends kept the parent from noticing the death; adds three safeguards.",
+                (
+                    "The parent process did not notice that a worker had died, because the pipe to it was "
+                    "still open in other processes. The change adds three safeguards."
+                ),
             ),
             issue(
                 "pytorch/pytorch#191183",
-                "Open proposal for memory and time limits; states that the wait has no limit by default.",
+                (
+                    "Open proposal for memory and time limits; explains that by default torch waits for a "
+                    "worker without a limit."
+                ),
             ),
             source(
                 "torch 2.13.0 torch/_inductor/config.py compile_worker_wait_timeout",
-                "The setting exists from 2.13 on and defaults to 0, no limit.",
+                "The setting exists from 2.13 on; its default is 0, which means no limit.",
             ),
             source(
                 "torch 2.13.0 and 2.14.1 torch/_inductor/compile_worker/subproc_pool.py",
@@ -171,35 +179,35 @@ PROBLEMS = (
         when=on(Platform.ROCM, archs=("gfx95",)),
         severity=Severity.WARNING,
         symptom="Autotuning stalls for half an hour or hangs. 32 workers each hold a GPU context on one device.",
-        fix="TORCHINDUCTOR_COMPILE_THREADS=16 or fewer per GPU, and a CPU limit for the container.",
+        fix="Set TORCHINDUCTOR_COMPILE_THREADS to at most 16 per GPU, and set a CPU limit for the container.",
         verify="The compile finishes, and `rocm-smi --showpids` lists no more processes than workers.",
-        status="pytorch's CI limits it to 16; the library default is unchanged as of 2026-09",
+        status="pytorch's CI limits the workers to 16; the default of torch is unchanged as of 2026-09",
         evidence=(
             issue(
                 "pytorch/pytorch#191493",
-                "Explains the oversubscribed GPU queues: forked workers inherit the HIP context.",
+                "Explains why the GPU has too many queues: forked workers inherit the HIP context.",
             ),
             issue("pytorch/pytorch#191385", "Sets 16 threads for pytorch's ROCm test jobs."),
         ),
     ),
     KnownProblem(
-        id="tunableop-tunes-unasked",
-        title="PYTORCH_TUNABLEOP_ENABLED=1 also tunes in the running program, and ignores its time limits",
+        id="tunableop-enabled-also-tunes",
+        title=("PYTORCH_TUNABLEOP_ENABLED=1 also times kernels in the running program, and exceeds its time limits"),
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            "The first call with each new matmul shape stalls for seconds to minutes. The limits on duration "
-            "and iterations are not respected per operation."
+            "The first call with each new matmul shape stalls for seconds to minutes. The limits on "
+            "duration and iterations do not hold for each operation."
         ),
-        fix="Tune offline once, then run with PYTORCH_TUNABLEOP_TUNING=0 and the results file.",
+        fix="Tune once in a separate run, then use the results file with PYTORCH_TUNABLEOP_TUNING=0.",
         verify="PYTORCH_TUNABLEOP_VERBOSE=2 shows no tuning lines in production.",
-        status="by design; reports closed as of 2026-09",
+        status="intended behaviour; the reports are closed as of 2026-09",
         variables=("PYTORCH_TUNABLEOP_ENABLED=1",),
         covered_by="ENV001",
         evidence=(
             issue("pytorch/pytorch#128813", "The table of variables: enabled defaults to 0, tuning defaults to 1."),
             issue("pytorch/pytorch#190433", "Limits of 50 ms and 5 iterations did not stop the tuning (torch 2.12)."),
-            issue("ROCm/TheRock#5550", "Explanation: every kernel runs at least once."),
+            issue("ROCm/TheRock#5550", ("Explains why the limits do not help: every kernel runs at least once.")),
         ),
     ),
 )

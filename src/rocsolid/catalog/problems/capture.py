@@ -18,10 +18,10 @@ PROBLEMS = (
             "its GEMMs run in another thread."
         ),
         fix=(
-            "Run one GEMM per thread, device and capture stream before capturing. Do the warm-up, forward and "
-            "backward, on the same stream that is then passed as `torch.cuda.graph(g, stream=s)`. "
-            "TORCH_BLAS_PREFER_HIPBLASLT=0 with DISABLE_ADDMM_CUDA_LT=1 avoids hipBLASLt, but plain hipBLAS "
-            "handles need the same warm-up."
+            "Run one GEMM per thread, device and capture stream before capturing. Do the warm-up, "
+            "forward and backward, on the same stream that is then passed as `torch.cuda.graph(g, "
+            "stream=s)`. TORCH_BLAS_PREFER_HIPBLASLT=0 together with DISABLE_ADDMM_CUDA_LT=1 avoids "
+            "hipBLASLt, but the handles of hipBLAS need the same warm-up."
         ),
         verify=(
             "Capture once in a child process with a 60 s limit (forward and backward). The warm-up was enough "
@@ -36,29 +36,29 @@ PROBLEMS = (
             issue(
                 "ROCm/rocm-libraries#11838",
                 (
-                    "hipblasLtCreate allocates and clears memory. It fails during a capture anywhere in the process "
-                    "and calls exit(1); seen with ROCm 10.0."
+                    "hipblasLtCreate allocates and clears memory. If any thread of the process is "
+                    "capturing, it fails and calls exit(1); seen with ROCm 10.0."
                 ),
             ),
             issue(
                 "pytorch/pytorch#196399",
                 (
-                    "Explains why a captured backward hangs: handles are pooled per thread, device and stream, and "
-                    "the exit deadlocks on the pool's lock."
+                    "Explains why the capture of a backward pass hangs: handles are pooled per thread, "
+                    "device and stream, and exit() waits forever for the lock of the pool."
                 ),
             ),
             issue(
                 "pytorch/pytorch#179892",
                 (
-                    "Handles became per stream, so torch creates the one of the capture stream before the capture "
-                    "begins (included in 2.12)."
+                    "Since this change there is one handle per stream, and torch creates the handle of "
+                    "the capture stream before the capture begins (included in 2.12)."
                 ),
             ),
             issue(
                 "pytorch/pytorch#187745",
                 (
-                    "make_graphed_callables warmed up on one stream and captured on another; it uses one stream from "
-                    "torch 2.14 on."
+                    "make_graphed_callables ran the warm-up on one stream and captured on another; "
+                    "from torch 2.14 on it uses one stream."
                 ),
             ),
             issue(
@@ -68,15 +68,15 @@ PROBLEMS = (
             issue(
                 "vllm-project/vllm#53818",
                 (
-                    "Captures on torch's internal stream lacked per-stream state created in the warm-up; vLLM now "
-                    "passes the warm-up stream."
+                    "The warm-up created state for its own stream only, so it was missing on torch's "
+                    "internal capture stream; vLLM now captures on the stream of the warm-up."
                 ),
             ),
             source(
-                "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
+                "HIP runtime 6.4.3 and 7.2.4, run against a simulated GPU",
                 (
-                    "The original 6.4.3 and 7.2.4 runtimes with hipBLASLt print the same messages and exit the "
-                    "process if the handle is first created in a capture."
+                    "With hipBLASLt, the original 6.4.3 and 7.2.4 runtimes print the same messages and "
+                    "end the process if the handle is created during a capture."
                 ),
             ),
         ),
@@ -87,13 +87,14 @@ PROBLEMS = (
         when=on(Platform.ROCM, torch="..2.11", rocm="7.0..7.2.0"),
         severity=Severity.CRITICAL,
         symptom=(
-            'With torch.distributed initialised, a capture aborts the process: "operation not permitted on an '
-            'event last recorded in a capturing stream" or error 900 from the watchdog thread, exit code -6. '
-            "Easily mistaken for out of memory."
+            'With torch.distributed initialised, a capture aborts the process: "operation not '
+            'permitted on an event last recorded in a capturing stream" or error 900 from the watchdog '
+            "thread, exit code -6. It is easily mistaken for an out-of-memory error."
         ),
         fix=(
-            "ROCm 7.2.1 or later, or torch 2.12 or later (which skips the query while a capture is active on "
-            "older ROCm). Otherwise wait for all collectives and synchronise before capturing."
+            "Use ROCm 7.2.1 or later, or torch 2.12 or later (on older ROCm, it skips the query while "
+            "a capture is active). Otherwise, wait for all collectives and synchronise before the "
+            "capture."
         ),
         verify=(
             "Initialise the process group, run one all_reduce, then capture 50 graphs in a row; the process "
@@ -105,11 +106,11 @@ PROBLEMS = (
             issue(
                 "pytorch/pytorch#176251",
                 (
-                    "Explains that in this runtime a hipEventQuery from another thread invalidates captures even in "
-                    "thread_local mode; skips the query."
+                    "Explains that in these runtimes a hipEventQuery in another thread invalidates a "
+                    "capture even in thread_local mode; the change skips the query."
                 ),
             ),
-            issue("pytorch/pytorch#176942", "The combined workaround that was merged."),
+            issue("pytorch/pytorch#176942", "The workaround that was merged."),
             issue(
                 "pytorch/pytorch#179780",
                 (
@@ -124,13 +125,17 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/rccl#2022",
-                ("AMD: the stricter behaviour came with ROCm 7.0, and AMD_LOG_LEVEL=4 shows the call that causes it."),
+                (
+                    "AMD explains that ROCm 7.0 became stricter, and that AMD_LOG_LEVEL=4 shows the call "
+                    "that causes the error."
+                ),
             ),
             measured(
                 "capture-rules-on-hip",
                 (
-                    "On a pretend device, hipEventQuery of an old event is allowed during a capture by runtime 6.4.3. "
-                    "Runtime 7.2.4 refuses it in the same thread, and from another thread in global mode."
+                    "On a simulated GPU: during a capture, hipEventQuery of an event recorded before "
+                    "the capture succeeds with runtime 6.4.3. With runtime 7.2.4 it fails in the "
+                    "capturing thread, and in global mode also in another thread."
                 ),
             ),
         ),
@@ -141,13 +146,14 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA, torch="2.10..2.13"),
         severity=Severity.INFO,
         symptom=(
-            'Either "Cannot copy between CPU and CUDA tensors during CUDA graph capture", or a silent '
-            "recompile whose result becomes part of the graph. On ROCm the illegal part may not be reported."
+            'Either the error "Cannot copy between CPU and CUDA tensors during CUDA graph capture", or '
+            "a silent recompile whose result becomes part of the graph. On ROCm there may be no error "
+            "for the copy."
         ),
         fix=(
             "Warm up with the same shapes, dtypes and grad mode, then capture under "
-            '`torch.compiler.set_stance("fail_on_recompile")`. torch 2.14 and later raise an error by '
-            "themselves."
+            '`torch.compiler.set_stance("fail_on_recompile")`. torch 2.14 and later raise an error '
+            "without this."
         ),
         verify="`TORCH_LOGS=recompiles` prints nothing between the start and the end of the capture.",
         status="raises a clear error since torch 2.14",
@@ -176,16 +182,17 @@ PROBLEMS = (
             "torch.compile, activation checkpointing or attention dropout inside the capture."
         ),
         fix=(
-            "torch 2.10 or later. On older releases, compile and run once before the capture, and use "
-            "checkpoint(preserve_rng_state=False) in captured code. The widely copied patch of "
-            "preserve_global_state has no effect from 2.9 on."
+            "Use torch 2.10 or later. On older releases, compile and run once before the capture, and "
+            "use checkpoint(preserve_rng_state=False) in captured code. Some guides replace "
+            "torch._dynamo.convert_frame.preserve_global_state to avoid the error; from torch 2.9 on "
+            "this has no effect."
         ),
         verify="Call torch.cuda.get_rng_state() inside a capture: it must not raise.",
         status="fixed in torch 2.10",
         evidence=(
-            issue("pytorch/pytorch#131782", "Compiling inside a capture fails with exactly this message on CUDA."),
-            issue("pytorch/pytorch#167639", "The same in November 2025, before 2.10."),
-            issue("pytorch/pytorch#83148", "The same from activation checkpointing in make_graphed_callables."),
+            issue("pytorch/pytorch#131782", "Compiling inside a capture fails with this message on CUDA."),
+            issue("pytorch/pytorch#167639", "The same error, reported in November 2025, before 2.10."),
+            issue("pytorch/pytorch#83148", ("The same error from activation checkpointing in make_graphed_callables.")),
             source(
                 "torch 2.9.1 and 2.10.0 libtorch_cuda.so string table",
                 "The binary of 2.9.1 contains the message; 2.10.0, 2.11, 2.13 and 2.14 do not.",
@@ -205,8 +212,8 @@ PROBLEMS = (
             "stack frames. Typical for benchmark loops that capture many repetitions."
         ),
         fix=(
-            "Keep graphs below 20,000 nodes (at most 1,000 captured repetitions), or raise the stack limit "
-            "(`ulimit -s 65536`) before starting. ROCm 7.14 has the recursion removed."
+            "Keep graphs below 20,000 nodes (at most 1,000 captured repetitions), or raise the stack "
+            "limit (`ulimit -s 65536`) before starting. ROCm 7.14 no longer contains the recursion."
         ),
         verify="Capture a chain of 30,000 tiny kernels in a child process; it must not crash.",
         status=(
@@ -216,7 +223,9 @@ PROBLEMS = (
             issue(
                 "ROCm/rocm-systems#2876", "Removes the two recursions that overflow the stack in hipGraphInstantiate."
             ),
-            issue("pytorch/pytorch#155720", "First report (ROCm 6.3); passes on HIP 7.14 according to AMD."),
+            issue(
+                "pytorch/pytorch#155720", ("The first report (ROCm 6.3); according to AMD the test passes on HIP 7.14.")
+            ),
             issue(
                 "ROCm/legacy-rocm-build#6602", "About 21,800 identical frames in libamdhip64 on MI300X, August 2026."
             ),
@@ -225,10 +234,11 @@ PROBLEMS = (
                 "Graph timing segfaults on MI350X with ROCm 7.2 if too many repetitions are captured.",
             ),
             source(
-                "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
+                "HIP runtime 6.4.3 and 7.2.4, run against a simulated GPU",
                 (
-                    "7.2.4 instantiates 20,000 nodes and crashes at 25,000 with an 8 MB stack; a 64 MB stack or "
-                    "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 fixes it; 6.4.3 handles 40,000."
+                    "With an 8 MB stack, 7.2.4 instantiates a graph of 20,000 nodes and crashes with "
+                    "25,000. A 64 MB stack or DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING=0 prevents the crash. "
+                    "6.4.3 instantiates 40,000 nodes."
                 ),
             ),
         ),
@@ -243,9 +253,9 @@ PROBLEMS = (
             "HSA_STATUS_ERROR_INVALID_PACKET_FORMAT or a segmentation fault."
         ),
         fix=(
-            "Use the rocm7.2 wheel at 7.2.4 (the runtime libraries inside the torch package are the failing "
-            "ones), run at most 256 iterations per graph and synchronise between replays. Run A/B trials in "
-            "separate processes."
+            "Use the rocm7.2 wheel with ROCm 7.2.4 (the libraries that fail are inside the torch "
+            "package), capture at most 256 iterations per graph and synchronise between replays. "
+            "Measure variants in separate processes."
         ),
         verify=(
             "With the new wheel, replay a small graph 10,000 times and capture 500 graphs in one process "
@@ -273,8 +283,8 @@ PROBLEMS = (
             "with tiny models and any stack size."
         ),
         fix=(
-            "Keep collectives out of the capture, or only on the capture stream, until the runtime tracks "
-            "capture members on the origin stream."
+            "Keep collectives out of the capture, or run them only on the capture stream, until a "
+            "runtime with the fix (rocm-systems#11589) is released."
         ),
         verify=(
             "Capture two Linear layers under FSDP2 at world size 2 in child processes; they must exit without an error."
@@ -287,7 +297,10 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/rocm-systems#11589",
-                "Open change: stream membership was a linked structure in which cycles overflow the stack.",
+                (
+                    "The proposed fix: the runtime keeps the streams of a capture in a linked structure, "
+                    "and a cycle in it overflows the stack."
+                ),
             ),
         ),
     ),
@@ -302,14 +315,15 @@ PROBLEMS = (
         ),
         fix=(
             "Call gc.collect() and gc.disable() before the capture and gc.enable() in finally. Keep "
-            "references to every kernel and graph that could be freed: gc.disable() does not stop kernels "
-            "from being freed by reference count. Compile and autotune before the capture."
+            "references to every kernel and graph that could be freed: gc.disable() does not prevent "
+            "that a kernel is freed when its last reference disappears. Compile and autotune before "
+            "the capture."
         ),
         verify=(
             "Capture 50 times with gc.set_threshold(1) in a child process; no message about __del__ or reset "
             "may appear."
         ),
-        status="open as of 2026-09; Triton's own benchmark helper disables GC",
+        status="open as of 2026-09; Triton's own benchmark helper disables garbage collection",
         evidence=(
             issue(
                 "sgl-project/sglang#35427",
@@ -319,15 +333,18 @@ PROBLEMS = (
                 ),
             ),
             issue("triton-lang/triton#9444", "Since February 2026 a garbage-collected kernel unloads its module."),
-            issue("triton-lang/triton#10712", "Triton disables GC around its own graph captures."),
+            issue("triton-lang/triton#10712", ("Triton disables garbage collection during its own graph captures.")),
             issue(
                 "pytorch/pytorch#161037",
                 (
-                    "Since 2.9 torch no longer collects garbage before a capture, so old graphs can be destroyed "
-                    "during the next one."
+                    "Since 2.9 torch no longer collects garbage before a capture, so old graphs can be "
+                    "destroyed during the next capture."
                 ),
             ),
-            issue("ROCm/ATOM#1339", "ATOM: gc.freeze() was not enough, so GC is paused for the whole capture."),
+            issue(
+                "ROCm/ATOM#1339",
+                ("In ATOM gc.freeze() was not enough, so garbage collection is disabled during the whole capture."),
+            ),
             source(
                 "triton 3.5.x to 3.8.x python/triton/compiler/compiler.py CompiledKernel.__del__",
                 "Upstream release branches unload modules from 3.8 on, not in 3.5 to 3.7.",
@@ -347,9 +364,9 @@ PROBLEMS = (
             "first time."
         ),
         fix=(
-            "Capture with rs.capture, which owns its workspace memory. Or make all graphs with only one of "
-            "the two methods. Or call torch._C._cuda_clearCublasWorkspaces() right before and after your own "
-            "capture, so that the workspace comes from the graph's pool."
+            "Capture with rs.capture, which owns its workspace memory. Or capture all graphs with only "
+            "one of the two methods. Or call torch._C._cuda_clearCublasWorkspaces() right before and "
+            "after your own capture, so that the workspace comes from the graph's pool."
         ),
         verify=(
             "Replay the graph before and after the first call of a function compiled with "
@@ -359,7 +376,10 @@ PROBLEMS = (
         evidence=(
             measured(
                 "capture-on-h200",
-                "The next replay: an illegal memory access with four layers, a segmentation fault with eighteen.",
+                (
+                    "The next replay fails: with an illegal memory access for four layers, with a "
+                    "segmentation fault for eighteen."
+                ),
             ),
             source(
                 "torch 2.13.0 torch/_inductor/cudagraph_trees.py clear_cublas_manager",
@@ -385,7 +405,7 @@ PROBLEMS = (
             "networks whose replay differs from eager, also set MIOPEN_DEBUG_CONV_GEMM=0."
         ),
         verify="Capture the convolution in a child process after warm-up and compare the replay with eager.",
-        status="open as of 2026-09; fix for the search stream proposed (rocm-libraries#12265)",
+        status="open as of 2026-09; a fix for the failures after a search is proposed (rocm-libraries#12265)",
         evidence=(
             issue(
                 "pytorch/pytorch#188338",
@@ -394,9 +414,12 @@ PROBLEMS = (
             issue("pytorch/pytorch#188357", "Open proposal to exclude MIOpen convolutions from Inductor's graphs."),
             issue(
                 "ROCm/rocm-libraries#12121",
-                "MIOpen polls an abandoned search stream at a later launch, which invalidates a capture.",
+                ("At a later launch MIOpen queries the stream of an earlier search, which invalidates a capture."),
             ),
-            issue("ROCm/rocm-libraries#12265", "Open fix; MIOPEN_NAIVE_TIMEOUT=0 disables the whole path."),
+            issue(
+                "ROCm/rocm-libraries#12265",
+                ("The proposed fix; MIOPEN_NAIVE_TIMEOUT=0 disables the code that causes the problem."),
+            ),
             issue(
                 "ROCm/rocBLAS#1649",
                 (

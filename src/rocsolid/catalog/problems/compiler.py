@@ -18,8 +18,8 @@ PROBLEMS = (
             "2.10.0 also corrupts conv-bias gradients on sm_120."
         ),
         fix=(
-            "torch 2.15, or TORCHINDUCTOR_MIX_ORDER_REDUCTION=0 (config: triton.mix_order_reduction=False) "
-            "before compiling."
+            "Use torch 2.15, or set TORCHINDUCTOR_MIX_ORDER_REDUCTION=0 (in Python: "
+            "torch._inductor.config.triton.mix_order_reduction = False) before compiling."
         ),
         verify=(
             'Compare .grad of every parameter with backend="aot_eager" on the same batch, with the setting on and off.'
@@ -33,10 +33,19 @@ PROBLEMS = (
                     "confirms the cause and names the variable as workaround."
                 ),
             ),
-            issue("pytorch/pytorch#193103", "The fix writes through the view instead of rebinding the name."),
+            issue(
+                "pytorch/pytorch#193103",
+                (
+                    "The fix: the generated code copies the gradient into the "
+                    "existing slice instead of replacing it by a new tensor."
+                ),
+            ),
             issue(
                 "pytorch/pytorch#190796",
-                "Another effect in 2.10.0 on RTX 5090: conv-bias gradient wrong on every call, fixed in 2.11.",
+                (
+                    "Another effect in 2.10.0 on RTX 5090: the gradient of a convolution's bias is wrong "
+                    "in every call; fixed in 2.11."
+                ),
             ),
             source(
                 "torch 2.14.1 and 2.15.0 torch/_inductor/codegen/simd.py _codegen_mix_order_reduction",
@@ -57,8 +66,8 @@ PROBLEMS = (
             "while the other outputs are correct."
         ),
         fix=(
-            "Leave torch._inductor.config.combo_kernels at False, the default in every release through 2.15. "
-            "vLLM sets it to True in its own compile options, so check there."
+            "Leave torch._inductor.config.combo_kernels at False, the default in every release through "
+            "2.15. vLLM sets it to True in its own compile options, so check those as well."
         ),
         verify=(
             "Compile `lambda x: (x.mean(), x.mean(-2, keepdim=True))` with dynamic shapes and combo_kernels "
@@ -68,7 +77,10 @@ PROBLEMS = (
         evidence=(
             issue(
                 "pytorch/pytorch#168937",
-                "Names missing store masks as the cause and contains a ten-line reproducer for ROCm.",
+                (
+                    "Names the cause (the generated kernel stores without a mask) and contains a ten-line "
+                    "reproducer for ROCm."
+                ),
             ),
             issue(
                 "pytorch/pytorch#180018",
@@ -89,8 +101,8 @@ PROBLEMS = (
         when=on(Platform.ROCM, torch="2.11..2.13", archs=("gfx115",)),
         severity=Severity.WARNING,
         symptom=(
-            "Compiled code on gfx1151 returns different, wrong values under memory pressure, call after call, "
-            "with no error."
+            "Under memory load, compiled code on gfx1151 returns wrong values without an error, "
+            "different ones in every call."
         ),
         fix=(
             "Install a Triton build that restricts the barrier change to CDNA (commit 6cdb2d05 of AMD's 3.8 "
@@ -101,37 +113,38 @@ PROBLEMS = (
             "compiled function 64 times under memory load and compare all results."
         ),
         status=(
-            "fix proposed for AMD's torch 2.13 builds in September 2026 (pull request closed, outcome not visible)"
+            "fix proposed for AMD's torch 2.13 builds in September 2026 (the pull request is closed; "
+            "we do not know whether it was merged)"
         ),
         evidence=(
             issue(
                 "ROCm/pytorch#3616",
                 (
-                    "Describes the missing wait on gfx1151 with Triton pin 4cff872c, where 63 of 63 calls differ in "
-                    "its stress test, and the pin that fixes it."
+                    "Describes the missing wait on gfx1151 with Triton commit 4cff872c: in a stress "
+                    "test 63 of 63 calls returned different results. Names the commit that fixes it."
                 ),
             ),
         ),
     ),
     KnownProblem(
-        id="triton-buffer-ops-both-ways",
-        title="AMDGCN_USE_BUFFER_OPS fixes one Triton miscompile and causes another",
+        id="triton-buffer-ops-wrong-on-and-off",
+        title="AMDGCN_USE_BUFFER_OPS: with 0 and with 1, some Triton kernels return wrong results",
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            "With the variable at 0, scans (cumsum, logcumsumexp) over several wavefronts return wrong "
-            "results on MI300. At 1, int64 indexing caused memory faults in Triton 3.5, and a buffer store "
-            "can write corrupted values."
+            "With 0, scans (cumsum, logcumsumexp) over several wavefronts return wrong results on "
+            "MI300. With 1, int64 indexing caused memory faults in Triton 3.5, and a buffer store can "
+            "write corrupted values."
         ),
         fix=(
-            "Unset the variable and use matching versions of torch and Triton. Set it only for a single run, "
-            "and only with a reproducer that it fixes."
+            "Unset the variable and use matching versions of torch and Triton. Set it only for a "
+            "single run, and only if a test shows that it corrects the results of that run."
         ),
         verify=(
-            "Run the failing kernel and a cumsum over 4000 columns, compare with eager, once with and once "
-            "without the variable."
+            "Run the failing kernel and a cumsum over 4000 columns, once with and once without the "
+            "variable, and compare the results with eager."
         ),
-        status="mixed as of 2026-09: #830 and #947 closed, #924 open",
+        status="as of 2026-09, #830 and #947 are closed and #924 is open",
         variables=("AMDGCN_USE_BUFFER_OPS",),
         covered_by="ENV001",
         evidence=(
@@ -147,8 +160,8 @@ PROBLEMS = (
             issue(
                 "AMD-AGI/Primus#962",
                 (
-                    "AMD's training stack works around a buffer-store miscompile that corrupts gradients, but not by "
-                    "turning buffer operations off globally."
+                    "In AMD's training stack a wrongly compiled buffer store corrupted gradients; the "
+                    "workaround does not turn buffer operations off globally."
                 ),
             ),
             source(
@@ -167,15 +180,27 @@ PROBLEMS = (
             "kernel that compiled without error. Typical for configurations made for NVIDIA or gfx950 that "
             "run on gfx942 or RDNA."
         ),
-        fix=("Smaller blocks or num_stages=1 for GPUs with 64 KB (gfx90a, gfx942, gfx11, gfx12); gfx950 has 160 KB."),
+        fix=(
+            "Use smaller blocks or num_stages=1 on GPUs with 64 KB of LDS (gfx90a, gfx942, gfx11, "
+            "gfx12); gfx950 has 160 KB."
+        ),
         verify=(
             "Run `rocsolid dryrun` for the target architecture, or read metadata.shared of the compiled "
             "kernel: at most 65536 (163840 on gfx950)."
         ),
-        status="by design; individual kernels are fixed as they are found",
+        status="a limit of the hardware; kernels that exceed it are fixed one by one",
         evidence=(
-            issue("ROCm/aiter#3257", "98304 bytes requested on MI300X; the fix chooses blocks by an estimate."),
-            issue("ROCm/aiter#4329", "65792 bytes on RDNA, 256 over the limit, confirmed on three architectures."),
+            issue(
+                "ROCm/aiter#3257",
+                (
+                    "A kernel needs 98304 bytes on MI300X; the fix estimates the LDS "
+                    "use and chooses block sizes that fit."
+                ),
+            ),
+            issue(
+                "ROCm/aiter#4329",
+                ("A kernel needs 65792 bytes on RDNA, 256 more than the limit; confirmed on three architectures."),
+            ),
             source(
                 "triton 3.9 AMD backend, run without a device",
                 "Kernels with 262144 bytes compile without error for gfx942 in Triton 3.9.",
@@ -188,16 +213,17 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="2.12.."),
         severity=Severity.INFO,
         symptom=(
-            "Since torch 2.12 an assignment such as torch._inductor.config.max_autotune=False takes effect "
-            "only in the thread that assigns it. A server that compiles in a worker thread runs with the "
-            "defaults or with the values from the environment."
+            "Since torch 2.12 an assignment such as torch._inductor.config.max_autotune=False takes "
+            "effect only in the thread that assigns it. A server that assigns settings in its main "
+            "thread and compiles in a worker thread compiles with the defaults or the values from the "
+            "environment."
         ),
         fix=(
-            "Pass settings with the function (torch.compile(..., options={...})), or assign them in the "
-            "thread that compiles."
+            "Pass settings to torch.compile(..., options={...}), which takes effect in every thread, "
+            "or assign them in the thread that compiles."
         ),
         verify="Print the setting inside a threading.Thread right before the compile.",
-        status="by design since torch 2.12",
+        status="intended behaviour since torch 2.12",
         covered_by="CFG009",
         evidence=(
             source(
@@ -206,7 +232,7 @@ PROBLEMS = (
             ),
             measured(
                 "compiler-facts-torch-2.13-cpu",
-                "Assigned in the main thread, it is True there and False in a new thread, torch 2.13.0 CPU.",
+                "max_autotune assigned True in the main thread is False in a new thread (torch 2.13.0, CPU).",
             ),
         ),
     ),
@@ -216,11 +242,11 @@ PROBLEMS = (
         when=on(Platform.ROCM, Platform.CUDA, Platform.CPU, torch="2.12.."),
         severity=Severity.WARNING,
         symptom=(
-            "With the variable set, torch.compile with backend eager, aot_eager or cudagraphs fails: "
-            "BackendCompilerFailed, unexpected keyword config_patches. It also overrides any option passed in "
-            "the code."
+            "With the variable set, torch.compile with backend eager, aot_eager or cudagraphs raises "
+            "BackendCompilerFailed (unexpected keyword config_patches). The variable also overrides "
+            "every option passed in the code."
         ),
-        fix="Unset it, or set it only for a run that uses no backend but Inductor.",
+        fix="Unset the variable, or set it only for a run that uses no other backend than Inductor.",
         verify='`torch.compile(f, backend="eager")(x)` works again.',
         status="open as of 2026-11 (torch 2.12 to 2.15)",
         variables=("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS",),
@@ -249,20 +275,21 @@ PROBLEMS = (
             "no effect on the compiled model."
         ),
         fix=(
-            "Unset it if weights change (LoRA, RL, hot reload), or call torch._dynamo.reset() and compile "
-            "again after each update."
+            "Unset the variable if weights change (LoRA, RL, hot reload), or call "
+            "torch._dynamo.reset() and compile again after each update."
         ),
         verify="Multiply a weight by 2 in place and compare the compiled output with eager.",
-        status="by design",
+        status="intended behaviour",
         variables=("TORCHINDUCTOR_FREEZING=1",),
         covered_by="CFG001",
         evidence=(
             measured(
                 "compiler-facts-torch-2.13-cpu",
                 (
-                    "With the variable set, an in-place change, a rebinding and a conv plus batch norm all kept the "
-                    'old weights. With options={"freezing": True} none did, because that option does not freeze the '
-                    "parameters."
+                    "With the variable, the compiled model used the old weights after a change in "
+                    "place, after assigning a new tensor, and in a convolution with batch norm. With "
+                    'options={"freezing": True} it used the new weights in all three cases, because '
+                    "that option does not freeze the parameters."
                 ),
             ),
             source(
@@ -285,16 +312,22 @@ PROBLEMS = (
             "float8_e4m3fn and e5m2. Convert checkpoints, do not reinterpret them."
         ),
         verify="Compare one scaled matmul in the chosen dtype with fp32 on the target GPU.",
-        status="by design of the hardware",
+        status="a property of the hardware",
         evidence=(
             issue(
                 "ROCm/legacy-rocm-build#6019",
                 "AMD quotes hipBLASLt's table: fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only.",
             ),
-            issue("triton-lang/triton#7186", "Triton emulates e4m3fn on gfx942 and calls it a common pitfall."),
+            issue(
+                "triton-lang/triton#7186",
+                ("On gfx942 Triton emulates e4m3fn; the thread describes this as a common mistake."),
+            ),
             issue(
                 "ROCm/rocm-libraries#9113",
-                "fp8 tests were wrong on gfx950 because fnuz was assumed; gives both ranges (240 and 448).",
+                (
+                    "fp8 tests were wrong on gfx950 because they assumed the fnuz format; lists the "
+                    "largest value of both formats (240 and 448)."
+                ),
             ),
         ),
     ),

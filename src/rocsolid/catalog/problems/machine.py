@@ -13,9 +13,9 @@ PROBLEMS = (
         when=on(Platform.ROCM, torch="2.11.."),
         severity=Severity.CRITICAL,
         symptom=(
-            'With the setting on, a plain tensor.to("cuda") of 2 GB can hang in the driver forever, RDNA 4 '
-            "can report memory faults, and recovery after a failed capture does not work. Before torch 2.11 "
-            "the setting has no effect on ROCm."
+            "With the setting, moving a tensor of 2 GB to the GPU can hang in the driver forever, RDNA "
+            "4 GPUs can report memory faults, and a program cannot recover from a failed capture. "
+            "Before torch 2.11 the setting has no effect on ROCm."
         ),
         fix=(
             "Remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF and "
@@ -49,16 +49,22 @@ PROBLEMS = (
                     "and suspects the kernel driver."
                 ),
             ),
-            issue("ROCm/rocm-systems#9360", "RDNA 4 reports a 4 KB granularity that causes faults; proposes 2 MB."),
+            issue(
+                "ROCm/rocm-systems#9360",
+                (
+                    "On RDNA 4 the runtime reports an allocation granularity "
+                    "of 4 KB, which causes faults; proposes 2 MB."
+                ),
+            ),
             issue(
                 "pytorch/pytorch#177974",
-                "Enables the feature on ROCm; AMD's 2.11 branch includes it as ROCm/pytorch#3106.",
+                ("Enables expandable segments on ROCm; AMD's 2.11 branch includes the change as ROCm/pytorch#3106."),
             ),
             issue(
                 "pytorch/pytorch#179930",
                 (
-                    "Enables it only from ROCm 7.0 on, and skips a test because recovery after a failed capture does "
-                    "not work with it (#179911)."
+                    "Enables expandable segments only from ROCm 7.0 on, and skips a test because "
+                    "recovery after a failed capture does not work with them (#179911)."
                 ),
             ),
             issue(
@@ -95,8 +101,11 @@ PROBLEMS = (
         ),
         packages=("amd-aiter", "vllm"),
         evidence=(
-            issue("ROCm/aiter#4174", "hipIpcGetMemHandle fails on such pointers, MI300X, ROCm 7.2, torch 2.11."),
-            issue("ROCm/aiter#4621", "The merged fix, with a plain hipMalloc pool and a forced copy into it."),
+            issue(
+                "ROCm/aiter#4174",
+                ("hipIpcGetMemHandle fails for memory from expandable segments (MI300X, ROCm 7.2, torch 2.11)."),
+            ),
+            issue("ROCm/aiter#4621", "The merged fix: a pool from plain hipMalloc, and a copy into it."),
             issue(
                 "vllm-project/vllm#57481", "Measures the cost: one copy per all-reduce, about 1.2 ms per forward pass."
             ),
@@ -113,8 +122,8 @@ PROBLEMS = (
             "Training and serving on the same GPU lose gigabytes per step until out of memory."
         ),
         fix=(
-            "HSA_ENABLE_IPC_MODE_LEGACY=1 on CDNA GPUs (MI200, MI300, MI350), or ROCm 7.1, or a release line "
-            "after 7.2. Do not set it on RDNA: see legacy-ipc-mode-breaks-rdna."
+            "Set HSA_ENABLE_IPC_MODE_LEGACY=1 on CDNA GPUs (MI200, MI300, MI350), or use ROCm 7.1 or a "
+            "version after 7.2.x. Do not set the variable on RDNA: see legacy-ipc-mode-breaks-rdna."
         ),
         verify=(
             "Share and free a 256 MB tensor between two processes 50 times; free memory as shown by `amd-smi` "
@@ -125,8 +134,8 @@ PROBLEMS = (
             issue(
                 "radixark/miles#1707",
                 (
-                    "A loop test leaks 256 MB per round on 7.2.0 to 7.2.4 and nothing on 7.0 and 7.1; the legacy mode "
-                    "fixes it."
+                    "A test in a loop leaks 256 MB per iteration on 7.2.0 to 7.2.4 and nothing on 7.0 "
+                    "and 7.1; HSA_ENABLE_IPC_MODE_LEGACY=1 fixes it."
                 ),
             ),
             issue(
@@ -142,7 +151,7 @@ PROBLEMS = (
     ),
     KnownProblem(
         id="legacy-ipc-mode-breaks-rdna",
-        title="HSA_ENABLE_IPC_MODE_LEGACY=1 breaks IPC on RDNA cards",
+        title="HSA_ENABLE_IPC_MODE_LEGACY=1 breaks IPC on RDNA GPUs",
         when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
         severity=Severity.WARNING,
         symptom=(
@@ -151,8 +160,8 @@ PROBLEMS = (
         ),
         fix="Unset HSA_ENABLE_IPC_MODE_LEGACY, or set it to 0, on gfx11 and gfx12.",
         verify=(
-            "Call hipIpcGetMemHandle on a new allocation (ten-line program in the thread), or start with "
-            "tensor parallelism 2."
+            "Call hipIpcGetMemHandle on a new allocation (the issue below contains a ten-line "
+            "program), or start with tensor parallelism 2."
         ),
         status="open as of 2026-09",
         variables=("HSA_ENABLE_IPC_MODE_LEGACY=1",),
@@ -171,35 +180,45 @@ PROBLEMS = (
         symptom="Small collectives (below 16 MB) take far longer than on older ROCm.",
         fix="Set HSA_NO_SCRATCH_RECLAIM=1 before the process starts.",
         verify="Run all_reduce of 1 MB 1,000 times with and without the variable.",
-        status="documented by AMD for gfx90a from ROCm 7.13 on; not needed on gfx942 and gfx950 there",
+        status=("documented by AMD for gfx90a from ROCm 7.13 on; the variable is not needed on gfx942 and gfx950"),
         evidence=(
             issue(
                 "ROCm/rocm-systems#8657",
                 "AMD's usage tip for MI250X with ROCm 7.13 and later; MI300 and MI355 do not need it.",
             ),
-            issue("ROCm/rocm-systems#11472", "The same as a known issue in RCCL's change log."),
+            issue("ROCm/rocm-systems#11472", "RCCL's change log lists it as a known issue."),
         ),
     ),
     KnownProblem(
-        id="rccl-wants-no-scratch-reclaim",
+        id="rccl-requires-no-scratch-reclaim",
         title="RCCL does not start without HSA_NO_SCRATCH_RECLAIM=1",
         when=on(Platform.ROCM, rocm="6.4..7.12"),
         severity=Severity.INFO,
         symptom=(
-            'The first collective fails with "HSA_NO_SCRATCH_RECLAIM=1 must be set ... This error is fatal", '
-            "or multi-GPU vLLM hangs on an installation without a container."
+            'The first collective fails with "HSA_NO_SCRATCH_RECLAIM=1 must be set ... This error is '
+            'fatal", or vLLM on several GPUs hangs if it was not started from its container image.'
         ),
         fix="export HSA_NO_SCRATCH_RECLAIM=1 before starting. The images of vLLM and SGLang already set it.",
         verify="`python -m torch.distributed.run --nproc-per-node 2` with one all_reduce succeeds.",
-        status="by design of RCCL since August 2025; depends on runtime and firmware",
+        status=(
+            "intended behaviour of RCCL since August 2025; whether the error occurs depends on the "
+            "versions of runtime and firmware"
+        ),
         evidence=(
             issue(
                 "ROCm/rccl#1867",
-                ("RCCL returns an error if the variable is missing, after it was measured to be twice as slow on 6.4."),
+                (
+                    "RCCL returns an error if the variable is missing, because RCCL was measured to be "
+                    "twice as slow without it on ROCm 6.4."
+                ),
             ),
-            issue("ROCm/ATOM#913", "The fatal message on MI35x with runtime 7.2.53211 and firmware 14."),
+            issue("ROCm/ATOM#913", "Shows the error message on MI35x with runtime 7.2.53211 and firmware 14."),
             issue(
-                "vllm-project/vllm#39111", "Users without the image's setting see hangs; needed on ROCm 7.1 and later."
+                "vllm-project/vllm#39111",
+                (
+                    "vLLM hangs for users who do not have the variable from the "
+                    "image; it is needed on ROCm 7.1 and later."
+                ),
             ),
         ),
     ),
@@ -213,8 +232,8 @@ PROBLEMS = (
             "wrong register count."
         ),
         fix=(
-            "ROCm 7.2 or later (or 7.11 or later of the preview line) and a Linux kernel that exports the "
-            "context sizes, such as Ubuntu's OEM kernel 1018 or newer."
+            "Use ROCm 7.2 or later (or preview release 7.11 or later) and a Linux kernel that exports "
+            "the context sizes, such as Ubuntu's OEM kernel 1018 or newer."
         ),
         verify="Check the new versions with `rocminfo`, then run the workload that crashed for ten minutes.",
         status="fixed in ROCm 7.2 and 7.11, plus a kernel change",
@@ -231,30 +250,30 @@ PROBLEMS = (
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            "Illegal memory access at address nil, faults or wrong code paths. The GPU is listed with an "
-            "architecture that it does not have."
+            "Illegal memory access at address nil, memory faults, or kernels of another architecture "
+            "are used. The GPU is listed with an architecture that it does not have."
         ),
         fix=(
-            "Unset HSA_OVERRIDE_GFX_VERSION on GPUs that the build supports. It is a debugging aid of AMD's, "
-            "not a supported setting."
+            "Unset HSA_OVERRIDE_GFX_VERSION on GPUs that the build supports. AMD uses the variable for "
+            "debugging and does not support it otherwise."
         ),
         verify=(
             "`rocminfo | grep gfx` shows the real architecture, and a 1024 x 1024 matmul equals the result of the CPU."
         ),
-        status="by design",
+        status="intended behaviour",
         variables=("HSA_OVERRIDE_GFX_VERSION",),
         covered_by="ENV001",
         evidence=(
             issue(
                 "ROCm/legacy-rocm-build#5238",
                 (
-                    "An MI210 shown as gfx1030 had memory faults until a forgotten override was removed; AMD states "
-                    "that it is for internal debugging."
+                    "An MI210 that was listed as gfx1030 had memory faults until a forgotten override "
+                    "was removed; AMD states that the variable is for internal debugging."
                 ),
             ),
             issue(
                 "ROCm/legacy-rocm-build#5245",
-                "AMD asks to remove the override in another report of illegal memory access.",
+                "In another report of illegal memory access, AMD advises to remove the override.",
             ),
         ),
     ),
@@ -265,8 +284,8 @@ PROBLEMS = (
         severity=Severity.CRITICAL,
         symptom=("Matmuls hang the display and reset the GPU on gfx1150; on gfx1200 an integer matmul segfaults."),
         fix=(
-            "Unset the variable, or set TORCH_BLAS_PREFER_HIPBLASLT=0. For Linear layers on old cards set "
-            "DISABLE_ADDMM_CUDA_LT=1."
+            "Unset the variable, or set TORCH_BLAS_PREFER_HIPBLASLT=0. For Linear layers on older "
+            "GPUs, set DISABLE_ADDMM_CUDA_LT=1."
         ),
         verify="100 fp32 matmuls of 4096 x 4096 finish without a ring timeout in dmesg.",
         status="open for gfx1150 as of 2026-09, closed for gfx1200",
@@ -282,7 +301,7 @@ PROBLEMS = (
                 "Segmentation fault in hipblasLtMatmul on gfx1200 instead of a not-supported status.",
             ),
             issue(
-                "pytorch/pytorch#138067", "Older cards: torch overrides the choice; shows how to turn the Lt path off."
+                "pytorch/pytorch#138067", ("On older GPUs torch overrides the choice; shows how to turn hipBLASLt off.")
             ),
         ),
     ),
@@ -292,13 +311,13 @@ PROBLEMS = (
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            'torch.cuda.device_count() is 0 and every access fails with "Invalid device id", while rocminfo '
-            "and hipGetDeviceCount find the card."
+            'torch.cuda.device_count() is 0 and every access fails with "Invalid device id", although '
+            "rocminfo and hipGetDeviceCount find the GPU."
         ),
         fix=(
-            "Uninstall the amdsmi package from PyPI, or make both names the same file (link "
-            "_rocm_sdk_devel/lib/libamd_smi.so to the copy in _rocm_sdk_core). Query amdsmi only in a child "
-            "process."
+            "Uninstall the amdsmi package that came from PyPI, or replace "
+            "_rocm_sdk_devel/lib/libamd_smi.so by a link to the copy in _rocm_sdk_core. Use amdsmi "
+            "only in a child process."
         ),
         verify=(
             '`python -c "import torch; print(torch.cuda.device_count(), torch._C._cuda_getDeviceCount())"` '
@@ -308,10 +327,10 @@ PROBLEMS = (
         packages=("rocm-sdk-core", "rocm-sdk-devel"),
         covered_by="SYS006",
         evidence=(
-            issue("pytorch/pytorch#186516", "Diagnosis of the conflict and of torch's path through amdsmi."),
+            issue("pytorch/pytorch#186516", "Explains the conflict, and how torch counts GPUs with amdsmi."),
             issue(
                 "ROCm/legacy-rocm-build#6340",
-                "The same, open at AMD, with a reproducer from a clean environment.",
+                "The same problem, reported to AMD and still open, with a reproducer in a clean environment.",
             ),
             issue(
                 "ROCm/rocm-systems#7643",
@@ -319,7 +338,7 @@ PROBLEMS = (
             ),
             issue(
                 "sgl-project/sglang#35319",
-                "Found in an image; a second, identical copy came with the SDK's devel tree.",
+                "Found in a container image: the devel package of the SDK contains a second, identical copy.",
             ),
             source(
                 "torch 2.12.1 to 2.15.0 torch/cuda/__init__.py device_count",
@@ -333,23 +352,21 @@ PROBLEMS = (
         when=on(Platform.CUDA, Platform.CPU),
         severity=Severity.INFO,
         symptom=(
-            "On a machine with AMD GPUs torch.version.hip is None and no device is found, usually after a pip "
-            "install that fetched torch from PyPI."
+            "On a machine with AMD GPUs torch.version.hip is None and no device is found, usually "
+            "because a pip install replaced torch by the build from PyPI."
         ),
         fix=(
-            "Reinstall from AMD's or pytorch's ROCm index and pin it: a file with the versions of torch, "
-            "torchvision and torchaudio in PIP_CONSTRAINT turns the next accident into an error."
+            "Reinstall torch from AMD's or pytorch's ROCm index. To prevent this in future, write the "
+            "versions of torch, torchvision and torchaudio into a file and set PIP_CONSTRAINT to its "
+            "path: pip then reports an error instead of replacing them."
         ),
         verify='`python -c "import torch; print(torch.version.hip)"` prints a version.',
-        status="by design of PyPI (it has no ROCm builds)",
+        status="not a bug: PyPI has no ROCm builds of torch",
         covered_by="SYS001",
         evidence=(
             source(
                 "sglang docker/rocm.Dockerfile 004ae46 PIP_CONSTRAINT",
-                (
-                    "The images keep a constraint file against exactly this, and assert torch.version.hip after "
-                    "installing Triton."
-                ),
+                ("The images use such a constraint file, and assert torch.version.hip after installing Triton."),
             ),
             issue(
                 "AMDResearch/Ryzers#80",
@@ -366,11 +383,12 @@ PROBLEMS = (
         symptom="Launch latency occasionally rises by 5 to 30 ms, and the throughput of multi-GPU jobs varies.",
         fix="sudo sysctl kernel.numa_balancing=0 on the host.",
         verify="`cat /proc/sys/kernel/numa_balancing` prints 0.",
-        status="advice of AMD, open request as of 2026-09",
+        status="AMD advises to turn it off; a request for a check in amdsmi is open as of 2026-09",
         covered_by="SYS004",
         evidence=(
             issue(
-                "ROCm/amdsmi#81", "AMD requests a check of the flag in its own tool and links the ROCm tuning pages."
+                "ROCm/amdsmi#81",
+                ("A request from AMD that amdsmi check the flag, with links to the ROCm tuning pages."),
             ),
             issue(
                 "deepseek-ai/DeepEP#624",

@@ -14,8 +14,8 @@ PROBLEMS = (
         severity=Severity.WARNING,
         symptom=(
             "A capture raises and the exception is handled, but later work runs on the graph's private "
-            "stream. The rest of the program is not synchronised with it: races, and unexplained errors in "
-            "the next capture."
+            "stream. The rest of the program is not synchronised with that stream. The result is data "
+            "races and unexplained errors in the next capture."
         ),
         fix=(
             "Wrap the capture yourself: save torch.cuda.current_stream() and restore it with "
@@ -27,8 +27,8 @@ PROBLEMS = (
             source(
                 "torch 2.8.0 to 2.15.0 torch/cuda/graphs.py graph.__exit__",
                 (
-                    "Up to 2.14.1 the stream context is left only if capture_end did not raise; 2.15.0 leaves it in a "
-                    "finally block, with a comment on the reason."
+                    "Up to 2.14.1 the previous stream is restored only if capture_end does not raise; "
+                    "2.15.0 restores it in a finally block, and a comment gives the reason."
                 ),
             ),
             measured(
@@ -47,25 +47,31 @@ PROBLEMS = (
             "and repeated attempts run out of memory."
         ),
         fix=(
-            "Fix the cause and restart the process after a failed capture, or try captures in a child process "
-            "first. AMD's own builds of 2.11, 2.12 and 2.13 contain the fix from July 2026."
+            "After a failed capture, fix its cause and restart the process. Or try captures in a child "
+            "process first. AMD's own builds of 2.11, 2.12 and 2.13 contain the fix from July 2026."
         ),
         verify=(
-            "Let a capture fail, delete the graph and call empty_cache(): torch.cuda.memory_reserved() must "
-            "return to the value before."
+            "Let a capture fail, delete the graph and call empty_cache(): torch.cuda.memory_reserved() "
+            "must return to its value before the capture."
         ),
-        status="merged July 2026 for torch 2.14 (#190348); errors before the end step were still open (#190308)",
+        status=(
+            "fixed in July 2026 for torch 2.14 (#190348); a fix for captures that fail before their "
+            "end was still open (#190308)"
+        ),
         evidence=(
             issue(
                 "pytorch/pytorch#190348",
                 "reset() released the pool only after a successful capture; now also after a failed one.",
             ),
-            issue("pytorch/pytorch#190308", "Covers captures that fail before their end step; open when read."),
+            issue(
+                "pytorch/pytorch#190308",
+                ("A fix for captures that fail before capture_end; it was open when we read it."),
+            ),
             issue(
                 "pytorch/pytorch#180395",
                 (
-                    "An earlier part: after an error at the end of a capture the allocator still assumed that a "
-                    "capture was active."
+                    "An earlier part of the fix: after an error at the end of a capture, the allocator "
+                    "still assumed that a capture was active."
                 ),
             ),
             issue("ROCm/pytorch#3486", "The same change in AMD's 2.13 branch."),
@@ -81,15 +87,17 @@ PROBLEMS = (
             "errors, although no capture is active."
         ),
         fix=(
-            "Discard the stream after a failed capture and use a new one, or restart the process. Do not end "
-            "a capture with unjoined streams twice: that crashes."
+            "Discard the stream after a failed capture and use a new one, or restart the process. If "
+            "other streams were not joined back, do not end the capture a second time: this crashes."
         ),
         verify=(
             "After a deliberate failure, `torch.cuda.Stream().synchronize()` and a valid capture on a new "
             "stream must work."
         ),
         calls=("fork-unjoined",),
-        status="merged upstream May 2026 (rocm-systems#6509); the first release with it is not known",
+        status=(
+            "fixed upstream in May 2026 (rocm-systems#6509); we do not know which release is the first with the fix"
+        ),
         evidence=(
             issue(
                 "ROCm/rocm-systems#6509",
@@ -104,14 +112,18 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/rocm-systems#6097",
-                "Describes how stale entries made every later HIP call fail with a capture error.",
+                (
+                    "Describes how leftover entries of an earlier capture made every later HIP call fail "
+                    "with a capture error."
+                ),
             ),
             source(
-                "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
+                "HIP runtime 6.4.3 and 7.2.4, run against a simulated GPU",
                 (
-                    "On 6.4.3 and 7.2.4 the state stays invalidated after a failed end until the next valid capture "
-                    "on the stream; after unjoined work the stream continues to capture, and a second end segfaults "
-                    "in relaxed mode."
+                    "On 6.4.3 and 7.2.4, a stream whose capture failed at its end stays invalidated "
+                    "until the next valid capture on it. If the reason was a stream that was not "
+                    "joined back, the capture stays active, and ending it a second time segfaults in "
+                    "relaxed mode."
                 ),
             ),
         ),

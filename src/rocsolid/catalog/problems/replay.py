@@ -18,29 +18,32 @@ PROBLEMS = (
             'mode="reduce-overhead" and mode="max-autotune" use HIP graphs as well.'
         ),
         fix=(
-            "Avoid ROCm 7.2.0 to 7.2.3: use 7.1.1, or 7.13 or later. The version that counts is the "
-            "libamdhip64 inside the torch wheel, not only /opt/rocm. Until then run in eager, or use a graph "
-            "only after comparing a replay with eager in the same process."
+            "Avoid ROCm 7.2.0 to 7.2.3: use 7.1.1, or 7.13 or later. torch loads the libamdhip64 "
+            "inside its wheel, so updating /opt/rocm alone is not enough. With an affected version, "
+            "run in eager, or use a graph only after comparing a replay with eager in the same process."
         ),
         verify=(
-            "Start the workload in 14 new processes, replay with changed inputs and compare each with eager. "
-            "All 14 must match: at one bad process in five, 14 clean starts mean about 95 % confidence. "
-            "`rocsolid probe` reports the version of the loaded libamdhip64."
+            "Start the workload in 14 new processes, replay with changed inputs and compare each with "
+            "eager. All 14 must match: if one process in five returns wrong results, 14 correct "
+            "processes mean about 95 % confidence. `rocsolid probe` reports the version of the loaded "
+            "libamdhip64."
         ),
         status="open as of 2026-09; reported not affected: 7.0, 7.1.1 and 7.13",
         evidence=(
             issue(
                 "ROCm/clr#279",
                 (
-                    "Reports the corruption on MI300X with ROCm 7.2.0 to 7.2.3; clr 7.1.1, ROCm 7.0 and 7.13 are not "
-                    "affected. Lists failure rates over five new processes each."
+                    "Reports the corruption on MI300X with ROCm 7.2.0 to 7.2.3; clr 7.1.1, ROCm 7.0 "
+                    "and 7.13 are not affected. For each version it lists how many of five new "
+                    "processes returned wrong results."
                 ),
             ),
             issue(
                 "vllm-project/vllm#46386",
                 (
-                    "vLLM forces eager for one ROCm test. Swapping only libamdhip64 showed 7.1.1 correct and 7.2.0, "
-                    "7.2.2 and 7.2.3 broken; to be removed with 7.14."
+                    "vLLM runs one ROCm test in eager for this reason. When only libamdhip64 was "
+                    "exchanged, 7.1.1 returned correct results and 7.2.0, 7.2.2 and 7.2.3 wrong ones. "
+                    "The workaround is to be removed with ROCm 7.14."
                 ),
             ),
         ),
@@ -76,15 +79,15 @@ PROBLEMS = (
             issue(
                 "vllm-project/vllm#52644",
                 (
-                    "DeepSeek V4 loses accuracy on MI350 and MI355 with full decode graphs; the environment is ROCm "
-                    "7.2.3."
+                    "With ROCm 7.2.3, DeepSeek V4 loses accuracy on MI350 and MI355 if the whole "
+                    "decode step is captured as one graph."
                 ),
             ),
             issue(
                 "vllm-project/vllm#52646",
                 (
-                    "The workaround gives each graph its own pool, costs about 7 GB and is meant to last until ROCm "
-                    "7.14."
+                    "The workaround gives each graph its own pool, needs about 7 GB more memory and is "
+                    "planned to stay until ROCm 7.14."
                 ),
             ),
         ),
@@ -151,7 +154,10 @@ PROBLEMS = (
         evidence=(
             issue(
                 "ROCm/hip#3887",
-                "Title and status confirm the report for gfx1201 and graphs of about 200 kernel nodes or more.",
+                (
+                    "The title reports the problem for gfx1201 and graphs of about 200 kernel nodes or "
+                    "more; the issue is open."
+                ),
             ),
         ),
     ),
@@ -161,8 +167,9 @@ PROBLEMS = (
         when=on(Platform.ROCM, rocm="7.2..", archs=("gfx95",)),
         severity=Severity.WARNING,
         symptom=(
-            "Models with 4-bit weights and activations that use the AITER_MXFP4_MXFP4 kernel produce repeated "
-            "or garbage tokens when graphs are on. It differs from run to run and raises no error."
+            "Models with 4-bit weights and activations that use the AITER_MXFP4_MXFP4 kernel produce "
+            "repeated or garbage tokens when graphs are on. The output differs from run to run, and no "
+            "error is raised."
         ),
         fix=(
             "Run this backend in eager (vLLM: cudagraph_mode NONE), or choose another MoE backend until AITER "
@@ -171,7 +178,10 @@ PROBLEMS = (
         verify=(
             "Decode six fixed prompts three times with graphs and three times in eager; the texts must be identical."
         ),
-        status="open as of 2026-09; the vLLM workaround was closed and, as far as can be seen, not merged",
+        status=(
+            "open as of 2026-09; the pull request with a workaround for vLLM was closed, apparently "
+            "without being merged"
+        ),
         packages=("amd-aiter",),
         evidence=(
             issue(
@@ -183,7 +193,7 @@ PROBLEMS = (
             ),
             issue(
                 "vllm-project/vllm#44988",
-                ("Proposes to disable graphs for exactly this backend and names the kernel's workspace as the cause."),
+                ("Proposes to disable graphs for this backend only, and names the kernel's workspace as the cause."),
             ),
         ),
     ),
@@ -210,15 +220,16 @@ PROBLEMS = (
             issue(
                 "pytorch/pytorch#187715",
                 (
-                    "Reported on MI300X, ROCm 7.0, torch 2.10. AMD repeated it on torch 2.14 and HIP 7.14 with graphs "
-                    "recorded: eager, default and reduce-overhead reach similar losses."
+                    "Reported on MI300X, ROCm 7.0, torch 2.10. AMD repeated the test on torch 2.14 and "
+                    "HIP 7.14 and made sure that graphs were recorded: eager, default and "
+                    "reduce-overhead reach similar losses."
                 ),
             ),
             issue(
                 "ROCm/clr#280",
                 (
-                    "The same reporter names the runtime's non-VM pool path as the cause of unstable addresses on "
-                    "MI300X with HIP 7.0.51831."
+                    "The same reporter found unstable addresses on MI300X with HIP 7.0.51831 and names "
+                    "memory pools without virtual memory as the cause."
                 ),
             ),
         ),
@@ -237,7 +248,7 @@ PROBLEMS = (
             "Do not delete graphs while other graphs of the same stream are replayed."
         ),
         verify="Capture A and B on one stream, delete A, replay B 100 times and compare with eager.",
-        status="open as of 2026-09; eager workspaces for ROCm proposed (#196920)",
+        status="open as of 2026-09; a change for ROCm is proposed (#196920)",
         evidence=(
             issue(
                 "pytorch/pytorch#193402",
@@ -246,8 +257,11 @@ PROBLEMS = (
                     "of February 2026 as the cause."
                 ),
             ),
-            issue("pytorch/pytorch#175276", "Introduced clearing the workspaces per stream."),
-            issue("pytorch/pytorch#196920", "Open change for ROCm, with a comment on what it breaks."),
+            issue("pytorch/pytorch#175276", "The change since which torch clears the workspaces per stream."),
+            issue(
+                "pytorch/pytorch#196920",
+                ("Open change for ROCm that allocates workspaces in eager; a comment lists what it breaks."),
+            ),
         ),
     ),
     KnownProblem(
@@ -259,15 +273,18 @@ PROBLEMS = (
             '"Memory access fault ... page not present" while capturing full decode graphs with Triton '
             "attention. Piecewise capture succeeds."
         ),
-        fix="cudagraph_mode=PIECEWISE (attention then runs in eager), or --enforce-eager.",
+        fix=("Start vLLM with cudagraph_mode=PIECEWISE (attention then runs in eager), or with --enforce-eager."),
         verify="Start with PIECEWISE: all sizes must be captured. Compare one prompt with an eager run.",
-        status="open as of 2026-09; the proposed default was withdrawn",
+        status=("open as of 2026-09; the pull request that makes PIECEWISE the default was closed by its author"),
         packages=("vllm",),
         evidence=(
             issue("vllm-project/vllm#34154", "Crash report during capture on RDNA."),
             issue(
                 "vllm-project/vllm#35485",
-                "Explains that FULL fails and PIECEWISE works on gfx11 and gfx12; closed by its author.",
+                (
+                    "Explains that FULL fails and PIECEWISE works on gfx11 and gfx12; the pull request was "
+                    "closed by its author."
+                ),
             ),
         ),
     ),
@@ -282,8 +299,9 @@ PROBLEMS = (
             "replay returns wrong or old values."
         ),
         fix=(
-            "ROCm 7.14 or later. Before that, compare the first replay with eager, using other inputs than "
-            "those captured, and run everything once before the capture, including torch.compile."
+            "Use ROCm 7.14 or later. With an older version, run everything once before the capture, "
+            "including torch.compile, and compare the first replay with eager, with inputs that differ "
+            "from those of the capture."
         ),
         verify=(
             "Capture a function with a hidden `.item()` or a copy from unpinned memory: it must raise. Then "
@@ -312,10 +330,11 @@ PROBLEMS = (
                 "A first compile inside a capture raises an error on CUDA and none with HIP graphs.",
             ),
             source(
-                "HIP runtime 6.4.3 and 7.2.4, run against a pretend device",
+                "HIP runtime 6.4.3 and 7.2.4, run against a simulated GPU",
                 (
-                    "In 6.4.3 and 7.2.4 a wait on an event of a non-capturing stream returns success and adds no "
-                    "node, while allocations and synchronous copies do raise."
+                    "In 6.4.3 and 7.2.4, waiting for an event of a stream that does not capture "
+                    "returns success and adds no node. Allocations and synchronous copies do return "
+                    "errors."
                 ),
             ),
         ),

@@ -21,7 +21,7 @@ SETTINGS = (
                 severity=Severity.CRITICAL,
                 why="expandable_segments:True can hang this ROCm build, or make its memory grow without bound.",
                 evidence=(
-                    issue("pytorch/pytorch#192259", "Hang with torch 2.14 development builds on ROCm 7.2."),
+                    issue("pytorch/pytorch#192259", ("Reports a hang with torch 2.14 development builds on ROCm 7.2.")),
                     issue("pytorch/pytorch#123548", "Together with max_split_size_mb, memory grows without bound."),
                 ),
                 when=on(Platform.ROCM, torch="2.11.."),
@@ -39,8 +39,8 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Captures were tested with the allocator's default options.",
-                evidence=(issue("pytorch/pytorch#192259", "Hang with expandable segments on ROCm."),),
+                why=("If it is not set, the allocator uses its default options; captures were tested with these."),
+                evidence=(issue("pytorch/pytorch#192259", "Reports a hang with expandable segments on ROCm."),),
                 when=_ROCM,
             ),
         ),
@@ -60,7 +60,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_NO_CUDA_MEMORY_CACHING",
         value_type=str,
-        summary="1 disables the caching allocator: every tensor is allocated by the driver.",
+        summary=("1 disables the caching allocator: the memory of every tensor comes directly from the driver."),
         former_names=("PYTORCH_NO_HIP_MEMORY_CACHING",),
         hazards=(
             Hazard(

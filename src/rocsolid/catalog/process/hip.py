@@ -14,8 +14,10 @@ def _contains(library: str, name: str) -> Evidence:
     return source(library, f"The library's string table contains {name}.")
 
 
-def _blocking(name: str, summary: str, debug: str, platform: Condition, evidence: Evidence) -> Setting:
-    """A debugging switch that makes the CPU wait for the GPU, and slows the program if it is left on."""
+def _blocking(
+    name: str, summary: str, operation: str, debug_value: str, platform: Condition, evidence: Evidence
+) -> Setting:
+    """A variable for debugging that makes every operation wait for the GPU, which slows the program down."""
     values = ("1", "2", "3")
     return Setting(
         owner=Owner.PROCESS,
@@ -25,7 +27,7 @@ def _blocking(name: str, summary: str, debug: str, platform: Condition, evidence
         recommendations=(
             Recommendation(
                 profile="debug",
-                value=debug,
+                value=debug_value,
                 why="An error is raised at the call that caused it.",
                 evidence=(evidence,),
                 when=platform,
@@ -33,7 +35,7 @@ def _blocking(name: str, summary: str, debug: str, platform: Condition, evidence
             Recommendation(
                 profile="safe",
                 value=None,
-                why="For debugging only: every launch waits for the GPU.",
+                why=f"The variable is only for debugging: it makes every {operation} wait for the GPU.",
                 evidence=(evidence,),
                 when=platform,
             ),
@@ -42,7 +44,7 @@ def _blocking(name: str, summary: str, debug: str, platform: Condition, evidence
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="Every launch waits for the GPU. During a graph capture, waiting makes the capture fail.",
+                why=f"Every {operation} waits for the GPU. During a graph capture, waiting makes the capture fail.",
                 evidence=(evidence,),
             )
             for value in values
@@ -54,6 +56,7 @@ SETTINGS = (
     _blocking(
         "HIP_LAUNCH_BLOCKING",
         "1 makes every kernel launch wait until the kernel has finished.",
+        "kernel launch",
         "1",
         _ROCM,
         _contains(_HIP, "HIP_LAUNCH_BLOCKING"),
@@ -61,6 +64,7 @@ SETTINGS = (
     _blocking(
         "AMD_SERIALIZE_KERNEL",
         "1 waits for the GPU before every kernel, 2 after it, 3 before and after it.",
+        "kernel launch",
         "3",
         _ROCM,
         _contains(_HIP, "AMD_SERIALIZE_KERNEL"),
@@ -68,6 +72,7 @@ SETTINGS = (
     _blocking(
         "AMD_SERIALIZE_COPY",
         "1 waits for the GPU before every copy, 2 after it, 3 before and after it.",
+        "copy",
         "3",
         _ROCM,
         _contains(_HIP, "AMD_SERIALIZE_COPY"),
@@ -75,6 +80,7 @@ SETTINGS = (
     _blocking(
         "CUDA_LAUNCH_BLOCKING",
         "1 makes every kernel launch wait until the kernel has finished.",
+        "kernel launch",
         "1",
         on(Platform.CUDA),
         source("CUDA programming guide, asynchronous execution", "1 disables asynchronous launches."),
@@ -102,7 +108,7 @@ SETTINGS = (
             )
             for level in ("3", "4", "5")
         ),
-        notes="If a capture fails without a reason, AMD advises to set 4 and search the output for hipError.",
+        notes=("If a capture fails and no reason is shown, AMD advises to set 4 and search the output for hipError."),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -112,12 +118,12 @@ SETTINGS = (
         candidates=("0", "1"),
         valid=_ROCM,
         notes=(
-            "AMD's tuning pages promise 2 to 3 microseconds per launch. We have not measured it, so only the "
-            "tuner tries it."
+            "According to AMD's tuning pages, 1 saves 2 to 3 microseconds per launch. We have not "
+            "measured it, so no profile sets it; the tuner tries it."
         ),
         evidence=(
             _contains(_HIP, "HIP_FORCE_DEV_KERNARG"),
-            claim("AMD's workload tuning guide", "Saves 2 to 3 µs per launch."),
+            claim("AMD's workload tuning guide", "1 saves 2 to 3 µs per launch."),
         ),
     ),
     Setting(
@@ -127,7 +133,7 @@ SETTINGS = (
         summary="How many hardware queues the streams of a process share.",
         candidates=("1", "2", "4", "8"),
         valid=_ROCM,
-        notes="With more streams than queues, streams wait for each other.",
+        notes="If there are more streams than queues, some streams wait for each other.",
         evidence=(
             issue("pytorch/torchtitan#4032", "Too few queues serialise streams that should overlap."),
             _contains(_HIP, "GPU_MAX_HW_QUEUES"),
@@ -145,16 +151,25 @@ SETTINGS = (
             Recommendation(
                 profile="balanced",
                 value="1",
-                why="Freeing scratch memory makes collectives 5 to 10 times slower on this GPU.",
-                evidence=(issue("ROCm/rocm-systems#8657", "5 to 10 times slower on gfx90a."),),
+                why=(
+                    "With 0, scratch memory is freed after each kernel, which makes collectives 5 to "
+                    "10 times slower on this GPU."
+                ),
+                evidence=(
+                    issue("ROCm/rocm-systems#8657", ("Collectives are 5 to 10 times slower without it on gfx90a.")),
+                ),
                 when=on(Platform.ROCM, rocm="7.13..", archs=("gfx90a",)),
             ),
         ),
         valid=_ROCM,
         notes=(
-            "Some RCCL releases do not start without it. With 1, the memory stays allocated until the process ends."
+            "Some RCCL releases require 1 and do not start otherwise. With 1, the memory stays "
+            "allocated until the process ends."
         ),
-        evidence=(issue("ROCm/rccl#1867", "RCCL requires it at start."), _contains(_HSA, "HSA_NO_SCRATCH_RECLAIM")),
+        evidence=(
+            issue("ROCm/rccl#1867", "RCCL requires the variable when it starts."),
+            _contains(_HSA, "HSA_NO_SCRATCH_RECLAIM"),
+        ),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -171,9 +186,9 @@ SETTINGS = (
         value_type=str,
         summary="1 shares GPU memory between processes with the older IPC method.",
         valid=_ROCM,
-        notes="1 stops a memory leak on ROCm 7.2.0 to 7.2.4 with MI GPUs, and breaks IPC on RDNA cards.",
+        notes="1 stops a memory leak on ROCm 7.2.0 to 7.2.4 with MI GPUs, but breaks IPC on RDNA GPUs.",
         evidence=(
-            issue("ROCm/rocm-libraries#6266", "Memory shared between processes leaks."),
+            issue("ROCm/rocm-libraries#6266", "GPU memory that is shared between processes leaks."),
             _contains(_HSA, "HSA_ENABLE_IPC_MODE_LEGACY"),
         ),
     ),
@@ -187,8 +202,11 @@ SETTINGS = (
                 value="",
                 contains=True,
                 severity=Severity.WARNING,
-                why="Kernels built for another architecture run on this GPU. They can crash or return wrong results.",
-                evidence=(issue("ROCm/legacy-rocm-build#5238", "Memory faults with the architecture overridden."),),
+                why=(
+                    "The GPU runs kernels that were built for another architecture. They can crash or "
+                    "return wrong results."
+                ),
+                evidence=(issue("ROCm/legacy-rocm-build#5238", ("Reports memory faults with this variable set.")),),
                 when=_ROCM,
             ),
         ),
@@ -209,23 +227,23 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="DEBUG_CLR_GRAPH_PACKET_CAPTURE",
         value_type=str,
-        summary="How HIP graphs were recorded in ROCm 6.",
+        summary="Selects how HIP graphs are recorded (ROCm 6 only).",
         valid=on(Platform.ROCM, rocm="..7.1"),
-        notes="Present in libamdhip64 6.4.3, removed in 7.2.4.",
-        evidence=(source(_HIP, "Present in 6.4.3, absent from 7.2.4."),),
+        notes="libamdhip64 6.4.3 reads it, 7.2.4 does not.",
+        evidence=(source(_HIP, "6.4.3 contains the name, 7.2.4 does not."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING",
         value_type=str,
-        summary="0 schedules HIP graphs node by node: very long graphs do not crash, but they launch slowly.",
+        summary=("0 schedules HIP graphs node by node: very long graphs then do not crash, but they launch slowly."),
         valid=on(Platform.ROCM, rocm="7.2.."),
         notes=(
-            "Run against a pretend device, without a GPU: with 0, a graph of 40,000 nodes launches in 484 ms of CPU time "
-            "instead of 2 ms, and does not crash."
+            "Measured with the original HIP runtime and a simulated GPU: with 0, launching a graph of "
+            "40,000 nodes takes 484 ms of CPU time instead of 2 ms, and does not crash."
         ),
         evidence=(
-            source(_HIP, "Present in 7.2.4, absent from 6.4.3."),
+            source(_HIP, "7.2.4 contains the name, 6.4.3 does not."),
             issue("ROCm/legacy-rocm-build#6602", "Instantiating a long graph overflows the stack."),
         ),
     ),
@@ -238,7 +256,10 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value="1",
-                why="The only way to look into a captured HIP graph without an extra tool.",
+                why=(
+                    "With 1, every HIP graph is written to a file. There is no other way to look into "
+                    "one without an extra tool."
+                ),
                 evidence=(_contains(_HIP, "DEBUG_HIP_GRAPH_DOT_PRINT"),),
                 when=_ROCM,
             ),
@@ -253,13 +274,13 @@ SETTINGS = (
         no_effect=(
             "No library reads it: the name occurs neither in libamdhip64 6.4.3 or 7.2.4 nor in torch or Triton."
         ),
-        evidence=(source(_HIP, "The name does not occur."),),
+        evidence=(source(_HIP, "Neither version contains the name."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="HIP_VISIBLE_DEVICES",
         value_type=str,
-        summary="Which of the GPUs that ROCr shows are visible to HIP programs.",
+        summary=("Which GPUs are visible to HIP programs, chosen from those that ROCR_VISIBLE_DEVICES makes visible."),
         valid=_ROCM,
         evidence=(_contains(_HIP, "HIP_VISIBLE_DEVICES"),),
     ),
@@ -267,7 +288,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="ROCR_VISIBLE_DEVICES",
         value_type=str,
-        summary="Which GPUs the ROCr runtime shows to any program.",
+        summary="Which GPUs are visible to all programs that use the ROCr runtime, including HIP programs.",
         valid=_ROCM,
         evidence=(_contains(_HSA, "ROCR_VISIBLE_DEVICES"),),
     ),
@@ -275,7 +296,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="CUDA_VISIBLE_DEVICES",
         value_type=str,
-        summary="Which GPUs are visible to CUDA programs; HIP reads it, too.",
+        summary="Which GPUs are visible to CUDA programs. HIP reads the variable as well.",
         evidence=(_contains(_HIP, "CUDA_VISIBLE_DEVICES"),),
     ),
 )

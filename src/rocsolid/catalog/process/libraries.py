@@ -20,22 +20,27 @@ SETTINGS = (
         candidates=("FAST", "DYNAMIC_HYBRID"),
         valid=_ROCM,
         notes="A search during a graph capture makes the capture fail, so run every shape before capturing.",
-        evidence=(issue("pytorch/pytorch#188338", "MIOpen searches during a capture."),),
+        evidence=(issue("pytorch/pytorch#188338", "Reports that MIOpen searches during a capture."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="MIOPEN_FIND_ENFORCE",
         value_type=str,
         summary=(
-            "Forces MIOpen to search again: 1 no search, 2 and 3 update the database, 4 always searches, 5 "
-            "cleans the database."
+            "Whether MIOpen must search for the fastest convolution kernel again. 1: not forced; 2 and "
+            "3: update the database; 4: always search; 5: clean the database."
         ),
         hazards=tuple(
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
-                why="Every start searches again for every convolution. That takes minutes and cannot be captured.",
-                evidence=(source(_MIOPEN, "Values from 3 on search even if the database has a result."),),
+                why=(
+                    "MIOpen searches again for every convolution at every start. The search takes "
+                    "minutes and makes a graph capture fail."
+                ),
+                evidence=(
+                    source(_MIOPEN, ("With values from 3 on, MIOpen searches even if its database has a result.")),
+                ),
                 when=_ROCM,
             )
             for value in ("3", "4", "SEARCH", "SEARCH_DB_UPDATE")
@@ -44,7 +49,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="MIOpen then searches only for shapes that are not in its database.",
+                why="If it is not set, MIOpen searches only for shapes that are not in its database.",
                 evidence=(source(_MIOPEN, "By default MIOpen searches once per shape."),),
                 when=_ROCM,
             ),
@@ -57,8 +62,13 @@ SETTINGS = (
         summary="0 stops MIOpen from running convolutions through rocBLAS.",
         candidates=("0", "1"),
         valid=_ROCM,
-        notes="A public report has wrong results from such convolutions in bf16 during graph replay.",
-        evidence=(issue("ROCm/rocBLAS#1649", "A convolution through rocBLAS returns wrong results in graph replay."),),
+        notes=("A public report describes wrong results of such convolutions in bf16 when a graph is replayed."),
+        evidence=(
+            issue(
+                "ROCm/rocBLAS#1649",
+                ("Reports that a convolution through rocBLAS returns wrong results when a graph is replayed."),
+            ),
+        ),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -66,8 +76,8 @@ SETTINGS = (
         value_type=str,
         summary="The folder in which MIOpen stores its search results.",
         valid=_ROCM,
-        notes="In a container this folder is often lost at the next start, and every search runs again.",
-        evidence=(source(_MIOPEN, "Defaults to a folder in the user's home."),),
+        notes="In a container this folder is often lost at the next start; MIOpen then repeats every search.",
+        evidence=(source(_MIOPEN, "The default is a folder in the user's home."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -76,7 +86,10 @@ SETTINGS = (
         summary="How many threads a parallel loop on the CPU uses.",
         notes="torchrun sets it to 1 if it is not set, which makes CPU code single-threaded.",
         evidence=(
-            source("torch 2.13 distributed/run.py OMP_NUM_THREADS", "Set to 1 for more than one process per node."),
+            source(
+                "torch 2.13 distributed/run.py OMP_NUM_THREADS",
+                ("torchrun sets it to 1 if there is more than one process per node."),
+            ),
         ),
     ),
 )

@@ -10,28 +10,33 @@ _TUNABLE = "pytorch aten/src/ATen/cuda/tunable/README.md"
 _CONTEXT = "torch 2.13 include/ATen/Context.h"
 
 
-def _override(what: str, name: str) -> Setting:
+def _override(replaced: str, name: str) -> Setting:
     return Setting(
         owner=Owner.PROCESS,
         name=name,
         value_type=str,
-        summary=f"Replaces {what} for selected graphs, overriding everything set in the program.",
+        summary=f"Replaces {replaced} for selected compiled graphs, and overrides everything that the program sets.",
         valid=on(torch="2.11.."),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
                 why=(
-                    "From torch 2.12 on it overrides Python assignments, modes and options, and the program cannot "
-                    "undo it."
+                    "If it is set, it overrides assignments, modes and options (from torch 2.12 on), "
+                    "and the program cannot undo this."
                 ),
                 evidence=(
                     source("torch 2.13 _dynamo/config.py", f"{name} is read for every graph."),
-                    measured("compiler-facts-torch-2.13-cpu", "It overrode options passed to torch.compile."),
+                    measured(
+                        "compiler-facts-torch-2.13-cpu", ("The variable overrode options passed to torch.compile.")
+                    ),
                 ),
             ),
         ),
-        notes="Intended for bisecting. An invalid key raises an error when the first graph is compiled.",
+        notes=(
+            "It is intended for finding the compiled graph that causes an error (bisecting). An "
+            "invalid key raises an error when the first graph is compiled."
+        ),
     )
 
 
@@ -51,7 +56,8 @@ SETTINGS = (
                 why="torch.compile returns every function unchanged in this process: nothing is compiled.",
                 evidence=(
                     source(
-                        "torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "Checked when a function is wrapped."
+                        "torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE",
+                        ("The variable is checked when torch.compile is called."),
                     ),
                 ),
             ),
@@ -60,7 +66,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="A program that calls torch.compile expects compiled code.",
+                why="With 1, torch.compile returns every function unchanged: nothing is compiled.",
                 evidence=(source("torch 2.13 _dynamo/eval_frame.py TORCHDYNAMO_DISABLE", "1 disables torch.compile."),),
             ),
         ),
@@ -80,7 +86,8 @@ SETTINGS = (
                 ),
                 evidence=(
                     source(
-                        "torch 2.13 _logging/_registrations.py", "Registers graph_breaks, recompiles and cudagraphs."
+                        "torch 2.13 _logging/_registrations.py",
+                        ("These names are registered: graph_breaks, recompiles and cudagraphs."),
                     ),
                 ),
             ),
@@ -95,7 +102,10 @@ SETTINGS = (
         ),
         notes=("A temporary folder is often empty after a container restarts, and then everything is compiled again."),
         evidence=(
-            source("torch 2.13 _inductor/runtime/cache_dir_utils.py cache_dir", "Falls back to the temporary folder."),
+            source(
+                "torch 2.13 _inductor/runtime/cache_dir_utils.py cache_dir",
+                ("If the variable is not set, the temporary folder is used."),
+            ),
         ),
     ),
     Setting(
@@ -106,11 +116,14 @@ SETTINGS = (
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
         notes=(
-            "Fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
+            "1 fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
             "DISABLE_ADDMM_HIP_LT is from 2023 and is no longer read."
         ),
         evidence=(
-            issue("pytorch/pytorch#138067", "This spelling works. hipBLASLt fails on GPUs that it does not support."),
+            issue(
+                "pytorch/pytorch#138067",
+                ("hipBLASLt fails on GPUs that it does not support; DISABLE_ADDMM_CUDA_LT=1 avoids it."),
+            ),
         ),
     ),
     Setting(
@@ -125,7 +138,9 @@ SETTINGS = (
                 value="1",
                 severity=Severity.CRITICAL,
                 why="hipBLASLt has no kernels for this GPU: matmuls fail or crash.",
-                evidence=(issue("ROCm/legacy-rocm-build#6271", "Crash on a consumer GPU with this variable set."),),
+                evidence=(
+                    issue("ROCm/legacy-rocm-build#6271", ("Reports a crash on a consumer GPU with this variable set.")),
+                ),
                 when=on(Platform.ROCM, archs=("gfx11", "gfx12")),
             ),
         ),
@@ -144,13 +159,15 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_ENABLED",
         value_type=str,
-        summary="1 lets TunableOp choose among BLAS kernels, from a results file or by timing them.",
+        summary=(
+            "1 lets TunableOp choose the BLAS kernel of each matmul, from a results file or by timing the kernels."
+        ),
         candidates=("0", "1"),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Once enabled, it also times kernels in the running program, the first time each shape occurs.",
+                why=("With 1, kernels are also timed in the running program, the first time each shape occurs."),
                 evidence=(source(_TUNABLE, "Tuning is on by default once TunableOp is enabled."),),
                 when=_ROCM,
             ),
@@ -172,23 +189,23 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_TUNING",
         value_type=str,
-        summary="0 uses stored TunableOp results and times nothing. If it is not set, it is 1.",
+        summary="0 uses stored TunableOp results and times nothing; 1, the default, times every new shape.",
         candidates=("0", "1"),
-        evidence=(source(_TUNABLE, "Default 1."),),
+        evidence=(source(_TUNABLE, "The default is 1."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_FILENAME",
         value_type=str,
         summary="The file that TunableOp reads and writes. The device number is inserted into its name.",
-        evidence=(source(_TUNABLE, "Default tunableop_results.csv."),),
+        evidence=(source(_TUNABLE, "The default is tunableop_results.csv."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS",
         value_type=str,
         summary="The longest time, in milliseconds, spent on timing one kernel for one shape.",
-        evidence=(source(_TUNABLE, "Default 30."),),
+        evidence=(source(_TUNABLE, "The default is 30."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -196,6 +213,6 @@ SETTINGS = (
         value_type=str,
         summary="1 runs Python's garbage collector before every CUDA graph or HIP graph capture.",
         valid=on(torch="2.9.."),
-        evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "Off by default since 2.9."),),
+        evidence=(source("torch 2.13 cuda/graphs.py force_cudagraph_gc", "It is off by default since 2.9."),),
     ),
 )

@@ -14,7 +14,7 @@ SETTINGS = (
         name="TRITON_CACHE_DIR",
         value_type=str,
         summary="The folder for compiled Triton kernels. With Inductor it is inside Inductor's cache folder.",
-        evidence=(source(f"{_KNOBS} cache.dir", "Falls back to ~/.triton/cache."),),
+        evidence=(source(f"{_KNOBS} cache.dir", "If the variable is not set, ~/.triton/cache is used."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -25,16 +25,18 @@ SETTINGS = (
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
-                why="Kernels are never taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Skips the cache lookup."),),
+                why="Kernels are never taken from the cache, so every process compiles them again.",
+                evidence=(
+                    source(f"{_KNOBS} compilation.always_compile", ("With 1, Triton does not look into the cache.")),
+                ),
             ),
         ),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Kernels are compiled once and then taken from the cache.",
-                evidence=(source(f"{_KNOBS} compilation.always_compile", "Off by default."),),
+                why="If it is not set, kernels are compiled once and then taken from the cache.",
+                evidence=(source(f"{_KNOBS} compilation.always_compile", "It is off by default."),),
             ),
         ),
     ),
@@ -48,15 +50,20 @@ SETTINGS = (
                 value="1",
                 severity=Severity.WARNING,
                 why="Kernels run in Python, thousands of times slower, and cannot be captured.",
-                evidence=(source(f"{_KNOBS} runtime.interpret", "Replaces compiled kernels by an interpreter."),),
+                evidence=(
+                    source(
+                        f"{_KNOBS} runtime.interpret",
+                        ("With 1, kernels run in an interpreter instead of being compiled."),
+                    ),
+                ),
             ),
         ),
         recommendations=(
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Only useful for debugging a kernel.",
-                evidence=(source(f"{_KNOBS} runtime.interpret", "Off by default."),),
+                why=("The variable is only for debugging a kernel: with 1, kernels run in a Python interpreter."),
+                evidence=(source(f"{_KNOBS} runtime.interpret", "It is off by default."),),
             ),
         ),
     ),
@@ -69,8 +76,8 @@ SETTINGS = (
             Recommendation(
                 profile="debug",
                 value="1",
-                why="Shows which kernels are being autotuned when a compile takes long.",
-                evidence=(source(f"{_KNOBS} autotuning.print", "Prints the chosen configuration."),),
+                why="Shows which kernels are being autotuned when a compile takes a long time.",
+                evidence=(source(f"{_KNOBS} autotuning.print", ("With 1, Triton prints the chosen configuration.")),),
             ),
         ),
     ),
@@ -81,7 +88,7 @@ SETTINGS = (
         summary="0 keeps multiply and add separate, as eager does; 1 lets the compiler fuse them.",
         candidates=("0", "1"),
         notes="Triton 3.9 warns that the default will change in 3.10.",
-        evidence=(source(f"{_KNOBS} language.default_fp_fusion", "On by default."),),
+        evidence=(source(f"{_KNOBS} language.default_fp_fusion", "Fusing is on by default."),),
     ),
     Setting(
         owner=Owner.PROCESS,
@@ -93,12 +100,13 @@ SETTINGS = (
                 value=value,
                 severity=Severity.WARNING,
                 why=(
-                    "The same value fixed wrong results in one kernel and caused wrong results in another. Set it "
-                    "only for a single kernel that needs it."
+                    "No value is correct for all kernels: 0 fixed wrong results in one kernel and "
+                    "caused wrong results in another. Set the variable only for a single kernel that "
+                    "needs it."
                 ),
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
-                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                    issue("ROCm/triton#830", "Reports wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Reports wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             )
@@ -108,10 +116,10 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why="Both values have caused wrong results, so leave the choice to Triton.",
+                why="0 and 1 have both caused wrong results. If the variable is not set, Triton decides.",
                 evidence=(
-                    issue("ROCm/triton#830", "Wrong results that 0 fixes."),
-                    issue("ROCm/triton#947", "Wrong results that 0 causes."),
+                    issue("ROCm/triton#830", "Reports wrong results that disappear with 0."),
+                    issue("ROCm/triton#947", "Reports wrong results that occur only with 0."),
                 ),
                 when=_ROCM,
             ),
@@ -121,18 +129,18 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_BLOCK_PINGPONG",
         value_type=str,
-        summary="Whether matmul kernels on AMD GPUs alternate between two groups of waves.",
+        summary=("Whether matmul kernels on AMD GPUs run as two groups of waves that alternate (block ping-pong)."),
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If it is not set, Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_block_pingpong", "If the variable is not set, Triton decides."),),
     ),
     Setting(
         owner=Owner.PROCESS,
         name="TRITON_HIP_USE_ASYNC_COPY",
         value_type=str,
-        summary="Whether kernels on AMD GPUs copy into shared memory asynchronously.",
+        summary="Whether kernels on AMD GPUs copy into LDS (shared memory) asynchronously.",
         candidates=("0", "1"),
         valid=_ROCM,
-        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If it is not set, Triton decides."),),
+        evidence=(source(f"{_KNOBS} amd.use_async_copy", "If the variable is not set, Triton decides."),),
     ),
 )
