@@ -1,4 +1,4 @@
-"""Find the rules, and check an environment with those that apply to one.
+"""Find all rules, and check an environment with the rules for environments.
 
 The first argument of a rule's `check` function decides what it checks: an `Environment`, or the `Source` of a file.
 """
@@ -31,8 +31,8 @@ class RuleFile:
 
     rule: Rule
     page: str
-    check: Check | None = None  # for an environment
-    check_source: SourceCheck | None = None  # for the source code of a file
+    check: Check | None = None  # checks an environment
+    check_source: SourceCheck | None = None  # checks the source code of a file
 
 
 # The folder of each code family, so that looking up one code does not import all rules.
@@ -88,8 +88,8 @@ def _rules_in(folder: str) -> tuple[RuleFile, ...]:
 
 def _rule_file(rule: Rule, module: ModuleType) -> RuleFile:
     check = vars(module).get("check")
-    takes = next(iter(check.__annotations__.values())) if check else None
-    if getattr(takes, "__name__", "") == "Source":
+    argument_type = next(iter(check.__annotations__.values())) if check else None
+    if getattr(argument_type, "__name__", "") == "Source":
         return RuleFile(rule=rule, page=module.__doc__ or "", check_source=check)
     return RuleFile(rule=rule, page=module.__doc__ or "", check=check)
 

@@ -11,7 +11,7 @@ from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.trace import Ranks, TraceFile
 from rocsolid.rules import check_crashed, traces
 
-# These rules check the file as a whole first, with no device.
+# These rules also check the file as a whole, without a device.
 _FILE_RULES = ("TRC008", "TRC010")
 
 
@@ -39,9 +39,9 @@ def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list
     return worst_first(found)
 
 
-def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *about: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks
+def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *checked: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks
     try:
-        yield from list(check(*about))
+        yield from list(check(*checked))
     except Exception as crash:  # noqa: BLE001 - an error in one check must not hide the others
         yield check_crashed.RULE.found(
             rule.code, name=rule.name, error=f"{type(crash).__name__}: {crash}", trace=traceback.format_exc()

@@ -1,7 +1,7 @@
-"""A kernel needs more local memory (LDS) than the GPU has.
+"""A kernel needs more LDS (local data share) than the GPU has.
 
 ## What it does
-Compares the local memory of every compiled kernel with the limit of one workgroup: 64 KiB on gfx90a, gfx942, gfx11 and
+Compares the LDS of every compiled kernel with the limit of one workgroup: 64 KiB on gfx90a, gfx942, gfx11 and
 gfx12, 160 KiB on gfx950.
 
 ## Why it matters
@@ -30,9 +30,9 @@ RULE = Rule(
     message="{kernel} ({config}) needs {bytes} bytes of LDS; {target} allows {limit} per workgroup",
     why="The kernel compiles, but the launch fails with OutOfResources.",
     fix="Use smaller blocks or fewer stages for {target}.",
-    check="rocsolid dryrun   (shows at most {limit} bytes in the column LDS)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most {limit} bytes in the column LDS)",
     since="0.1",
-    evidence=(issue("ROCm/aiter#3257", "98304 bytes asked for on MI300X; the launch fails."),),
+    evidence=(issue("ROCm/aiter#3257", "A kernel requests 98304 bytes on MI300X; the launch fails."),),
 )
 
 

@@ -30,7 +30,7 @@ RULE = Rule(
     message="{kernel} contains {what}, which {target} does not support",
     why="{target} has no such instructions, so the kernel does not compile for it.",
     fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
-    check="rocsolid dryrun   (compiles the kernel for {target})",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (compiles the kernel for {target})",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),),
 )

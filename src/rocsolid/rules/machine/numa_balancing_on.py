@@ -34,7 +34,7 @@ RULE = Rule(
     fix="sudo sysctl kernel.numa_balancing=0   (on the host)",
     check="cat /proc/sys/kernel/numa_balancing",
     since="0.1",
-    evidence=(issue("ROCm/amdsmi#81", "AMD's tools are asked to warn about it."),),
+    evidence=(issue("ROCm/amdsmi#81", "A request that AMD's tools warn about it."),),
 )
 
 
