@@ -10,7 +10,8 @@ The crashed check reported nothing, so its hazard may be present. All other chec
 A container has a file in a place where the check expects a folder.
 
 ## Use instead
-There is nothing to change in your program. Please open an issue with the output of `rocsolid probe --output json`, which contains the traceback.
+There is nothing to change in your program. Please open an issue with the output of `rocsolid probe --output json`,
+which contains the traceback.
 
 ## When to allow it
 Never. It is a bug in rocsolid.

@@ -17,26 +17,26 @@ _FILE_RULES = ("TRC008", "TRC010")
 
 @cache
 def _checks(name: str) -> tuple[tuple[Rule, Callable[..., Iterable[Finding]]], ...]:
-    found = []
+    checks = []
     for info in pkgutil.iter_modules(traces.__path__, f"{traces.__name__}."):
         module = vars(importlib.import_module(info.name))
         if name in module:
-            found.append((module["RULE"], module[name]))
-    return tuple(sorted(found, key=lambda pair: pair[0].code))
+            checks.append((module["RULE"], module[name]))
+    return tuple(sorted(checks, key=lambda pair: pair[0].code))
 
 
 def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list[Finding]:
     """All findings about these trace files, worst first."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for file in files:
         for rule, check in _checks("check_trace"):
             if rule.code in _FILE_RULES:
-                found += _run(rule, check, file, None)
+                findings += _run(rule, check, file, None)
             for device in file.devices:
-                found += _run(rule, check, file, device)
+                findings += _run(rule, check, file, device)
     for rule, check in _checks("check_ranks"):
-        found += _run(rule, check, ranks) if ranks else ()
-    return worst_first(found)
+        findings += _run(rule, check, ranks) if ranks else ()
+    return worst_first(findings)
 
 
 def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *checked: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks

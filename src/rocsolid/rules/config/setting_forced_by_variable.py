@@ -6,8 +6,8 @@ variables; most others only change a default.
 
 ## Why it matters
 While `TORCHINDUCTOR_FX_GRAPH_CACHE=0` is set, `config.fx_graph_cache = True` is accepted without a warning and does
-nothing. Guides say that environment variables override assignments in Python; this is true for these variables and false for most
-others.
+nothing. Guides say that environment variables override assignments in Python; this is true for these variables and
+false for most others.
 
 ## Example
     $ export TORCHINDUCTOR_FORCE_DISABLE_CACHES=1     # every start compiles everything again

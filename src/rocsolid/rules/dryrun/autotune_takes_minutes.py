@@ -5,7 +5,8 @@ Counts the kernels that autotuning would try for each operation, and multiplies 
 dry run compiled.
 
 ## Why it matters
-Each kernel is compiled and then measured, in every process without a warm cache. On ROCm, there are also reports of autotuning that hangs.
+Each kernel is compiled and then measured, in every process without a warm cache. On ROCm, there are also reports of
+autotuning that hangs.
 
 ## Example
     torch.compile(model, mode="max-autotune")

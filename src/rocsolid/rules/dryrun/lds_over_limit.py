@@ -27,10 +27,10 @@ RULE = Rule(
     code="DRY002",
     name="lds-over-limit",
     severity=Severity.CRITICAL,
-    message="{kernel} ({config}) needs {bytes} bytes of LDS; {target} allows {limit} per workgroup",
+    message="{kernel} ({config}) needs {lds_bytes} bytes of LDS; {target} allows {lds_limit_bytes} per workgroup",
     why="The kernel compiles, but the launch fails with OutOfResources.",
     fix="Use smaller blocks or fewer stages for {target}.",
-    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most {limit} bytes in the column LDS)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most {lds_limit_bytes} bytes in the column LDS)",
     since="0.1",
     evidence=(issue("ROCm/aiter#3257", "A kernel requests 98304 bytes on MI300X; the launch fails."),),
 )
@@ -50,7 +50,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
-            bytes=used.lds_bytes,
-            limit=used.lds_limit_bytes,
+            lds_bytes=used.lds_bytes,
+            lds_limit_bytes=used.lds_limit_bytes,
             target=run.target,
         )

@@ -27,7 +27,7 @@ RULE = Rule(
     code="DRY007",
     name="other-vendor-code-in-kernel",
     severity=Severity.CRITICAL,
-    message="{kernel} contains {what}, which {target} does not support",
+    message="{kernel} contains {foreign_code}, which {target} does not support",
     why="{target} has no such instructions, so the kernel does not compile for it.",
     fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
     check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (compiles the kernel for {target})",
@@ -44,6 +44,6 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 f"{run.target} {kernel.name}",
                 location=next(iter(kernel.locations), ""),
                 kernel=kernel.name,
-                what=", ".join(kernel.foreign),
+                foreign_code=", ".join(kernel.foreign),
                 target=run.target,
             )

@@ -1,7 +1,8 @@
 """A kernel runs out of registers and spills values to memory.
 
 ## What it does
-Reads from the compiler how many vector registers each kernel spills, and how much scratch memory each lane uses for the spilled values.
+Reads from the compiler how many vector registers each kernel spills, and how much scratch memory each lane uses for the
+spilled values.
 
 ## Why it matters
 Every spilled value is written to memory and read back. For its own kernels on ROCm, Inductor compiles a configuration
@@ -30,7 +31,7 @@ RULE = Rule(
     name="register-spill",
     severity=Severity.WARNING,
     message="{kernel} spills registers on {target}: up to {spills}, in {spilling} of {configs} configurations",
-    why="Worst configuration: {config}, {scratch} bytes of scratch memory. {cost}",
+    why="Worst configuration: {config}, {scratch_bytes} bytes of scratch memory. {cost}",
     fix="Use smaller blocks or more warps for {target}.",
     check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows 0 in the column spills)",
     since="0.1",
@@ -64,7 +65,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             configs=len(compiled),
             config=config.label,
             spills=used.spills,
-            scratch=used.scratch_bytes,
+            scratch_bytes=used.scratch_bytes,
             cost=cost,
             target=run.target,
         )

@@ -5,9 +5,9 @@ Compares platform, torch and ROCm versions, GPU models, packages and environment
 problems. Each problem links to its public reports.
 
 ## Why it matters
-Most of these problems raise no error where they happen: a graph replay returns wrong numbers, a library ends the process,
-autotuning never ends. If a call during a graph capture causes the problem, the finding lists what this machine's
-runtime does with that call.
+Most of these problems raise no error where they happen: a graph replay returns wrong numbers, a library ends the
+process, autotuning never ends. If a call during a graph capture causes the problem, the finding lists what this
+machine's runtime does with that call.
 
 ## Example
     HIP graph replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3 (ROCm/clr#279)

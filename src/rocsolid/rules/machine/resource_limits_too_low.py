@@ -5,8 +5,8 @@ Compares the size of `/dev/shm`, the stack size and the number of open files wit
 HIP runtime need.
 
 ## Why it matters
-Docker gives a container 64 MB of shared memory by default: data loaders and collectives then crash with a bus error. HIP
-walks large graphs recursively, so with a small stack the process crashes when such a graph is instantiated.
+Docker gives a container 64 MB of shared memory by default: data loaders and collectives then crash with a bus error.
+HIP walks large graphs recursively, so with a small stack the process crashes when such a graph is instantiated.
 
 ## Example
     $ docker run ... rocm/pytorch         # without --shm-size or --ipc=host

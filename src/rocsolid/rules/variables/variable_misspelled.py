@@ -5,8 +5,8 @@ Compares variable names with the names that torch, Triton and the ROCm runtimes 
 that appear in guides.
 
 ## Why it matters
-Setting a wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, recommended by a public guide, does nothing, so a speed-up
-measured with it has another cause.
+Setting a wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, recommended by a public guide, does nothing, so a
+speed-up measured with it has another cause.
 
 ## Example
     INDUCTOR_COORD_DESCENT=1

@@ -4,7 +4,8 @@
 Lists names that begin like a setting of torch, Triton, HIP or HSA but do not occur in their sources.
 
 ## Why it matters
-This is often harmless: a program of yours may read the variable. Sometimes an older release read it and newer ones do not.
+This is often harmless: a program of yours may read the variable. Sometimes an older release read it and newer ones do
+not.
 
 ## Example
     HIP_CACHE_LEVEL=2
@@ -28,7 +29,7 @@ RULE = Rule(
     name="variable-unknown",
     severity=Severity.INFO,
     message="Environment variable {subject} is set, but no known library reads that name",
-    why="It looks like a setting of {family}, and probably has no effect.",
+    why="It looks like a setting of {library}, and probably has no effect.",
     fix="unset {subject}   (unless a program of yours reads it)",
     check="env | grep {subject}",
     since="0.1",
@@ -46,4 +47,4 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             and not is_read(name)
             and not similar_variables(name)
         ):
-            yield RULE.found(name, family=library.name)
+            yield RULE.found(name, library=library.name)

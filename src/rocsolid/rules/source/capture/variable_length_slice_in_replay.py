@@ -73,7 +73,7 @@ def _changing_name(index: ast.expr, loop_variables: set[str]) -> str:
         for bound in bounds:
             if bound is None or literal(bound) is not None:
                 continue
-            found = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
-            if found:
-                return found
+            name = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
+            if name:
+                return name
     return ""

@@ -4,10 +4,9 @@
 Reports `torch.compile(mode="reduce-overhead")` and `mode="max-autotune"`, unless the code checks the device.
 
 ## Why it matters
-Both modes capture CUDA or HIP graphs, and `max-autotune` also benchmarks kernels for every matmul.
-On ROCm 7.2.0 to 7.2.3, graph replays were reported to return wrong numbers. Autotuning that never ends was reported for AMD
-and NVIDIA GPUs.
-A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not turn graphs off for it.
+Both modes capture CUDA or HIP graphs, and `max-autotune` also benchmarks kernels for every matmul. On ROCm 7.2.0 to
+7.2.3, graph replays were reported to return wrong numbers. Autotuning that never ends was reported for AMD and NVIDIA
+GPUs. A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not turn graphs off for it.
 
 ## Example
     import torch

@@ -5,7 +5,8 @@ Reports an assignment to a torch config module in one thread when `torch.compile
 
 ## Why it matters
 Since torch 2.12, an assignment is visible only in its own thread. A worker thread compiles with the defaults and the
-values from the environment, as if the assignment did not exist. Options that are passed to `torch.compile` apply in every thread.
+values from the environment, as if the assignment did not exist. Options that are passed to `torch.compile` apply in
+every thread.
 
 ## Example
     import threading

@@ -1,8 +1,8 @@
 """A kernel's block size is not a multiple of the wavefront size.
 
 ## What it does
-Reports kernel launches and `triton.Config` entries if the product of their block sizes is not a multiple of 64. A wavefront has 64 lanes on
-CDNA and 32 on RDNA.
+Reports kernel launches and `triton.Config` entries if the product of their block sizes is not a multiple of 64. A
+wavefront has 64 lanes on CDNA and 32 on RDNA.
 
 ## Why it matters
 AMD's data-centre GPUs execute 64 lanes together. With a block of 32, half of them are idle in every instruction.

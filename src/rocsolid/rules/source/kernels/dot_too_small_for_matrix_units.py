@@ -4,8 +4,8 @@
 Reports launches and `triton.Config` entries with a block size below 16, for kernels that call `tl.dot`.
 
 ## Why it matters
-AMD's matrix units work on tiles of 16 or 32. For smaller blocks, Triton silently computes the product with multiply-adds
-on the vector units, at a fraction of the speed. On NVIDIA, Triton pads the block.
+AMD's matrix units work on tiles of 16 or 32. For smaller blocks, Triton silently computes the product with
+multiply-adds on the vector units, at a fraction of the speed. On NVIDIA, Triton pads the block.
 
 ## Example
     import triton

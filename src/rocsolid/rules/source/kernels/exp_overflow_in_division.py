@@ -4,7 +4,8 @@
 Reports a division in a kernel with an unbounded `exp` in both the numerator and the denominator.
 
 ## Why it matters
-For large inputs both become infinite, and infinity divided by infinity is NaN. One such element can turn the whole output of a layer into NaN.
+For large inputs both become infinite, and infinity divided by infinity is NaN. One such element can turn the whole
+output of a layer into NaN.
 
 ## Example
     import triton
@@ -84,13 +85,13 @@ def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
 
 def _exps(node: ast.AST, arguments: dict[str, str], source: Source) -> set[str]:
     """The unbounded arguments of `exp` in an expression."""
-    found = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
+    exponents = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and source.resolve(call.func) in EXPS and call.args:
             text = ast.unparse(call.args[0])
             if not any(word in text for word in _LIMITING_WORDS) and not text.startswith("-"):
-                found.add(text)
-    return found
+                exponents.add(text)
+    return exponents
 
 
 def is_bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:

@@ -87,8 +87,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            found = (s for s in _attributes(source, name) if not is_vendor_specific(s) and not _is_existence_checked(s))
-            yield from (match_at(s, name, why=why) for s in found)
+            unchecked = (
+                s for s in _attributes(source, name) if not is_vendor_specific(s) and not _is_existence_checked(s)
+            )
+            yield from (match_at(s, name, why=why) for s in unchecked)
 
 
 def _is_existence_checked(site: Site) -> bool:
