@@ -14,7 +14,7 @@ An assignment is easy to forget, and it affects everything compiled afterwards i
     model = rs.compile(model, profile="safe")       # the values belong to this function only
 
 ## When to allow it
-When you made the assignment and everything compiled should use it.
+When you made the assignment and want it for everything that this thread compiles.
 """
 
 from collections.abc import Iterator

@@ -15,8 +15,8 @@ from a script.
     c.max_autotune = True
 
 ## Use instead
-Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets its own values after the
-start-up code.
+Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets the values of its
+profile after the start-up code.
 
 ## When to allow it
 When the file is yours.

@@ -15,7 +15,7 @@ autotuning that hangs.
     torch.compile(model)                  # then measure whether autotuning gains anything: `rocsolid tune`
 
 ## When to allow it
-When the compile cache is shipped with the program and the gain was measured.
+When the compile cache is shipped with the program, and you have measured that autotuning makes it faster.
 """
 
 from collections.abc import Iterator

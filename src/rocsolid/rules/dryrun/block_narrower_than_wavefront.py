@@ -15,7 +15,7 @@ the work of the others.
     kernel[grid](x, y, BLOCK=64, num_warps=1)      # or any multiple of 64
 
 ## When to allow it
-When the problem has no more elements than that.
+When the data has no more elements than the block.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """An operation prevents the graph from being captured.
 
 ## What it does
-Uses torch's own check on each lowered graph: an operation on the CPU, an operation whose result size depends on values,
-or an operation that waits for the GPU.
+Runs torch's own check on each compiled graph. It finds operations on the CPU, operations whose result size depends on
+values, and operations that wait for the GPU.
 
 ## Why it matters
 `reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.

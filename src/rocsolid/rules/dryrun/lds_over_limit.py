@@ -14,7 +14,7 @@ Triton compiles such a kernel without a warning. The launch fails with OutOfReso
     triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_stages=2)       # 32 KiB
 
 ## When to allow it
-When autotuning drops the configuration on that GPU and another one remains.
+When autotuning skips the configuration on that GPU and another configuration remains.
 """
 
 from collections.abc import Iterator

@@ -5,13 +5,13 @@ Searches the kernels you wrote for inline assembly of another vendor, and for fu
 library.
 
 ## Why it matters
-An AMD assembler does not understand PTX. The kernel does not compile, and some such kernels crash the compiler.
+AMD's assembler does not support PTX. The kernel does not compile, and some such kernels crash the compiler.
 
 ## Example
     tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
 
 ## Use instead
-    x.to(tl.float16)                      # code that both compilers understand, or a branch by target
+    x.to(tl.float16)                      # code that both compilers support, or a branch by target
 
 ## When to allow it
 When the kernel is never launched on that GPU.

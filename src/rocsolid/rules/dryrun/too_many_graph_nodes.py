@@ -1,7 +1,8 @@
-"""A graph has so many operations that instantiating its capture overflows the stack.
+"""A compiled graph has so many operations that instantiating the HIP graph captured from it overflows the stack.
 
 ## What it does
-Counts the kernel launches and library calls of each graph. A capture has at least that many nodes.
+Counts the kernel launches and library calls of each compiled graph. A HIP graph captured from it has at least that many
+nodes.
 
 ## Why it matters
 ROCm 7.0 to 7.13 traverses a graph recursively. With a stack of 8 MB, 20,000 nodes work and 25,000 crash the process.

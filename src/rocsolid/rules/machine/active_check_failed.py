@@ -12,8 +12,8 @@ This finding does not come from a list of known problems: the computation was ru
     Active check `capture` gave a wrong result: replay 117 differs from eager by 3.1
 
 ## Use instead
-Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, whatever the
-version numbers say.
+Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, even if
+no known problem lists its versions.
 
 ## When to allow it
 Never for a wrong result.

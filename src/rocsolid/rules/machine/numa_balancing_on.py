@@ -4,7 +4,8 @@
 Reads `/proc/sys/kernel/numa_balancing` on machines with AMD GPUs and more than one NUMA node.
 
 ## Why it matters
-Linux unmaps and moves pages while the GPU uses them. AMD recommends turning it off on machines with its GPUs.
+Linux unmaps and moves memory pages while the GPU uses them. AMD recommends turning NUMA balancing off on machines
+with its GPUs.
 
 ## Example
     $ cat /proc/sys/kernel/numa_balancing

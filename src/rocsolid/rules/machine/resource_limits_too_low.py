@@ -6,7 +6,7 @@ HIP runtime need.
 
 ## Why it matters
 Docker gives a container 64 MB of shared memory by default: data loaders and collectives then crash with a bus error.
-HIP walks large graphs recursively, so with a small stack the process crashes when such a graph is instantiated.
+HIP traverses large graphs recursively, so with a small stack the process crashes when such a graph is instantiated.
 
 ## Example
     $ docker run ... rocm/pytorch         # without --shm-size or --ipc=host
@@ -59,7 +59,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         yield RULE.found(
             "stack",
             value=f"{stack / 1024**2:.0f} MB",
-            reason="HIP walks a graph recursively. The process crashes when a large graph is instantiated.",
+            reason="HIP traverses a graph recursively. The process crashes when a large graph is instantiated.",
             fix="ulimit -s 65536",
             check="ulimit -s",
         )

@@ -2,7 +2,7 @@
 
 ## What it does
 Looks at the arguments that the schema marks as written, such as `Tensor(a0!)`. Reports them if every tensor argument is
-marked. If the operator was run with real arguments, reports the marked arguments that did not change.
+marked. If the operator was run with real arguments, reports only the marked arguments that did not change.
 
 ## Why it matters
 If a tensor is marked as written, the compiler copies it when it is used again later, and does not reorder or fuse the

@@ -1,7 +1,7 @@
 """A graph's input gets a new tensor instead of new values.
 
 ## What it does
-Reports an assignment to a variable that a capture read, before a `replay()` of that graph.
+Reports an assignment to a variable that was an input of a capture, if `replay()` of that graph follows.
 
 ## Why it matters
 The graph reads from the address it was captured with. After the assignment, the variable refers to another tensor, but

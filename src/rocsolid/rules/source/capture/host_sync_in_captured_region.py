@@ -3,7 +3,7 @@
 ## What it does
 Reports `.item()`, `float(x.sum())`, `.cpu()`, `.tolist()`, `.numpy()`, `synchronize()`, `query()` of a stream or event,
 and `print` of a tensor in a capture and in functions called from it. Each finding lists what HIP 6.4, HIP 7.2 and CUDA
-do with the underlying call; `rocsolid explain hipStreamSynchronize` prints its rows of the capture-rule table.
+do with the underlying call; `rocsolid explain hipStreamSynchronize`, for example, shows the details.
 
 ## Why it matters
 During a capture nothing runs on the GPU, so there is no value to read and nothing to wait for. Most of these calls

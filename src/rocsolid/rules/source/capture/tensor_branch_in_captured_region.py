@@ -5,8 +5,8 @@ Reports `if mask.any():`, `while not torch.all(done):` and similar conditions in
 it.
 
 ## Why it matters
-The condition reads a value from the GPU, which is not possible during a capture. If a release
-allows it, the graph contains only the branch that was taken during the capture, and every replay takes that branch.
+The condition reads a value from the GPU, which is not possible during a capture. If a release allows it,
+the graph contains only the branch that was taken during the capture, and every replay takes that branch.
 
 ## Example
     import torch

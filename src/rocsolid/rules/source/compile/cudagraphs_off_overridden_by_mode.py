@@ -18,7 +18,7 @@ function, and `backend="cudagraphs"` ignores the setting.
     rs.guard(profile="safe").keep()
 
 ## When to allow it
-When no code in the process compiles with a mode.
+When no code in the process compiles with one of these modes or with that backend.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@
 Reports assignments, patches and options of settings that exist but that no supported torch release reads.
 
 ## Why it matters
-The line looks like a fix and does nothing. Several guides recommend `group_fusion`, but no code
-reads it in torch 2.4 or later.
+The line looks like a fix and does nothing. Several guides recommend `group_fusion`, but no code reads it in
+torch 2.4 or later.
 
 ## Example
     import torch._inductor.config as inductor_config

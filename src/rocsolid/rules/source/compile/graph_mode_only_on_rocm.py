@@ -4,8 +4,8 @@
 Reports code that uses `reduce-overhead` or `max-autotune` on ROCm and a mode without graphs on CUDA.
 
 ## Why it matters
-On ROCm, the modes that capture graphs and autotune have public reports of wrong results and hangs. Code that uses them
-on ROCm but not on CUDA is nearly always a mistake.
+There are public reports of wrong results and hangs on ROCm with the modes that capture graphs and autotune. Code that
+uses these modes on ROCm but not on CUDA is nearly always a mistake.
 
 ## Example
     import torch

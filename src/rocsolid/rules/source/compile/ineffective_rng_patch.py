@@ -7,8 +7,8 @@ recommend.
 ## Why it matters
 Since torch 2.9, the function is bound when the module is imported, so a replacement is never called.
 `torch._dynamo.utils` never had such a function. On 2.8 and older, the replacement takes effect and drops most of the
-state that the original restores. The error that the patch was meant to fix does not occur in
-2.10 and later.
+state that the original restores. The error that the patch was meant to fix does not occur
+in 2.10 and later.
 
 ## Example
     import torch._dynamo.convert_frame as convert_frame

@@ -1,7 +1,8 @@
 """A setting is assigned after a compiled function has been called, so that function does not use it.
 
 ## What it does
-Reports an assignment to a torch config module that comes, in the same function, after a call of a compiled function.
+Reports an assignment to a torch config module that comes after a call of a compiled function in the same Python
+function.
 
 ## Why it matters
 A compiled function uses the settings at the time of its first call. A later assignment has no effect on it until it

@@ -4,7 +4,7 @@
 Reports `torch.compile = ...` and `setattr(torch, "compile", ...)`.
 
 ## Why it matters
-The replacement does not cover other entry points: `nn.Module.compile` keeps the old function where it was imported
+The replacement does not cover other entry points: `nn.Module.compile` keeps the old function if it was imported
 earlier, and `torch._dynamo.optimize` and `torch._inductor.compile` never use it. A wrapper that forces `mode=` breaks
 every call with `options=`. The original is usually never restored.
 

@@ -1,8 +1,8 @@
 """Weights are changed after `inductor.freezing` made them constants.
 
 ## What it does
-Reports `load_state_dict`, `optimizer.step` and similar calls after a line, in the same function, that turns
-`inductor.freezing` on.
+Reports `load_state_dict`, `optimizer.step` and similar calls that come after `inductor.freezing` was turned on in the
+same function.
 
 ## Why it matters
 Freezing copies the weights into the compiled code as constants. An update after the first call is ignored: the model
