@@ -19,7 +19,7 @@ from rocsolid.model.intervention import Intervention
 from rocsolid.rules.engine import all_rules, source_rules
 from rocsolid.rules.observed import graph_break, recompiled
 from rocsolid.rules.operators import (
-    operator_declares_unneeded_mutation,
+    operator_declares_false_mutation,
     operator_not_graph_safe,
     operator_without_fake,
     operator_without_gradient,
@@ -37,11 +37,11 @@ SOURCE_FAMILIES = {
 ENVIRONMENT_FAMILIES = {"config": ("CFG",), "variables": ("ENV",), "machine": ("SYS", "KNO", "ACT")}
 
 
-def text_of(finding: Finding) -> str:
-    where = f" {finding.location}" if finding.location else ""
+def finding_text(finding: Finding) -> str:
+    location = f" {finding.location}" if finding.location else ""
     return "\n".join(
         [
-            f"{finding.code} {finding.name} [{finding.severity.name}]{where}",
+            f"{finding.code} {finding.name} [{finding.severity.name}]{location}",
             f"  message: {finding.message}",
             f"  why:     {finding.why}",
             f"  fix:     {finding.fix}",
@@ -50,8 +50,8 @@ def text_of(finding: Finding) -> str:
     )
 
 
-def check_texts(name: str, findings: Iterator[Finding]) -> None:
-    texts = list(dict.fromkeys(text_of(finding) for finding in findings))
+def check_golden_texts(name: str, findings: Iterator[Finding]) -> None:
+    texts = list(dict.fromkeys(finding_text(finding) for finding in findings))
     check_golden(f"rules/{name}", "\n\n".join(texts))
 
 
@@ -67,13 +67,13 @@ def source_findings(prefix: str) -> Iterator[Finding]:
 def test_source_rules(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
-    check_texts(family, source_findings(SOURCE_FAMILIES[family]))
+    check_golden_texts(family, source_findings(SOURCE_FAMILIES[family]))
 
 
 @pytest.mark.parametrize("family", ENVIRONMENT_FAMILIES)
 def test_environment_rules(family: str) -> None:
     files = [file for file in all_rules() if file.rule.code.startswith(ENVIRONMENT_FAMILIES[family])]
-    check_texts(
+    check_golden_texts(
         family,
         (
             finding
@@ -86,7 +86,7 @@ def test_environment_rules(family: str) -> None:
 
 def test_trace_rules() -> None:
     cases = trace_cases.CASES
-    check_texts(
+    check_golden_texts(
         "traces",
         (
             finding
@@ -99,7 +99,7 @@ def test_trace_rules() -> None:
 
 def test_dryrun_rules() -> None:
     cases = dryrun_cases.CASES
-    check_texts(
+    check_golden_texts(
         "dryrun",
         (finding for code, (runs, _) in cases.items() for run, _ in runs for finding in dryrun_cases.CHECKS[code](run)),
     )
@@ -107,7 +107,7 @@ def test_dryrun_rules() -> None:
 
 def test_runtime_and_operator_rules() -> None:
     """These findings are created outside the rules, so the facts here are written by hand."""
-    check_texts("runtime", runtime_findings())
+    check_golden_texts("runtime", runtime_findings())
 
 
 def runtime_findings() -> Iterator[Finding]:
@@ -141,8 +141,8 @@ def runtime_findings() -> Iterator[Finding]:
         fix="torch._dynamo.mark_dynamic(x, 0)",
     )
     yield operator_without_fake.RULE.found("vendor::norm", schema="vendor::norm(Tensor x) -> Tensor")
-    yield operator_declares_unneeded_mutation.RULE.found(
-        "vendor::norm", arguments="x", how=", but did not when it was run", short="norm"
+    yield operator_declares_false_mutation.RULE.found(
+        "vendor::norm", arguments="x", how=", but it did not change them when it was run", short="norm"
     )
-    yield operator_not_graph_safe.RULE.found("vendor::topk", reason="it returns int to the CPU")
+    yield operator_not_graph_safe.RULE.found("vendor::topk", reason="it returns int to Python")
     yield operator_without_gradient.RULE.found("vendor::norm")

@@ -51,11 +51,11 @@ def test_rule_reports_its_bad_file(file: RuleFile, monkeypatch: pytest.MonkeyPat
 def test_rule_reports_nothing_in_its_good_file(file: RuleFile) -> None:
     found = [f for f in found_in(CASES / file.rule.name / "good.py") if f.code == file.rule.code]
 
-    assert [line_of(f) for f in found if counts(f, file)] == []
+    assert [line_of(f) for f in found if is_counted(f, file)] == []
 
 
-def counts(finding: Finding, file: RuleFile) -> bool:
-    """Hazards of compiled or captured code do not count elsewhere; they are shown only with --confidence anywhere."""
+def is_counted(finding: Finding, file: RuleFile) -> bool:
+    """Hazards of compiled or captured code do not count in other code; they are shown only with --confidence anywhere."""
     return "region" not in file.rule.name or finding.facts["confidence"] != "anywhere"
 
 
@@ -68,16 +68,16 @@ def test_other_rules_report_nothing_in_a_good_file(file: RuleFile) -> None:
 
 @pytest.mark.parametrize("file", [f for f in RULES if f.check_source], ids=lambda file: file.rule.name)
 def test_page_examples_match_the_rule(file: RuleFile, tmp_path: Path) -> None:
-    """The rule reports the page's Example, and does not report its Use instead."""
-    blocks = {title: _code(text) for title, text in PAGE_BLOCK.findall(file.page)}
+    """The rule reports the code under Example, and does not report the code under Use instead."""
+    blocks = {title: _dedented(text) for title, text in PAGE_BLOCK.findall(file.page)}
     (tmp_path / "example.py").write_text(blocks["Example"], encoding="utf-8")
     (tmp_path / "instead.py").write_text(blocks["Use instead"], encoding="utf-8")
 
     assert file.rule.code in {f.code for f in found_in(tmp_path / "example.py")}
-    assert file.rule.code not in {f.code for f in found_in(tmp_path / "instead.py") if counts(f, file)}
+    assert file.rule.code not in {f.code for f in found_in(tmp_path / "instead.py") if is_counted(f, file)}
 
 
-def _code(text: str) -> str:
+def _dedented(text: str) -> str:
     return "\n".join(line[4:] for line in text.splitlines()) + "\n"
 
 

@@ -15,24 +15,24 @@ from rocsolid.model.finding import Finding
 
 GUIDES = ROOT.parent / "shared/seeds"
 FENCE = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-ENDINGS = {"python": "py", "bash": "sh"}
+FILE_ENDINGS = {"python": "py", "bash": "sh"}
 
-# Guide, line, rule: the expected findings in each guide.
+# Guide (S0 is the first file in alphabetical order), line, rule: the expected findings in each guide.
 EXPECTED = {
     ("S0", 15, "default-mode-disables-nothing"),  # mode="default" does not undo what the environment turns on
     ("S1", 27, "default-mode-disables-nothing"),
-    ("S0", 39, "cudagraphs-off-overridden-by-mode"),  # modes switch them on again
+    ("S0", 39, "cudagraphs-off-overridden-by-mode"),  # modes turn graphs on again
     ("S1", 45, "cudagraphs-off-overridden-by-mode"),
     ("S3", 24, "cudagraphs-off-overridden-by-mode"),
     ("S4", 43, "cudagraphs-off-overridden-by-mode"),
-    ("S0", 40, "cudagraph-trees-disabled"),  # selects the older path, or does nothing
+    ("S0", 40, "cudagraph-trees-disabled"),  # selects the older capture implementation, or does nothing
     ("S1", 46, "cudagraph-trees-disabled"),
     ("S4", 44, "cudagraph-trees-disabled"),
     ("S1", 40, "setting-assigned-its-default"),  # the "container default" is False upstream in all versions
     ("S4", 39, "setting-assigned-its-default"),
     ("S1", 69, "torch-compile-monkey-patched"),  # misses max-autotune, breaks options=
     ("S0", 150, "ineffective-rng-patch"),  # no effect since 2.9, harmful before
-    ("S2", 136, "ineffective-rng-patch"),  # never existed there
+    ("S2", 136, "ineffective-rng-patch"),  # this name never existed in torch._dynamo.utils
     ("S2", 52, "warmup-in-another-grad-mode"),  # warm-up under no_grad in line 39, capture with gradients
     ("S2", 62, "static-inputs-zip-without-strict"),  # with fewer inputs, silently stale data
     ("S2", 68, "graph-output-clone-assumes-tensor"),  # fails for tuples and dicts
@@ -86,18 +86,20 @@ def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Fi
     """Lint every code block as its own file, with the line numbers of the guide."""
     text = guide.read_text(encoding="utf-8")
     for block in FENCE.finditer(text):
-        above = text.count("\n", 0, block.start(2))
-        (folder / f"block_{above}.{ENDINGS[block[1]]}").write_text("\n" * above + block[2], encoding="utf-8")
+        lines_above = text.count("\n", 0, block.start(2))
+        (folder / f"block_{lines_above}.{FILE_ENDINGS[block[1]]}").write_text(
+            "\n" * lines_above + block[2], encoding="utf-8"
+        )
     return list(lint([folder], Options(confidence=confidence), jobs=1, cache=None).findings)
 
 
 @pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")
 def test_guides_produce_the_expected_findings(tmp_path: Path) -> None:
     found: set[tuple[str, int, str]] = set()
-    for number, guide in enumerate(guides()):
-        folder = tmp_path / f"S{number}"
+    for index, guide in enumerate(guides()):
+        folder = tmp_path / f"S{index}"
         folder.mkdir()
-        found |= {(f"S{number}", int(f.location.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
+        found |= {(f"S{index}", int(f.location.rpartition(":")[2]), f.name) for f in found_in(guide, folder)}
 
     assert sorted(EXPECTED - found) == []
 

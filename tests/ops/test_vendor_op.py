@@ -250,7 +250,7 @@ def test_audit_reports_what_is_missing() -> None:
     assert "q, k, but it did not change them when it was run" in run.findings[1].message
     assert [f.code for f in counting.findings] == ["OPR001", "OPR003", "OPR004"]
     assert "it returns int to Python" in counting.findings[1].message
-    assert str(bare).startswith("testvendor::mha: not fit for compile and capture\n")
+    assert str(bare).startswith("testvendor::mha: has problems in compiled or captured code\n")
     del library
 
 

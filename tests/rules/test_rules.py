@@ -28,10 +28,10 @@ from rocsolid.model.platform import Platform
 from rocsolid.rules.engine import RuleFile, all_rules, check_environment, find_rule, rule
 
 HEADINGS = ["What it does", "Why it matters", "Example", "Use instead", "When to allow it"]
-QUIET = make_env(rocm="7.1.1")
+HEALTHY = make_env(rocm="7.1.1")
 
 
-CHANGED_BY = {
+WHAT_SET_IT = {
     Origin.VARIABLE: "TORCHINDUCTOR_MAX_AUTOTUNE",
     Origin.FORCED: "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
     Origin.OVERRIDE: "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS",
@@ -40,37 +40,44 @@ CHANGED_BY = {
 }
 
 
-def changed(origin: Origin) -> Environment:
-    return make_env(moved={"inductor.max_autotune": (True, False, origin, CHANGED_BY.get(origin, ""))})
+def with_changed_setting(origin: Origin) -> Environment:
+    return make_env(moved={"inductor.max_autotune": (True, False, origin, WHAT_SET_IT.get(origin, ""))})
 
 
-def with_file(integrity: Integrity) -> Environment:
+def with_config_file(integrity: Integrity) -> Environment:
     file = ConfigFile(owner="inductor", file="_inductor/config.py", integrity=integrity)
     build = TorchBuild(version="2.13.0", hip="7.1", files=(file,), known_release="2.13.0")
-    return replace(changed(Origin.PATCHED), torch=build)
+    return replace(with_changed_setting(Origin.PATCHED), torch=build)
 
 
-def variables(**values: str) -> Environment:
+def with_variables(**values: str) -> Environment:
     return make_env(variables=values)
 
 
-def host(**fields: object) -> Environment:
+def with_host(**fields: object) -> Environment:
     return make_env(host=Host(**{"compiler": "g++", **fields}))  # type: ignore[arg-type]
 
 
 # By code: environments that the rule must report, then similar ones that it must not report.
 CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
-    "CFG001": ([changed(Origin.VARIABLE)], [changed(Origin.FORCED), QUIET]),
-    "CFG002": ([changed(Origin.FORCED)], [changed(Origin.VARIABLE)]),
-    "CFG003": ([changed(Origin.OVERRIDE)], [changed(Origin.VARIABLE)]),
-    "CFG004": ([changed(Origin.STARTUP)], [changed(Origin.LIBRARY)]),
-    "CFG005": ([changed(Origin.LIBRARY)], [changed(Origin.STARTUP)]),
+    "CFG001": ([with_changed_setting(Origin.VARIABLE)], [with_changed_setting(Origin.FORCED), HEALTHY]),
+    "CFG002": ([with_changed_setting(Origin.FORCED)], [with_changed_setting(Origin.VARIABLE)]),
+    "CFG003": ([with_changed_setting(Origin.OVERRIDE)], [with_changed_setting(Origin.VARIABLE)]),
+    "CFG004": ([with_changed_setting(Origin.STARTUP)], [with_changed_setting(Origin.LIBRARY)]),
+    "CFG005": ([with_changed_setting(Origin.LIBRARY)], [with_changed_setting(Origin.STARTUP)]),
     "CFG006": (
-        [with_file(Integrity.CHANGED), with_file(Integrity.DIFFERENT), with_file(Integrity.RECORDED)],
-        [with_file(Integrity.RELEASED), with_file(Integrity.UNKNOWN)],
+        [
+            with_config_file(Integrity.CHANGED),
+            with_config_file(Integrity.DIFFERENT),
+            with_config_file(Integrity.RECORDED),
+        ],
+        [with_config_file(Integrity.RELEASED), with_config_file(Integrity.UNKNOWN)],
     ),
-    "CFG007": ([with_file(Integrity.DIFFERENT)], [changed(Origin.VARIABLE)]),
-    "CFG008": ([changed(Origin.ASSIGNED), changed(Origin.MUTATED)], [changed(Origin.STARTUP)]),
+    "CFG007": ([with_config_file(Integrity.DIFFERENT)], [with_changed_setting(Origin.VARIABLE)]),
+    "CFG008": (
+        [with_changed_setting(Origin.ASSIGNED), with_changed_setting(Origin.MUTATED)],
+        [with_changed_setting(Origin.STARTUP)],
+    ),
     "CFG009": (
         [
             make_env(
@@ -92,82 +99,97 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
                 }
             ),
         ],
-        [changed(Origin.ASSIGNED)],
+        [with_changed_setting(Origin.ASSIGNED)],
     ),
     "CFG010": (
         [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=0, default=0)})],
-        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=900, default=0)}), QUIET],
+        [make_env(settings={"inductor.compile_worker_wait_timeout": SettingValue(value=900, default=0)}), HEALTHY],
     ),
     "ENV001": (
         [
-            variables(HIP_LAUNCH_BLOCKING="1"),
-            variables(PYTORCH_HIP_ALLOC_CONF="expandable_segments:True"),
-            variables(HSA_OVERRIDE_GFX_VERSION="10.3.0"),
+            with_variables(HIP_LAUNCH_BLOCKING="1"),
+            with_variables(PYTORCH_HIP_ALLOC_CONF="expandable_segments:True"),
+            with_variables(HSA_OVERRIDE_GFX_VERSION="10.3.0"),
         ],
-        [variables(HIP_LAUNCH_BLOCKING="0"), variables(PYTORCH_HIP_ALLOC_CONF="max_split_size_mb:256"), QUIET],
+        [
+            with_variables(HIP_LAUNCH_BLOCKING="0"),
+            with_variables(PYTORCH_HIP_ALLOC_CONF="max_split_size_mb:256"),
+            HEALTHY,
+        ],
     ),
     "ENV002": (
         [
-            variables(INDUCTOR_COORD_DESCENT="1"),
-            variables(TORCHINDUCTOR_MAX_AUTOTUNES="1"),
-            variables(INDUCTOR_GROUP_FUSION="1"),
+            with_variables(INDUCTOR_COORD_DESCENT="1"),
+            with_variables(TORCHINDUCTOR_MAX_AUTOTUNES="1"),
+            with_variables(INDUCTOR_GROUP_FUSION="1"),
         ],
-        [variables(TORCHINDUCTOR_MAX_AUTOTUNE="1"), variables(TORCH_MY_OWN_THING="1"), variables(NCCL_DEBUGS="1")],
+        [
+            with_variables(TORCHINDUCTOR_MAX_AUTOTUNE="1"),
+            with_variables(TORCH_MY_OWN_THING="1"),
+            with_variables(NCCL_DEBUGS="1"),
+        ],
     ),
     "ENV003": (
-        [variables(HIP_MADE_UP_NAME="1")],
-        [variables(HIP_VISIBLE_DEVICES="0"), variables(INDUCTOR_COORD_DESCENT="1"), variables(NCCL_MADE_UP="1")],
+        [with_variables(HIP_MADE_UP_NAME="1")],
+        [
+            with_variables(HIP_VISIBLE_DEVICES="0"),
+            with_variables(INDUCTOR_COORD_DESCENT="1"),
+            with_variables(NCCL_MADE_UP="1"),
+        ],
     ),
     "ENV004": (
         [
-            variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="1"),
-            variables(PYTORCH_ALLOC_CONF="a", PYTORCH_CUDA_ALLOC_CONF="b"),
-            variables(PYTORCH_TUNABLEOP_TUNING="1"),
+            with_variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="1"),
+            with_variables(PYTORCH_ALLOC_CONF="a", PYTORCH_CUDA_ALLOC_CONF="b"),
+            with_variables(PYTORCH_TUNABLEOP_TUNING="1"),
         ],
         [
-            variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="0"),
-            variables(PYTORCH_TUNABLEOP_TUNING="1", PYTORCH_TUNABLEOP_ENABLED="1"),
+            with_variables(HIP_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="0"),
+            with_variables(PYTORCH_TUNABLEOP_TUNING="1", PYTORCH_TUNABLEOP_ENABLED="1"),
         ],
     ),
-    "ENV005": ([variables(DISABLE_ADDMM_HIP_LT="1")], [variables(DISABLE_ADDMM_CUDA_LT="1")]),
+    "ENV005": ([with_variables(DISABLE_ADDMM_HIP_LT="1")], [with_variables(DISABLE_ADDMM_CUDA_LT="1")]),
     "ENV006": (
         [
-            variables(HIP_CACHE_ENABLED="1"),
+            with_variables(HIP_CACHE_ENABLED="1"),
             make_env(rocm="7.2.1", variables={"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}),
             make_env(Platform.CUDA, variables={"GPU_MAX_HW_QUEUES": "4"}),
         ],
-        [make_env(rocm="6.4.3", variables={"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}), variables(GPU_MAX_HW_QUEUES="4")],
+        [
+            make_env(rocm="6.4.3", variables={"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}),
+            with_variables(GPU_MAX_HW_QUEUES="4"),
+        ],
     ),
     "SYS001": (
         [replace(make_env(Platform.CUDA), devices=make_env(Platform.ROCM).devices)],
         [make_env(Platform.ROCM), make_env(Platform.CPU), make_env(Platform.CUDA)],
     ),
-    "SYS002": ([replace(QUIET, torch=None)], [QUIET]),
+    "SYS002": ([replace(HEALTHY, torch=None)], [HEALTHY]),
     "SYS003": (
         [make_env(torch="2.6.0"), make_env(torch="2.16.0")],
         [make_env(torch="2.9.1"), make_env(torch="2.15.0")],
     ),
     "SYS004": (
-        [host(numa_balancing=True, numa_nodes=2)],
-        [host(numa_balancing=True, numa_nodes=1), host(numa_balancing=False)],
+        [with_host(numa_balancing=True, numa_nodes=2)],
+        [with_host(numa_balancing=True, numa_nodes=1), with_host(numa_balancing=False)],
     ),
-    "SYS005": ([host(compiler="")], [host(compiler="g++")]),
+    "SYS005": ([with_host(compiler="")], [with_host(compiler="g++")]),
     "SYS006": (
         [make_env(libraries={"libamd_smi": ("a", "b")})],
         [make_env(libraries={"libamd_smi": ("a",)}), make_env(Platform.CUDA, libraries={"libamd_smi": ("a", "b")})],
     ),
-    "SYS007": ([host(kfd="denied")], [host(kfd="ok"), host(kfd="")]),
+    "SYS007": ([with_host(kfd="denied")], [with_host(kfd="ok"), with_host(kfd="")]),
     "SYS008": (
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                HEALTHY, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                HEALTHY, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
             ),
         ],
     ),
@@ -180,22 +202,36 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     ),
     "SYS010": (
         [
-            host(shared_memory_bytes=64 * 1024**2),
-            host(limits={"stack bytes": 1024**2}),
-            host(limits={"open files": 256}),
+            with_host(shared_memory_bytes=64 * 1024**2),
+            with_host(limits={"stack bytes": 1024**2}),
+            with_host(limits={"open files": 256}),
         ],
-        [host(shared_memory_bytes=16 * 1024**3), host(limits={"stack bytes": None, "open files": 65536})],
+        [with_host(shared_memory_bytes=16 * 1024**3), with_host(limits={"stack bytes": None, "open files": 65536})],
     ),
     "SYS011": (
         [
-            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="silent"),)),
-            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK, detail="sees no chip"),)),
+            make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="no output for 5 s"),)),
+            make_env(
+                tools=(
+                    CheckResult(
+                        name="rocminfo", status=CheckStatus.OK, detail="it lists no GPU, the kernel driver lists gfx942"
+                    ),
+                )
+            ),
         ],
         [make_env(tools=(CheckResult(name="rocminfo", status=CheckStatus.OK),))],
     ),
     "KNO001": ([make_env(rocm="7.2.1")], [make_env(Platform.CPU, torch="2.15.0", rocm="")]),
     "ACT001": (
-        [make_env(checks=(CheckResult(name="capture", status=CheckStatus.WRONG, detail="off"),))],
+        [
+            make_env(
+                checks=(
+                    CheckResult(
+                        name="capture (process 1)", status=CheckStatus.WRONG, detail="replay 117 differs from eager"
+                    ),
+                )
+            )
+        ],
         [
             make_env(
                 checks=(
@@ -206,7 +242,7 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         ],
     ),
 }
-CHECKED = [file for file in all_rules() if file.check]
+RULES_WITH_CHECK = [file for file in all_rules() if file.check]
 
 
 def findings_in(file: RuleFile, env: Environment) -> list[Finding]:
@@ -214,7 +250,7 @@ def findings_in(file: RuleFile, env: Environment) -> list[Finding]:
     return list(file.check(env, resolve("safe", env)))
 
 
-@pytest.mark.parametrize("file", CHECKED, ids=lambda file: file.rule.code)
+@pytest.mark.parametrize("file", RULES_WITH_CHECK, ids=lambda file: file.rule.code)
 def test_every_rule_has_test_cases(file: RuleFile) -> None:
     assert file.rule.code in CASES
 
@@ -292,12 +328,12 @@ def test_changed_setting_without_known_hazard_is_info() -> None:
 
 
 def test_crashing_check_becomes_a_finding_with_traceback() -> None:
-    def crash(_env: Environment, _plan: Plan) -> Iterator[Finding]:
+    def crashing_check(_env: Environment, _plan: Plan) -> Iterator[Finding]:
         msg = "boom"
         raise RuntimeError(msg)
 
-    broken = RuleFile(rule=rule("CFG001").rule, page="", check=crash)
-    (found,) = check_environment(QUIET, resolve("safe", QUIET), [broken])
+    broken = RuleFile(rule=rule("CFG001").rule, page="", check=crashing_check)
+    (found,) = check_environment(HEALTHY, resolve("safe", HEALTHY), [broken])
 
     assert (found.code, found.subject) == ("INT001", "CFG001")
     assert "RuntimeError: boom" in found.message
@@ -312,11 +348,11 @@ def test_find_rule_by_code_or_name() -> None:
 
 
 def test_misspelled_variable_gets_the_correct_name() -> None:
-    (found,) = findings_in(rule("ENV002"), variables(INDUCTOR_COORD_DESCENT="1"))
+    (found,) = findings_in(rule("ENV002"), with_variables(INDUCTOR_COORD_DESCENT="1"))
 
     assert found.why == "It has no effect. The correct name is TORCHINDUCTOR_COORDINATE_DESCENT_TUNING."
     assert found.fix_commands.unset == ("INDUCTOR_COORD_DESCENT",)
 
 
-def test_environment_has_a_route() -> None:
-    assert QUIET.probe_mode is ProbeMode.STATIC
+def test_environment_has_a_probe_mode() -> None:
+    assert HEALTHY.probe_mode is ProbeMode.STATIC

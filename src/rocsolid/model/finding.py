@@ -11,13 +11,13 @@ from rocsolid.model.evidence import Evidence, Rank
 class Severity(IntEnum):
     """How much a finding matters. Ordered, so that `>=` means "at least"."""
 
-    INFO = 0  # good to know
+    INFO = 0  # for information, nothing has to change
     WARNING = 1  # costs time or memory, or makes results unreliable
     CRITICAL = 2  # hangs, crashes or gives wrong results
 
 
 class Autofix(IntEnum):
-    """Who may apply the fix."""
+    """Whether rocsolid may apply the fix."""
 
     SHOW = 0  # only the user
     ASK = 1  # rocsolid, when the user asks for it
@@ -44,11 +44,11 @@ class Finding:
     message: str
     why: str
     fix: str
-    check: str  # the command that shows whether the fix worked
+    check: str  # a command, or a test by hand, that shows whether the fix worked
     evidence: tuple[Evidence, ...] = ()
     fix_commands: FixCommands = FixCommands()
     facts: Mapping[str, object] = field(default_factory=dict)
-    cause: str = ""  # key of the finding that causes this one
+    cause: str = ""  # the key of the finding that causes this one
     location: str = ""  # `file:line`, or the file; empty for findings about the machine
 
     @property
@@ -91,15 +91,15 @@ class Rule:
     ) -> Finding:
         """Create a finding from the rule's templates.
 
-        All findings are created here, so every message comes from a documented template and carries its facts.
+        All findings are created here, so every message comes from a documented template.
         A rule whose only evidence is a claim never reports more than INFO.
         """
         path, _, line = location.rpartition(":")
         file = path if line.isdigit() else location
         values = {"code": self.code, "subject": subject, "location": location, "file": file, **facts}
-        backing = evidence or self.evidence
+        used_evidence = evidence or self.evidence
         level = self.severity if severity is None else severity
-        if backing and all(e.rank is Rank.CLAIM for e in backing):
+        if used_evidence and all(e.rank is Rank.CLAIM for e in used_evidence):
             level = Severity.INFO
         return Finding(
             code=self.code,
@@ -110,7 +110,7 @@ class Rule:
             why=fill(self.why, values),
             fix=fill(self.fix, values),
             check=fill(self.check, values),
-            evidence=backing,
+            evidence=used_evidence,
             fix_commands=fix_commands,
             facts=facts,
             cause=cause,
@@ -124,5 +124,5 @@ def fill(template: str, facts: Mapping[str, object]) -> str:
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """Sort by severity; within one severity, causes come before their consequences."""
+    """Sort by severity. Within one severity, findings that another finding causes come last."""
     return sorted(findings, key=lambda f: (-f.severity, bool(f.cause), f.code, f.subject))

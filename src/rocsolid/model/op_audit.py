@@ -14,21 +14,21 @@ class OpAudit(NotebookResult):
     schema: str
     has_fake: bool
     has_gradient: bool
-    writes: tuple[str, ...]  # arguments that its schema marks as written
+    writes: tuple[str, ...]  # arguments that the schema marks as written
     devices: tuple[str, ...]  # device types with a kernel
     tags: tuple[str, ...]
-    captured: bool | None  # whether a graph of it replayed correctly; None: not tried
+    captured: bool | None  # whether a captured graph replayed correctly; None if that was not tried
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing prevents compiling and capturing it."""
+        """Whether nothing prevents compiling and capturing the operator."""
         return all(f.severity is Severity.INFO for f in self.findings)
 
     def __str__(self) -> str:
         verdict = "can be compiled and captured" if self.ok else "has problems in compiled or captured code"
-        tried = {True: " (captured and replayed correctly)", False: " (capture failed)", None: ""}[self.captured]
-        head = f"{self.name}: {verdict}{tried}"
+        trial = {True: " (captured and replayed correctly)", False: " (capture failed)", None: ""}[self.captured]
+        first_line = f"{self.name}: {verdict}{trial}"
         return "\n".join(
-            [head, f"  {self.schema}", *(f"  {f.code} {f.message}\n    fix: {f.fix}" for f in self.findings)]
+            [first_line, f"  {self.schema}", *(f"  {f.code} {f.message}\n    fix: {f.fix}" for f in self.findings)]
         )

@@ -1,4 +1,4 @@
-"""A parsed Python file as the rules see it: names resolved, and each node with its function and enclosing blocks."""
+"""A parsed Python file, as the rules use it: resolved names, and for each node its function and enclosing blocks."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-# A file or folder with one of these words in its name is not meant for AMD GPUs.
+# A file or folder with one of these words in its name contains code for other vendors than AMD.
 _OTHER_VENDORS = frozenset(
     """
     nvidia cuda cutlass cutedsl cute quack nvml flashinfer tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath tma
@@ -59,7 +59,7 @@ class Scope:
 class Block:
     """A `with`, `if`, `for`, `while` or `try` around a statement.
 
-    The kind `after` marks the statements that follow an `if` which returns, raises, continues or breaks.
+    The kind `after` stands for the statements that follow an `if` whose body returns, raises, continues or breaks.
     """
 
     kind: str
@@ -139,18 +139,18 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceMatch:
-    """What a check of source code yields. It becomes a finding once the project's call graph is known.
+    """What a check of source code yields. The linter turns it into a finding when it knows the project's call graph.
 
-    `column` and `end_column` count from 1 and delimit the expression in its line, without the character at `end_column`.
+    `column` and `end_column` count from 1. The expression begins at `column` and ends before `end_column`.
     """
 
     line: int
     column: int
     subject: str
     scope: str
-    end_column: int = 0  # 0: the expression continues on the next line
-    region: Region = Region.NONE  # a hazard only in such code; NONE: everywhere
-    inside: bool = False  # the file itself shows that the line is in such a region
+    end_column: int = 0  # 0 if the expression continues on the next line
+    region: Region = Region.NONE  # the hazard exists only in such code; NONE: in all code
+    inside: bool = False  # the file itself shows that the line is in that region
     uncertain: bool = False  # reported only with --confidence anywhere
     severity: str = ""  # replaces the rule's severity
     edit: Edit | None = None
@@ -187,7 +187,7 @@ class Source:
 
     @property
     def for_another_vendor(self) -> bool:
-        """Whether the file or folder name says that the code is for NVIDIA, or another vendor than AMD, only."""
+        """Whether a file or folder name says that the code is only for NVIDIA, or only for another vendor that is not AMD."""
         parts = self.file.lower().replace(".py", "").replace("_", "/").split("/")
         return not _OTHER_VENDORS.isdisjoint(parts)
 
@@ -202,16 +202,15 @@ def is_within(scope: Scope | None, outer: Scope) -> bool:
 
 
 def full_name(node: ast.AST | None, aliases: Mapping[str, str]) -> str:
-    """The dotted name of an expression, with its first part replaced by what it was imported as."""
-    attributes: list[str] = []
+    """The dotted name of an expression. If its first part is an imported name, that part is replaced by its full name."""
+    reversed_parts: list[str] = []
     while isinstance(node, ast.Attribute):
-        attributes.append(node.attr)
+        reversed_parts.append(node.attr)
         node = node.value
     if isinstance(node, ast.Name):
-        attributes.append(aliases.get(node.id, node.id))
+        reversed_parts.append(aliases.get(node.id, node.id))
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
-        attributes.append("super()")
+        reversed_parts.append("super()")
     else:
-        attributes.append("?")
-    attributes.reverse()
-    return ".".join(attributes)
+        reversed_parts.append("?")
+    return ".".join(reversed(reversed_parts))

@@ -7,7 +7,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.op_audit import OpAudit
 from rocsolid.ops.capture_trial import replay_matches
 from rocsolid.rules.operators import (
-    operator_declares_unneeded_mutation,
+    operator_declares_false_mutation,
     operator_not_graph_safe,
     operator_without_fake,
     operator_without_gradient,
@@ -77,7 +77,7 @@ def _findings(
     declared = [a.name for a in facts.arguments if a.written]
     needless, how = _needless(facts, declared, written)
     if needless:
-        yield operator_declares_unneeded_mutation.RULE.found(
+        yield operator_declares_false_mutation.RULE.found(
             facts.name, arguments=", ".join(needless), how=how, short=facts.name.partition("::")[2]
         )
     reasons = [reason for tag, reason in _UNSAFE_TAGS.items() if tag in facts.tags]

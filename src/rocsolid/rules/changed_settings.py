@@ -1,4 +1,4 @@
-"""Shared by the rules about changed settings: how harmful a value is on this machine, and how to restore the default."""
+"""Helpers for the rules about changed settings: how harmful a value is on this machine, and how to restore the default."""
 
 from collections.abc import Iterator
 
@@ -9,26 +9,29 @@ from rocsolid.model.finding import Finding, FixCommands, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.setting import Setting, same
 
-_NO_HAZARD = "The release is built and tested with its default."
+_NO_KNOWN_HARM = "No problem with this value is known, but the release was built and tested with its default."
 
 
 def settings_changed_by(origin: Origin, env: Environment) -> Iterator[str]:
-    """Settings whose value has this origin. A setting and its aliases count once, under the catalogue's name."""
+    """The ids of the settings whose value has this origin. Of a setting and its aliases, only one is returned."""
     from rocsolid.torchapi.config.live import OVERRIDE_ENTRIES  # not needed to show a rule's page
 
-    groups: dict[str, list[str]] = {}
+    aliases: dict[str, list[str]] = {}
     for name, observed in env.settings.items():
         if observed.origin is origin and name not in OVERRIDE_ENTRIES.values():
-            groups.setdefault(observed.alias_of or name, []).append(name)
-    for target, names in groups.items():
+            aliases.setdefault(observed.alias_of or name, []).append(name)
+    for target, names in aliases.items():
         known = (name for name in names if (setting := registry.find(name)) and setting.id == name)
         yield next(known, target if target in names else names[0])
 
 
-def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "", how: str = "") -> Finding:
+def setting_finding(
+    rule: Rule, name: str, env: Environment, plan: Plan, *, cause: str = "", what_set_it: str = ""
+) -> Finding:
     """A finding about a changed setting.
 
-    Its severity is that of the value on this machine, and at least the rule's own where the rule has evidence.
+    The catalogue gives the severity of the value on this machine. If the rule has evidence of its own, the severity is at
+    least that of the rule.
     """
     observed = env.settings[name]
     setting = registry.find(name)
@@ -45,12 +48,12 @@ def setting_finding(rule: Rule, name: str, env: Environment, plan: Plan, *, caus
         cause=cause,
         location=observed.set_by.partition(" (")[0] if observed.origin in (Origin.STARTUP, Origin.LIBRARY) else "",
         value=repr(observed.value),
-        upstream=repr(observed.default),
+        release_default=repr(observed.default),
         wanted=repr(wanted),
-        by=observed.set_by or "an unknown source",
-        hazard=why,
-        python=python_assignment(name, wanted),
-        how=how,
+        set_by=observed.set_by or "an unknown source",
+        harm=why,
+        python_assignment=python_assignment(name, wanted),
+        what_set_it=what_set_it,
     )
 
 
@@ -63,11 +66,11 @@ def assess_value(
         return hazard.severity, hazard.why, hazard.evidence
     if setting and setting.no_effect:
         return Severity.INFO, f"It has no effect: {setting.no_effect}", setting.evidence
-    return Severity.INFO, _NO_HAZARD, setting.evidence if setting else ()
+    return Severity.INFO, _NO_KNOWN_HARM, setting.evidence if setting else ()
 
 
 def python_assignment(name: str, value: object) -> str:
-    """The Python assignment that sets the value, as a user would write it. It must run in the thread that compiles."""
+    """The Python assignment that sets the value, as a user would write it. Since torch 2.12 it affects only its own thread."""
     from rocsolid.torchapi.config.live import MODULES
 
     owner, _, entry = name.partition(".")
@@ -75,7 +78,7 @@ def python_assignment(name: str, value: object) -> str:
 
 
 def script_assignment(name: str, value: object) -> str:
-    """The same for a script that imports the config module as `inductor_config` or `dynamo_config`."""
+    """The same assignment, for a script that imports the config module as `inductor_config` or `dynamo_config`."""
     owner, _, entry = name.partition(".")
     return f"{owner}_config.{entry} = {value!r}"
 

@@ -7,10 +7,11 @@ Reports an exception in one of rocsolid's own checks. The finding's facts contai
 The crashed check reported nothing, so its hazard may be present. All other checks ran.
 
 ## Example
-A container mounts a file where the check expects a folder.
+A container has a file in a place where the check expects a folder.
 
 ## Use instead
-You have nothing to change. Please open an issue with the output of `rocsolid probe --output json`, which contains the traceback.
+There is nothing to change in your program. Please open an issue with the output of `rocsolid probe --output json`,
+which contains the traceback.
 
 ## When to allow it
 Never. It is a bug in rocsolid.

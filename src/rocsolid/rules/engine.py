@@ -1,4 +1,4 @@
-"""Find the rules, and check an environment with those that apply to one.
+"""Find all rules, and check an environment with the rules for environments.
 
 The first argument of a rule's `check` function decides what it checks: an `Environment`, or the `Source` of a file.
 """
@@ -31,8 +31,8 @@ class RuleFile:
 
     rule: Rule
     page: str
-    check: Check | None = None  # for an environment
-    check_source: SourceCheck | None = None  # for the source code of a file
+    check: Check | None = None  # checks an environment
+    check_source: SourceCheck | None = None  # checks the source code of a file
 
 
 # The folder of each code family, so that looking up one code does not import all rules.
@@ -73,23 +73,23 @@ def _environment_rules() -> tuple[RuleFile, ...]:
 @cache
 def _rules_in(folder: str) -> tuple[RuleFile, ...]:
     package = importlib.import_module(f"{rules.__name__}.{folder}") if folder else rules
-    found: dict[str, RuleFile] = {}
+    rules_by_code: dict[str, RuleFile] = {}
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(info.name)
         rule = vars(module).get("RULE")
         if not isinstance(rule, Rule):
             continue
-        if rule.code in found:
-            msg = f"{rule.code} is declared twice: {found[rule.code].rule.name} and {rule.name}"
+        if rule.code in rules_by_code:
+            msg = f"{rule.code} is declared twice: {rules_by_code[rule.code].rule.name} and {rule.name}"
             raise ValueError(msg)
-        found[rule.code] = _rule_file(rule, module)
-    return tuple(found[code] for code in sorted(found))
+        rules_by_code[rule.code] = _rule_file(rule, module)
+    return tuple(rules_by_code[code] for code in sorted(rules_by_code))
 
 
 def _rule_file(rule: Rule, module: ModuleType) -> RuleFile:
     check = vars(module).get("check")
-    takes = next(iter(check.__annotations__.values())) if check else None
-    if getattr(takes, "__name__", "") == "Source":
+    argument_type = next(iter(check.__annotations__.values())) if check else None
+    if getattr(argument_type, "__name__", "") == "Source":
         return RuleFile(rule=rule, page=module.__doc__ or "", check_source=check)
     return RuleFile(rule=rule, page=module.__doc__ or "", check=check)
 
@@ -98,17 +98,17 @@ def find_rule(name: str) -> RuleFile | None:
     """The rule with this code or name, or None."""
     code = name.upper()
     candidates = _rules_in(_FOLDERS[code[:3]]) if code[:3] in _FOLDERS else all_rules()
-    found = next((r for r in candidates if code == r.rule.code), None)
-    return found or next((r for r in all_rules() if name == r.rule.name), None)
+    by_code = next((r for r in candidates if code == r.rule.code), None)
+    return by_code or next((r for r in all_rules() if name == r.rule.name), None)
 
 
 def rule(name: str) -> RuleFile:
     """The rule with this code or name. Raises UnknownNameError, which lists similar names."""
-    found = find_rule(name)
-    if found is None:
+    rule_file = find_rule(name)
+    if rule_file is None:
         known = [text for r in all_rules() for text in (r.rule.code, r.rule.name)]
         raise UnknownNameError(kind="rule", name=name, known=known)
-    return found
+    return rule_file
 
 
 def check_environment(env: Environment, plan: Plan, rule_files: Iterable[RuleFile] | None = None) -> list[Finding]:

@@ -11,37 +11,37 @@ from rocsolid.model.finding import Finding, Rule, worst_first
 from rocsolid.model.trace import Ranks, TraceFile
 from rocsolid.rules import check_crashed, traces
 
-# These rules check the file as a whole first, with no device.
+# These rules also check the file as a whole, without a device.
 _FILE_RULES = ("TRC008", "TRC010")
 
 
 @cache
 def _checks(name: str) -> tuple[tuple[Rule, Callable[..., Iterable[Finding]]], ...]:
-    found = []
+    checks = []
     for info in pkgutil.iter_modules(traces.__path__, f"{traces.__name__}."):
         module = vars(importlib.import_module(info.name))
         if name in module:
-            found.append((module["RULE"], module[name]))
-    return tuple(sorted(found, key=lambda pair: pair[0].code))
+            checks.append((module["RULE"], module[name]))
+    return tuple(sorted(checks, key=lambda pair: pair[0].code))
 
 
 def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list[Finding]:
     """All findings about these trace files, worst first."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for file in files:
         for rule, check in _checks("check_trace"):
             if rule.code in _FILE_RULES:
-                found += _run(rule, check, file, None)
+                findings += _run(rule, check, file, None)
             for device in file.devices:
-                found += _run(rule, check, file, device)
+                findings += _run(rule, check, file, device)
     for rule, check in _checks("check_ranks"):
-        found += _run(rule, check, ranks) if ranks else ()
-    return worst_first(found)
+        findings += _run(rule, check, ranks) if ranks else ()
+    return worst_first(findings)
 
 
-def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *about: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks
+def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *checked: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks
     try:
-        yield from list(check(*about))
+        yield from list(check(*checked))
     except Exception as crash:  # noqa: BLE001 - an error in one check must not hide the others
         yield check_crashed.RULE.found(
             rule.code, name=rule.name, error=f"{type(crash).__name__}: {crash}", trace=traceback.format_exc()

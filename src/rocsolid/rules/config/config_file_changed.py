@@ -1,13 +1,13 @@
 """A torch config file differs from the file of the official release.
 
 ## What it does
-Compares each config file with the hash of the official release, then with the hash recorded in its wheel. If the wheel
-has no record, as in some repackaged images, it evaluates the file and compares its defaults with those of the release
-one by one.
+Compares the hash of each config file with that of the official release, then with the hash recorded in its wheel. If
+the wheel records no hash, as in some repackaged images, evaluates the file and compares each default with that of the
+release.
 
 ## Why it matters
-From inside the program, a changed default looks unchanged: `config._is_default()` returns True. A difference is not
-always a mistake: vendor builds and forks have their own sources.
+A program cannot see that a default was changed: `config._is_default()` still returns True. A difference is not always
+a mistake: vendor builds and forks have their own sources.
 
 ## Example
     torch/_inductor/config.py does not match the hash in its wheel
@@ -16,7 +16,7 @@ always a mistake: vendor builds and forks have their own sources.
 Reinstall a build you trust, or set the values you need with a profile.
 
 ## When to allow it
-With your own build, or a vendor's.
+When you use your own build of torch, or a vendor's.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ RULE = Rule(
     name="config-file-changed",
     severity=Severity.WARNING,
     message="torch/{subject} {verdict}",
-    why="{count} of its defaults differ from {release}. Changed defaults look like the release's defaults from inside the program.",
+    why="{count} of its defaults differ from {release}. A program cannot see this: torch treats a changed default like the original one.",
     fix="Reinstall a build you trust, or apply a profile, which sets the values it needs.",
     check="rocsolid probe",
     since="0.1",
@@ -44,7 +44,7 @@ _VERDICTS = {
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every file that differs from the release; INFO if the build recorded it like that and its defaults are equal."""
+    """Every file that differs from the release; INFO if it was not edited and its defaults are those of the release."""
     if env.torch is None:
         return
     for file in env.torch.files:

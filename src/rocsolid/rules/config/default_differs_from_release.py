@@ -4,7 +4,7 @@
 For every config file that differs from the release, compares each default in its source with the official default.
 
 ## Why it matters
-A changed default in the source leaves no trace in the environment, in start-up files or in the program.
+A default that was changed in torch's source shows neither in the environment nor in start-up files nor in the program.
 
 ## Example
     max_autotune = True        # in the image's copy of torch/_inductor/config.py
@@ -13,7 +13,7 @@ A changed default in the source leaves no trace in the environment, in start-up 
 Apply a profile: `rs.apply`, `rs.compile` and `rocsolid run` set the value whatever the default is.
 
 ## When to allow it
-With your own build or a vendor's, when you know why the default is different.
+When you use your own build of torch or a vendor's, and know why the default is different.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ RULE = Rule(
     code="CFG007",
     name="default-differs-from-release",
     severity=Severity.WARNING,
-    message="`{subject}` defaults to {value} in the installed torch (release default: {upstream})",
-    why="{hazard}",
-    fix="Before the first compile, in the thread that compiles: {python}",
+    message="`{subject}` defaults to {value} in the installed torch (release default: {release_default})",
+    why="{harm}",
+    fix="Before the first compile, in the thread that compiles: {python_assignment}",
     check="rocsolid settings --live {subject}",
     since="0.1",
 )

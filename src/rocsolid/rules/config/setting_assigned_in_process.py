@@ -8,13 +8,13 @@ overwritten, since torch was imported.
 An assignment is easy to forget, and it affects everything compiled afterwards in the same thread.
 
 ## Example
-    torch._inductor.config.max_autotune = True      # in a helper three modules away
+    torch._inductor.config.max_autotune = True      # in a helper module
 
 ## Use instead
     model = rs.compile(model, profile="safe")       # the values belong to this function only
 
 ## When to allow it
-When you made the assignment and everything compiled should use it.
+When you made the assignment and want it for everything that this thread compiles.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ RULE = Rule(
     code="CFG008",
     name="setting-assigned-in-process",
     severity=Severity.WARNING,
-    message="`{subject}` is {value}: {how} (release default: {upstream})",
-    why="{hazard}",
-    fix="{python}",
-    check="rs.check(rs.probe())",
+    message="`{subject}` is {value}: {what_set_it} (release default: {release_default})",
+    why="{harm}",
+    fix="Assign the wanted value again, in the thread that compiles: {python_assignment}",
+    check="rs.check(rs.probe())   (in the same process)",
     since="0.1",
 )
 
-_HOW = {
+_WHAT_SET_IT = {
     Origin.ASSIGNED: "code in this process assigned it",
     Origin.MUTATED: "code in this process overwrote its default",
 }
@@ -43,6 +43,6 @@ _HOW = {
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
     """Every setting that this process assigned, or whose default it overwrote."""
-    for origin, how in _HOW.items():
+    for origin, what_set_it in _WHAT_SET_IT.items():
         for name in settings_changed_by(origin, env):
-            yield setting_finding(RULE, name, env, plan, how=how)
+            yield setting_finding(RULE, name, env, plan, what_set_it=what_set_it)

@@ -1,8 +1,8 @@
 """Code that runs when Python starts assigned a compiler setting.
 
 ## What it does
-Starts a new interpreter, records every assignment to torch's config modules while `.pth` files, `sitecustomize` and
-`usercustomize` run, and reports file and line. Only `rocsolid probe --live` can see this.
+`rocsolid probe --live` starts a new interpreter, records every assignment to torch's config modules while `.pth` files,
+`sitecustomize` and `usercustomize` run, and reports file and line. Other probes cannot detect this.
 
 ## Why it matters
 This code runs before every program, for everyone on the machine or in the image. Neither `env` nor `pip list` shows it.
@@ -15,8 +15,8 @@ from a script.
     c.max_autotune = True
 
 ## Use instead
-Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets its own values after the
-start-up code.
+Remove the assignment, or start Python with `-S` to run without it. `rocsolid run` sets the values of its
+profile after the start-up code.
 
 ## When to allow it
 When the file is yours.
@@ -33,9 +33,9 @@ RULE = Rule(
     code="CFG004",
     name="setting-changed-at-startup",
     severity=Severity.WARNING,
-    message="{by} sets `{subject}` to {value} when Python starts (release default: {upstream})",
-    why="{hazard}",
-    fix="Remove the assignment from that file, or undo it in the thread that compiles: {python}",
+    message="{set_by} sets `{subject}` to {value} when Python starts (release default: {release_default})",
+    why="{harm}",
+    fix="Remove the assignment from that file, or undo it in the thread that compiles: {python_assignment}",
     check="rocsolid probe --live",
     since="0.1",
 )

@@ -6,17 +6,17 @@ reports file and line.
 
 ## Why it matters
 Serving libraries change settings for the whole process: one changes the number of compile threads, another enables
-coordinate descent and raises the recompile limit to 1024. Your own model, compiled in the same process, gets their
-settings.
+coordinate descent and raises the recompile limit to 1024. Your own model, compiled in the same process, then uses
+these settings too.
 
 ## Example
     $ rocsolid probe --live --import vllm
 
 ## Use instead
-Pass settings with the function (`rs.compile`). Imports cannot change those.
+Compile with `rs.compile`: its settings belong to the compiled function, and an import cannot change them.
 
 ## When to allow it
-When you serve your model with that package.
+When you run your model with that package.
 """
 
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ RULE = Rule(
     code="CFG005",
     name="setting-changed-by-library",
     severity=Severity.WARNING,
-    message="{by} sets `{subject}` to {value} (release default: {upstream})",
-    why="{hazard}",
-    fix="After the import, in the thread that compiles: {python}",
+    message="{set_by} sets `{subject}` to {value} (release default: {release_default})",
+    why="{harm}",
+    fix="After the import, in the thread that compiles: {python_assignment}",
     check="rocsolid probe --live --import PACKAGE",
     since="0.1",
 )

@@ -5,7 +5,7 @@ Compares every Inductor and Dynamo setting with the default of the installed rel
 changed it.
 
 ## Why it matters
-Container images and shell profiles set such variables, and nothing in the program shows it. The public ROCm images of
+Container images and shell profiles set such variables, and nothing in the program shows that. The public ROCm images of
 SGLang end with `ENV TORCHINDUCTOR_MAX_AUTOTUNE=1`: every compile in every mode then autotunes kernels, and a compile of
 two minutes takes a quarter of an hour, or never ends.
 
@@ -34,9 +34,9 @@ RULE = Rule(
     code="CFG001",
     name="setting-changed-by-variable",
     severity=Severity.WARNING,
-    message="Environment variable {by} sets `{subject}` to {value} (release default: {upstream})",
-    why="{hazard}",
-    fix="unset {by}   (or in Python, before the first compile, in the thread that compiles: {python})",
+    message="Environment variable {set_by} sets `{subject}` to {value} (release default: {release_default})",
+    why="{harm}",
+    fix="unset {set_by}   (or in Python, before the first compile, in the thread that compiles: {python_assignment})",
     check="rocsolid settings --live {subject}",
     since="0.1",
     autofix=Autofix.ASK,

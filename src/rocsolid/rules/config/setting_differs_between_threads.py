@@ -5,16 +5,16 @@ In a running program, compares this thread's value with the value in a new threa
 threads and tasks have assigned. Needs torch 2.12 or later; before that, assignments applied to the whole process.
 
 ## Why it matters
-Since torch 2.12, an assignment to a config module is visible only in the context that made it. A server that sets its
-config at start-up and compiles in a worker thread compiles with the defaults, or with values from the environment, and
-gets no warning.
+Since torch 2.12, an assignment to a config module is visible only in the thread or task that made it. If a server
+assigns settings at start-up in the main thread and calls the model in a worker thread, the worker compiles with the
+defaults or with values from the environment. There is no warning.
 
 ## Example
     torch._inductor.config.max_autotune = False     # main thread
-    ThreadPoolExecutor().submit(model, x)           # compiles without it
+    ThreadPoolExecutor().submit(model, x)           # compiles with the default instead
 
 ## Use instead
-    model = rs.compile(model, profile="safe")       # the values belong to the function, in every thread
+    model = rs.compile(model, profile="safe")       # its settings apply in every thread
 
 ## When to allow it
 When only this thread compiles.
@@ -31,16 +31,18 @@ RULE = Rule(
     code="CFG009",
     name="setting-differs-between-threads",
     severity=Severity.WARNING,
-    message="`{subject}` is {value} in this thread and {elsewhere} in {where}",
-    why="Since torch 2.12, an assignment is visible only in the thread or task that made it. Code compiled elsewhere ignores it.",
-    fix="Attach it to the function with rs.compile, or set it for all threads: rs.apply(plan).keep() or rs.guard().keep()",
+    message="`{subject}` is {value} in this thread and {other_value} in {other_threads}",
+    why="Since torch 2.12, an assignment is visible only in the thread or task that made it. Code that is compiled in another thread ignores it.",
+    fix="Use rs.compile, whose settings apply in every thread. Or set the value for the whole process, until it ends: rs.apply(plan).keep() or rs.guard().keep()",
     check="rs.check(rs.probe())   (in the thread that compiles)",
     since="0.1",
     evidence=(
         measured(
-            "compiler-facts-torch-2.13-cpu", "A value assigned in the main thread was not seen by a worker thread."
+            "compiler-facts-torch-2.13-cpu", "A value assigned in the main thread was not visible in a worker thread."
         ),
-        source("torch 2.13 utils/_config_module.py user_override", "A context variable."),
+        source(
+            "torch 2.13 utils/_config_module.py user_override", "The assigned value is stored in a context variable."
+        ),
     ),
 )
 
@@ -52,6 +54,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             yield RULE.found(
                 name,
                 value=repr(observed.value),
-                elsewhere=repr(observed.other_thread_value),
-                where=observed.other_threads,
+                other_value=repr(observed.other_thread_value),
+                other_threads=observed.other_threads,
             )

@@ -13,7 +13,7 @@ Nothing is wrong. The list shows in advance what `rocsolid run` or `rs.apply` wo
     rs.compile(model, profile="safe")
 
 ## When to allow it
-Always. It is for information only.
+Always. The finding is for information only.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ RULE = Rule(
     code="CFG010",
     name="setting-differs-from-profile",
     severity=Severity.INFO,
-    message="`{subject}` has its default {value}; profile {profile} sets {wanted}",
-    why="{reason}",
-    fix="{python}   (or let rs.compile, rs.apply or rocsolid run set it)",
+    message="`{subject}` has its default {value}; profile {profile} sets {profile_value}",
+    why="Reason for {profile_value}: {reason}",
+    fix="{python_assignment}   (or let rs.compile, rs.apply or rocsolid run set it)",
     check="rocsolid settings --live {subject}",
     since="0.1",
 )
@@ -47,8 +47,8 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
             evidence=decision.evidence,
             fix_commands=FixCommands(python=(script_assignment(decision.id, decision.value),)),
             value=repr(observed.value),
-            wanted=repr(decision.value),
+            profile_value=repr(decision.value),
             profile=plan.profile,
             reason=decision.why,
-            python=python_assignment(decision.id, decision.value),
+            python_assignment=python_assignment(decision.id, decision.value),
         )

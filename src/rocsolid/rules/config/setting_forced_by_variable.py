@@ -1,12 +1,13 @@
 """An environment variable forces a compiler setting; Python code cannot change it.
 
 ## What it does
-Finds settings whose environment variable overrides every assignment. Torch has about twenty such variables; most others
-only change a default.
+Finds settings that an environment variable forces, so that assignments have no effect. Torch has about twenty such
+variables; most others only change a default.
 
 ## Why it matters
 While `TORCHINDUCTOR_FX_GRAPH_CACHE=0` is set, `config.fx_graph_cache = True` is accepted without a warning and does
-nothing. Guides say that variables override Python; this is true for these variables and false for most others.
+nothing. Guides say that environment variables override assignments in Python; this is true for these variables and
+false for most others.
 
 ## Example
     $ export TORCHINDUCTOR_FORCE_DISABLE_CACHES=1     # every start compiles everything again
@@ -29,9 +30,9 @@ RULE = Rule(
     code="CFG002",
     name="setting-forced-by-variable",
     severity=Severity.WARNING,
-    message="Environment variable {by} forces `{subject}` to {value} (release default: {upstream})",
-    why="{hazard} While the variable is set, no assignment and no option can change the setting.",
-    fix="unset {by}",
+    message="Environment variable {set_by} forces `{subject}` to {value} (release default: {release_default})",
+    why="{harm} While the variable is set, no assignment and no option can change the setting.",
+    fix="unset {set_by}",
     check="rocsolid settings --live {subject}",
     since="0.1",
     autofix=Autofix.ASK,

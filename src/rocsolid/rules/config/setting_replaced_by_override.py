@@ -5,8 +5,9 @@ Reads `TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS` and `TORCH_COMPILE_OVERRIDE_DYNA
 settings they replace.
 
 ## Why it matters
-The variable was made for bisecting. From torch 2.12 on, it overrides modes and options; on 2.11, modes and options
-still win. No config module shows it, and every backend except Inductor fails with it.
+The variable was made for finding the compiled graph that causes a problem (bisecting). From torch 2.12 on, it overrides
+modes and options; in 2.11, modes and options override it. Config modules do not show the replaced value, and every
+backend except Inductor fails while the variable is set.
 
 ## Example
     $ export TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS=">=0:max_autotune=True"
@@ -26,25 +27,26 @@ from rocsolid.model.finding import Autofix, Finding, Rule, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.rules.changed_settings import setting_finding, settings_changed_by
 
-_BREAKS = measured(
-    "compiler-facts-torch-2.13-cpu", "It beat options given to the call, and a backend other than Inductor failed."
+_OVERRIDES_OPTIONS = measured(
+    "compiler-facts-torch-2.13-cpu",
+    "It overrode options that were passed to torch.compile, and a backend other than Inductor failed.",
 )
 
 RULE = Rule(
     code="CFG003",
     name="setting-replaced-by-override",
     severity=Severity.WARNING,
-    message="{by} replaces `{subject}` with {value} (release default: {upstream})",
-    why="It applies to the graphs it names, overrides Python, modes and options (torch 2.12 and later), and breaks backends other than Inductor. {hazard}",
-    fix="unset {by}",
+    message="{set_by} replaces `{subject}` with {value} (release default: {release_default})",
+    why="It replaces the setting in the compiled graphs whose numbers it lists. From torch 2.12 on, it overrides assignments, modes and options; backends other than Inductor fail with it. {harm}",
+    fix="unset {set_by}",
     check="rocsolid probe",
     since="0.1",
     autofix=Autofix.ASK,
-    evidence=(_BREAKS,),
+    evidence=(_OVERRIDES_OPTIONS,),
 )
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:
-    """Every setting that is replaced; at least a warning."""
+    """Every setting that the variable replaces. The severity is at least WARNING."""
     for name in settings_changed_by(Origin.OVERRIDE, env):
         yield setting_finding(RULE, name, env, plan)

@@ -5,7 +5,8 @@ Counts the kernels that autotuning would try for each operation, and multiplies 
 dry run compiled.
 
 ## Why it matters
-Each kernel is compiled and then measured, in every process without a warm cache. On ROCm, autotuning has also hung.
+Each kernel is compiled and then measured, in every process without a warm cache. On ROCm, there are also reports of
+autotuning that hangs.
 
 ## Example
     torch.compile(model, mode="max-autotune")
@@ -14,7 +15,7 @@ Each kernel is compiled and then measured, in every process without a warm cache
     torch.compile(model)                  # then measure whether autotuning gains anything: `rocsolid tune`
 
 ## When to allow it
-When the compile cache is shipped with the program and the gain was measured.
+When the compile cache is shipped with the program, and you have measured that autotuning makes it faster.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from rocsolid.model.dryrun import DryRun
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Finding, Rule, Severity
 
-_MINUTE_S = 60.0
+_MIN_REPORTED_S = 60.0
 # Used when no kernel was compiled: the compile time of a matrix template, measured on gfx942 and rounded down.
 _ASSUMED_COMPILE_S = 1.0
 
@@ -31,10 +32,10 @@ RULE = Rule(
     code="DRY010",
     name="autotune-takes-minutes",
     severity=Severity.WARNING,
-    message="Autotuning for {target} would compile {choices} kernels: about {seconds:.0f} s on one core",
-    why="Each kernel is compiled and then measured, in every process without a warm cache. Autotuned operations: {searches}.",
+    message="Autotuning for {target} would compile {kernels} kernels: about {seconds:.0f} s on one core",
+    why="Each kernel is compiled and then measured, in every process without a warm cache. Autotuned operations: {operations}.",
     fix="Use the default mode, torch.compile(model), or ship the compile cache with the program.",
-    check="rocsolid dryrun   (without --mode max-autotune)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (without --mode max-autotune)",
     since="0.1",
     evidence=(source("torch 2.13 _inductor/select_algorithm.py", "Every choice is compiled before one is kept."),),
 )
@@ -45,7 +46,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
     compiled = sum(search.compiled for search in run.searches)
     choices = sum(search.choices for search in run.searches)
     compile_s = sum(search.seconds for search in run.searches) / compiled if compiled else _ASSUMED_COMPILE_S
-    if choices * compile_s >= _MINUTE_S:
+    if choices * compile_s >= _MIN_REPORTED_S:
         yield RULE.found(
-            run.target, target=run.target, choices=choices, searches=len(run.searches), seconds=choices * compile_s
+            run.target, target=run.target, kernels=choices, operations=len(run.searches), seconds=choices * compile_s
         )

@@ -6,7 +6,7 @@ workgroup.
 
 ## Why it matters
 A wavefront has 64 lanes on CDNA; a CUDA warp has 32. With a block of 32, chosen for a warp, half of the lanes repeat
-work of the others.
+the work of the others.
 
 ## Example
     kernel[grid](x, y, BLOCK=32, num_warps=1)
@@ -15,7 +15,7 @@ work of the others.
     kernel[grid](x, y, BLOCK=64, num_warps=1)      # or any multiple of 64
 
 ## When to allow it
-When the problem has no more elements than that.
+When the data has no more elements than the block.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ RULE = Rule(
     name="block-narrower-than-wavefront",
     severity=Severity.WARNING,
     message="{kernel} ({config}) has {block} elements for {lanes} lanes on {target}",
-    why="A wavefront of {target} has {wavefront} lanes. The lanes without their own element occupy the GPU and repeat work.",
+    why="A wavefront of {target} has {wavefront} lanes. Lanes without an element of their own repeat the work of other lanes.",
     fix="Use a block that is a multiple of {wavefront}, or fewer warps.",
-    check="rocsolid dryrun   (shows 100 % in the column lanes)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows 100 % in the column lanes)",
     since="0.1",
     evidence=(source("triton, AMD backend, GPUTarget", "A warp of Triton is a wavefront: 64 lanes on CDNA."),),
 )

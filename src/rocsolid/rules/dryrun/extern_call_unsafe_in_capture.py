@@ -4,8 +4,8 @@
 Lists the library calls in the generated code, and compares each library with the known problems of graph captures.
 
 ## Why it matters
-MIOpen searches and allocates at the first call with a shape, and can break a capture much later. A BLAS handle created
-inside a capture kills the process.
+At the first call with a shape, MIOpen searches for a kernel and allocates memory. A search that was not finished can
+make a capture fail at a later launch. Creating a BLAS handle inside a capture ends the process.
 
 ## Example
     with torch.cuda.graph(g):
@@ -15,7 +15,7 @@ inside a capture kills the process.
     conv(x); torch.cuda.synchronize()     # before the capture, on the stream that is captured
 
 ## When to allow it
-When the model is never captured, or every shape runs once before the capture.
+When the model is never captured, or every shape is called once before the capture.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ RULE = Rule(
     name="extern-call-unsafe-in-capture",
     severity=Severity.INFO,
     message="{graph} on {target} calls {library}: {calls}",
-    why="{capture}.",
+    why="{capture_problem}.",
     fix="{fix}",
     check="{check}",
     since="0.1",
@@ -55,7 +55,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 library=library,
                 target=run.target,
                 calls=", ".join(f"{extern.count} × {extern.name}" for extern in calls),
-                capture=calls[0].capture,
+                capture_problem=calls[0].capture,
                 fix=problem.fix,
                 check=problem.verify,
             )

@@ -1,8 +1,8 @@
 """An operation prevents the graph from being captured.
 
 ## What it does
-Uses torch's own check on each lowered graph: an operation on the CPU, an operation whose result size depends on values,
-or an operation that waits for the GPU.
+Runs torch's own check on each compiled graph. It finds operations on the CPU, operations whose result size depends on
+values, and operations that wait for the GPU.
 
 ## Why it matters
 `reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.
@@ -30,12 +30,12 @@ RULE = Rule(
     message="{graph} on {target} cannot be captured: {reason}",
     why="`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.",
     fix="Keep the operation outside the compiled part, or rewrite it so that sizes do not depend on values.",
-    check="rocsolid dryrun   (reports that the graph can be captured)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (reports that the graph can be captured)",
     since="0.1",
     evidence=(
         source(
             "torch 2.13 _inductor/utils.py get_first_incompatible_cudagraph_node",
-            "torch's own list of such operations.",
+            "The operations that prevent a capture, as torch lists them.",
         ),
     ),
 )
@@ -44,11 +44,11 @@ RULE = Rule(
 def check_run(run: DryRun) -> Iterator[Finding]:
     """Every operation that prevents a capture."""
     for graph in run.graphs:
-        for index, unfit in enumerate(graph.capture_blockers):
+        for index, blocker in enumerate(graph.capture_blockers):
             yield RULE.found(
                 f"{run.target} {graph.name}" + (f" {index + 1}" if index else ""),
-                location=unfit.location,
+                location=blocker.location,
                 graph=f"{graph.name} ({graph.kind})",
-                reason=unfit.reason,
+                reason=blocker.reason,
                 target=run.target,
             )

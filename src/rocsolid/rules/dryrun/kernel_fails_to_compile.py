@@ -5,7 +5,7 @@ Compiles every kernel of the model in every configuration that would be tried, a
 compiler.
 
 ## Why it matters
-The first call on that GPU would fail, or silently use another configuration.
+The first call on that GPU would raise this error. With several configurations, autotuning would silently skip this one.
 
 ## Example
     tl.dot(a, b)                      # with a block of 8: the matrix units need 16 or more
@@ -28,11 +28,13 @@ RULE = Rule(
     name="kernel-fails-to-compile",
     severity=Severity.CRITICAL,
     message="{kernel} does not compile for {target} ({failed} of {configs} configurations): {error}",
-    why="With {config}, the first call on {target} would raise this error, or silently lose the configuration.",
+    why="With {config}, the first call on {target} would raise this error, or autotuning would silently skip this configuration.",
     fix="{fix}",
-    check="rocsolid dryrun --target {target}",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}",
     since="0.1",
-    evidence=(source("triton, AMD backend, run without a device", "The compiler is the one that runs on the chip."),),
+    evidence=(
+        source("triton, AMD backend, run without a device", "A dry run uses the same compiler as a run on the GPU."),
+    ),
 )
 
 
@@ -54,5 +56,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             configs=len(kernel.configs),
             config=failed[0].label,
             error=failed[0].error,
-            fix=foreign or "Change the kernel or this configuration as the error says.",
+            fix=foreign or "Change the kernel or this configuration as the error message says.",
         )

@@ -1,7 +1,7 @@
-"""A kernel needs more local memory (LDS) than the GPU has.
+"""A kernel needs more LDS (local data share) than the GPU has.
 
 ## What it does
-Compares the local memory of every compiled kernel with the limit of one workgroup: 64 KiB on gfx90a, gfx942, gfx11 and
+Compares the LDS of every compiled kernel with the limit of one workgroup: 64 KiB on gfx90a, gfx942, gfx11 and
 gfx12, 160 KiB on gfx950.
 
 ## Why it matters
@@ -14,7 +14,7 @@ Triton compiles such a kernel without a warning. The launch fails with OutOfReso
     triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_stages=2)       # 32 KiB
 
 ## When to allow it
-When autotuning drops the configuration on that GPU and another one remains.
+When autotuning skips the configuration on that GPU and another configuration remains.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ RULE = Rule(
     code="DRY002",
     name="lds-over-limit",
     severity=Severity.CRITICAL,
-    message="{kernel} ({config}) needs {bytes} bytes of LDS; {target} allows {limit} per workgroup",
+    message="{kernel} ({config}) needs {lds_bytes} bytes of LDS; {target} allows {lds_limit_bytes} per workgroup",
     why="The kernel compiles, but the launch fails with OutOfResources.",
     fix="Use smaller blocks or fewer stages for {target}.",
-    check="rocsolid dryrun   (shows at most {limit} bytes in the column LDS)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most {lds_limit_bytes} bytes in the column LDS)",
     since="0.1",
-    evidence=(issue("ROCm/aiter#3257", "98304 bytes asked for on MI300X; the launch fails."),),
+    evidence=(issue("ROCm/aiter#3257", "A kernel requests 98304 bytes on MI300X; the launch fails."),),
 )
 
 
@@ -50,7 +50,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             config=config.label,
-            bytes=used.lds_bytes,
-            limit=used.lds_limit_bytes,
+            lds_bytes=used.lds_bytes,
+            lds_limit_bytes=used.lds_limit_bytes,
             target=run.target,
         )

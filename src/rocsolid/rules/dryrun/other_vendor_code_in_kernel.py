@@ -5,13 +5,13 @@ Searches the kernels you wrote for inline assembly of another vendor, and for fu
 library.
 
 ## Why it matters
-An AMD assembler does not understand PTX. The kernel does not compile, and some such kernels crash the compiler.
+AMD's assembler does not support PTX. The kernel does not compile, and some such kernels crash the compiler.
 
 ## Example
     tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
 
 ## Use instead
-    x.to(tl.float16)                      # code that both compilers understand, or a branch by target
+    x.to(tl.float16)                      # code that both compilers support, or a branch by target
 
 ## When to allow it
 When the kernel is never launched on that GPU.
@@ -27,10 +27,10 @@ RULE = Rule(
     code="DRY007",
     name="other-vendor-code-in-kernel",
     severity=Severity.CRITICAL,
-    message="{kernel} contains {what}, which {target} does not support",
+    message="{kernel} contains {foreign_code}, which {target} does not support",
     why="{target} has no such instructions, so the kernel does not compile for it.",
     fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
-    check="rocsolid dryrun   (compiles the kernel for {target})",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (compiles the kernel for {target})",
     since="0.1",
     evidence=(source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),),
 )
@@ -44,6 +44,6 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 f"{run.target} {kernel.name}",
                 location=next(iter(kernel.locations), ""),
                 kernel=kernel.name,
-                what=", ".join(kernel.foreign),
+                foreign_code=", ".join(kernel.foreign),
                 target=run.target,
             )

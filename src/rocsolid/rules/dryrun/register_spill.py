@@ -1,7 +1,8 @@
 """A kernel runs out of registers and spills values to memory.
 
 ## What it does
-Reads from the compiler how many vector registers each kernel spills, and how much scratch memory a lane uses for them.
+Reads from the compiler how many vector registers each kernel spills, and how much scratch memory each lane uses for the
+spilled values.
 
 ## Why it matters
 Every spilled value is written to memory and read back. For its own kernels on ROCm, Inductor compiles a configuration
@@ -30,12 +31,15 @@ RULE = Rule(
     name="register-spill",
     severity=Severity.WARNING,
     message="{kernel} spills registers on {target}: up to {spills}, in {spilling} of {configs} configurations",
-    why="Worst configuration: {config}, {scratch} bytes of scratch memory. {cost}",
+    why="Worst configuration: {config}, {scratch_bytes} bytes of scratch memory. {cost}",
     fix="Use smaller blocks or more warps for {target}.",
-    check="rocsolid dryrun   (shows 0 in the column spills)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows 0 in the column spills)",
     since="0.1",
     evidence=(
-        source("torch 2.13 _inductor/config.py triton.spill_threshold", "32 on ROCm, 16 elsewhere; more is dropped."),
+        source(
+            "torch 2.13 _inductor/config.py triton.spill_threshold",
+            "32 on ROCm, 16 on other platforms; configurations that spill more are discarded.",
+        ),
     ),
 )
 
@@ -48,20 +52,20 @@ def check_run(run: DryRun) -> Iterator[Finding]:
         if not spilling:
             continue
         config, used = max(spilling, key=lambda pair: pair[1].spills)
-        every = len(spilling) == len(compiled)
+        all_spill = len(spilling) == len(compiled)
         cost = "Every spilled value is written to memory and read back, in every launch."
         if kernel.origin != "user" and used.spills > _SPILL_THRESHOLD:
             cost = f"Inductor compiles a configuration that spills more than {_SPILL_THRESHOLD} registers, then discards it."
         yield RULE.found(
             f"{run.target} {kernel.name}",
-            severity=Severity.WARNING if every else Severity.INFO,
+            severity=Severity.WARNING if all_spill else Severity.INFO,
             location=next(iter(kernel.locations), ""),
             kernel=kernel.name,
             spilling=len(spilling),
             configs=len(compiled),
             config=config.label,
             spills=used.spills,
-            scratch=used.scratch_bytes,
+            scratch_bytes=used.scratch_bytes,
             cost=cost,
             target=run.target,
         )

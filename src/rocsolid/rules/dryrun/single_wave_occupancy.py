@@ -1,8 +1,8 @@
-"""A kernel leaves room for only one wave per SIMD.
+"""A kernel uses so many registers or so much LDS that only one wave fits on a SIMD.
 
 ## What it does
-Combines a kernel's local memory with the occupancy that the compiler reports for its registers, and lists kernels with
-one wave in every configuration.
+Combines a kernel's LDS (local data share) with the occupancy that the compiler reports for its registers, and lists
+kernels with one wave in every configuration.
 
 ## Why it matters
 With a single wave, nothing hides the latency of memory loads. Matrix kernels are often built that way on purpose; other
@@ -29,11 +29,16 @@ RULE = Rule(
     name="single-wave-occupancy",
     severity=Severity.INFO,
     message="{kernel} ({config}) allows only one wave per SIMD on {target}",
-    why="It uses {registers} registers and {lds} bytes of local memory. With one wave, nothing hides the latency of memory loads.",
+    why="It uses {registers} registers and {lds_bytes} bytes of LDS. With one wave, nothing hides the latency of memory loads.",
     fix="Use smaller blocks, fewer stages, or more warps.",
-    check="rocsolid dryrun   (shows 2 or more in the column waves)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows 2 or more in the column waves)",
     since="0.1",
-    evidence=(source("triton, AMD backend, run without a device", "Its `Occupancy` counts registers only."),),
+    evidence=(
+        source(
+            "triton, AMD backend, run without a device",
+            "The `Occupancy` that the compiler reports counts registers only.",
+        ),
+    ),
 )
 
 
@@ -51,5 +56,5 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             config=config.label,
             target=run.target,
             registers=used.registers,
-            lds=used.lds_bytes,
+            lds_bytes=used.lds_bytes,
         )

@@ -1,10 +1,11 @@
-"""A graph has so many operations that instantiating its capture overflows the stack.
+"""A compiled graph has so many operations that instantiating the HIP graph captured from it overflows the stack.
 
 ## What it does
-Counts the kernel launches and library calls of each graph. A capture has at least that many nodes.
+Counts the kernel launches and library calls of each compiled graph. A HIP graph captured from it has at least that many
+nodes.
 
 ## Why it matters
-ROCm 7.0 to 7.13 walks a graph recursively. With a stack of 8 MB, 20,000 nodes work and 25,000 crash the process.
+ROCm 7.0 to 7.13 traverses a graph recursively. With a stack of 8 MB, 20,000 nodes work and 25,000 crash the process.
 
 ## Example
     for _ in range(10_000): x = step(x)   # unrolled into one graph
@@ -31,7 +32,7 @@ RULE = Rule(
     message="{graph} on {target} has {nodes} operations, too many for one captured graph",
     why="On ROCm 7.0 to 7.13, instantiating a graph with more than 20,000 nodes overflows a stack of 8 MB.",
     fix="Capture a part and replay it several times, or run ulimit -s 65536 before the process starts.",
-    check="rocsolid dryrun   (shows at most 20,000 operations in a graph)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most 20,000 operations in a graph)",
     since="0.1",
     evidence=(issue("ROCm/rocm-systems#2876", "Removes the two recursions that overflow the stack."),),
 )

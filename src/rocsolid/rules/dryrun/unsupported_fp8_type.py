@@ -5,8 +5,8 @@ Looks for FP8 types in the model and its kernels, and compares them with those o
 OCP types on gfx950 and gfx12, none on gfx90a and gfx11.
 
 ## Why it matters
-A scaled matrix product in an unsupported type fails or is emulated. The same bytes read as the other type are off by a
-factor of two.
+A scaled matrix product in an unsupported type fails or is emulated. If its bytes are reinterpreted as the other
+type, values are off by a factor of two.
 
 ## Example
     torch._scaled_mm(a.to(torch.float8_e4m3fn), ...)      # on gfx942
@@ -29,10 +29,10 @@ RULE = Rule(
     code="DRY006",
     name="unsupported-fp8-type",
     severity=Severity.WARNING,
-    message="{format} is used, but {target} supports {known}",
-    why="Matrix products in this type fail or are emulated there. Its bytes read as the supported type are off by a factor of two.",
+    message="{fp8_type} is used, but {target} supports {supported_types}",
+    why="Matrix products in this type fail or are emulated there. If its bytes are reinterpreted as the supported type, values are off by a factor of two.",
     fix="{fix}",
-    check="compare one scaled matrix product in the chosen type with float32, on the GPU",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (then compare a matrix product in the new type with float32 on the GPU)",
     since="0.1",
     evidence=(issue("ROCm/legacy-rocm-build#6019", "fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only."),),
 )
@@ -40,22 +40,22 @@ RULE = Rule(
 
 def check_run(run: DryRun) -> Iterator[Finding]:
     """FP8 types that the GPU does not support, with the first line that uses each."""
-    known = chip(run.target).fp8
+    supported = chip(run.target).fp8
     used = {use.format: use.location for graph in run.graphs for use in graph.fp8}
     for kernel in run.kernels:
         for name in kernel.fp8:
             used.setdefault(name, next(iter(kernel.locations), ""))
-    for name, place in used.items():
-        if name in known:
+    for name, location in used.items():
+        if name in supported:
             continue
         equivalent = name.removesuffix("fnuz") if name.endswith("fnuz") else name.removesuffix("fn") + "fnuz"
-        equivalent = next((k for k in known if k.startswith(equivalent)), "")
+        equivalent = next((k for k in supported if k.startswith(equivalent)), "")
         yield RULE.found(
             f"{run.target} {name}",
-            location=place,
-            format=name,
+            location=location,
+            fp8_type=name,
             target=run.target,
-            known=" and ".join(known) or "no FP8 type",
+            supported_types=" and ".join(supported) or "no FP8 type",
             fix=f"Convert on {run.target}: x.to(torch.{equivalent})"
             if equivalent
             else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",

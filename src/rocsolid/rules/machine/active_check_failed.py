@@ -6,14 +6,14 @@ several new processes, and FP8 attention where available. Each runs in its own p
 is compared with a reference.
 
 ## Why it matters
-This finding does not depend on a list of known problems: the computation fails on this machine, now.
+This finding does not come from a list of known problems: the computation was run on this machine and failed.
 
 ## Example
     Active check `capture` gave a wrong result: replay 117 differs from eager by 3.1
 
 ## Use instead
-Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, whatever the
-version numbers say.
+Follow the fix in the finding. If a capture returns wrong results here, do not use graphs on this machine, even if
+no known problem lists its versions.
 
 ## When to allow it
 Never for a wrong result.
@@ -29,9 +29,9 @@ RULE = Rule(
     code="ACT001",
     name="active-check-failed",
     severity=Severity.CRITICAL,
-    message="Active check `{subject}` {what} after {seconds:.1f} s: {detail}",
+    message="Active check `{subject}` {outcome} after {seconds:.1f} s: {detail}",
     why="{reason}",
-    fix="Do not rely on `{subject}` on this machine. A known problem in this report may name the cause.",
+    fix="Do not use {feature} on this machine. Known problems in this report may name the cause.",
     check="rocsolid probe --active",
     since="0.1",
 )
@@ -46,17 +46,27 @@ _OUTCOMES = {
     CheckStatus.FAILED: ("failed", "The computation raised an error."),
 }
 
+# What to avoid when a check fails, by the first word of its name.
+_FEATURES = {"capture": "graph capture", "compile": "torch.compile", "fp8": "FP8 attention"}
+
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every active check that gave a wrong result, hung, crashed or raised an error."""
-    for done in env.checks:
-        if done.status in _OUTCOMES:
-            what, reason = _OUTCOMES[done.status]
+    for result in env.checks:
+        if result.status in _OUTCOMES:
+            outcome, reason = _OUTCOMES[result.status]
             yield RULE.found(
-                done.name,
-                severity=Severity.WARNING if done.status is CheckStatus.FAILED else Severity.CRITICAL,
-                what=what,
-                detail=done.detail,
-                seconds=done.seconds,
+                result.name,
+                severity=Severity.WARNING if result.status is CheckStatus.FAILED else Severity.CRITICAL,
+                outcome=outcome,
+                detail=result.detail,
+                seconds=result.seconds,
+                feature=_feature(result.name),
                 reason=reason,
             )
+
+
+def _feature(check_name: str) -> str:
+    """What the check tests, in words: `capture (process 1)` tests graph capture."""
+    group, _, detail = check_name.partition(" ")
+    return f"matrix products in {detail}" if group == "gemm" else _FEATURES.get(group, f"`{check_name}`")

@@ -31,7 +31,7 @@ RULE = Rule(
     name="cache-folder-unusable",
     severity=Severity.WARNING,
     message="The {subject} cache folder {folder} {state}",
-    why="Every start compiles everything again. A compile that runs out of disk space fails with an unrelated error.",
+    why="Every start compiles everything again. A compile that runs out of disk space often fails with an error that does not mention the disk.",
     fix="Free disk space, or move the cache: export {variable}=/path/with/space",
     check="df -h {folder}",
     since="0.1",

@@ -4,7 +4,7 @@
 Checks the access rights of `/dev/kfd`.
 
 ## Why it matters
-HIP then reports "no device", which looks like a driver problem although only access rights are missing.
+HIP then reports "no device". This looks like a driver problem, but only access rights are missing.
 
 ## Example
     $ docker run ... rocm/pytorch         # without --device=/dev/kfd --device=/dev/dri --group-add video

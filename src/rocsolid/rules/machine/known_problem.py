@@ -5,9 +5,9 @@ Compares platform, torch and ROCm versions, GPU models, packages and environment
 problems. Each problem links to its public reports.
 
 ## Why it matters
-Most of these problems raise no error where they happen: a graph replays wrong numbers, a library kills the process,
-autotuning never ends. If a call during a graph capture causes the problem, the finding lists what this machine's
-runtime does with that call.
+Most of these problems raise no error where they happen: a graph replay returns wrong numbers, a library ends the
+process, autotuning never ends. If a call during a graph capture causes the problem, the finding lists what this
+machine's runtime does with that call.
 
 ## Example
     HIP graph replays corrupt their output in one process of five on ROCm 7.2.0 to 7.2.3 (ROCm/clr#279)
@@ -31,8 +31,8 @@ RULE = Rule(
     code="KNO001",
     name="known-problem",
     severity=Severity.WARNING,
-    message="{title} ({where})",
-    why="{symptom} Status: {status}.",
+    message="{title}",
+    why="{symptom} Affected: {affected}. Status: {status}.",
     fix="{fix}",
     check="{verify}",
     since="0.1",
@@ -49,13 +49,13 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 severity=problem.severity,
                 evidence=problem.evidence,
                 title=problem.title,
-                where=str(problem.when),
+                affected=str(problem.when),
                 status=problem.status,
                 symptom=" ".join(
                     [
                         problem.symptom,
                         *(
-                            f"Call during the capture: {describe_behavior(call, runtimes)}."
+                            f"What the runtime does during a capture: {describe_behavior(call, runtimes)}."
                             for call in problem.calls
                             if runtimes
                         ),

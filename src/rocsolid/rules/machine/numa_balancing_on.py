@@ -4,7 +4,8 @@
 Reads `/proc/sys/kernel/numa_balancing` on machines with AMD GPUs and more than one NUMA node.
 
 ## Why it matters
-Linux unmaps and moves pages while the GPU uses them. AMD recommends turning it off on machines with its GPUs.
+Linux unmaps and moves memory pages while the GPU uses them. AMD recommends turning NUMA balancing off on machines
+with its GPUs.
 
 ## Example
     $ cat /proc/sys/kernel/numa_balancing
@@ -34,7 +35,7 @@ RULE = Rule(
     fix="sudo sysctl kernel.numa_balancing=0   (on the host)",
     check="cat /proc/sys/kernel/numa_balancing",
     since="0.1",
-    evidence=(issue("ROCm/amdsmi#81", "AMD's tools are asked to warn about it."),),
+    evidence=(issue("ROCm/amdsmi#81", "A request that AMD's tools warn about it."),),
 )
 
 

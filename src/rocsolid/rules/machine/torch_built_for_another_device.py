@@ -36,7 +36,7 @@ RULE = Rule(
     since="0.1",
     evidence=(
         issue("AMDResearch/Ryzers#80", "A CUDA build of torch replaced the ROCm build."),
-        source("sglang docker/rocm.Dockerfile", "Guards its ROCm build of torch with a pip constraint."),
+        source("sglang docker/rocm.Dockerfile", "Protects its ROCm build of torch with a pip constraint."),
     ),
 )
 

@@ -4,7 +4,7 @@
 Looks for torch where `import torch` would.
 
 ## Why it matters
-Most checks need torch. Often the probe just runs under a different Python than your program.
+Most checks need torch. Often torch is installed, but for another Python than the one that runs the probe.
 
 ## Example
     $ rocsolid probe                      # installed with pipx, outside the program's environment

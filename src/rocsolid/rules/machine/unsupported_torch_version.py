@@ -4,14 +4,14 @@
 Compares the installed version with the supported range.
 
 ## Why it matters
-Commands that only read (probe, lint, reports) work. Functions that change a running program use private torch names
-that other releases may not have.
+Commands that only read (probe, lint, reports) still work. Functions that change a running program use private torch
+names, which may not exist in other releases.
 
 ## Example
     torch 2.6.0
 
 ## Use instead
-A supported release of torch, or only the commands that read.
+A supported release of torch, or only the commands that do not change a running program.
 
 ## When to allow it
 When you use only the probe, the linter and the reports.

@@ -9,7 +9,7 @@ If the tool hangs, the driver probably hangs, and so will the next GPU program. 
 Linux, access rights or versions are wrong.
 
 ## Example
-    rocminfo is silent after 5 s
+    `rocminfo` hung: no output for 5 s
 
 ## Use instead
 Read the kernel log (`dmesg | grep -i amdgpu`), and restart the container or the host.
@@ -28,19 +28,24 @@ RULE = Rule(
     code="SYS011",
     name="vendor-tool-failed",
     severity=Severity.WARNING,
-    message="`{subject}` {ending}: {detail}",
-    why="When this tool hangs or crashes, the driver is usually the cause, and programs that use the GPU may hang or crash too.",
+    message="`{subject}` {outcome}: {detail}",
+    why="{why}",
     fix="Read the kernel log (dmesg | grep -iE 'amdgpu|nvrm'), then restart the container or the host.",
     check="timeout 10 {subject} && echo ok",
     since="0.1",
 )
 
+_FAILED_WHY = "When this tool hangs or crashes, the driver is usually the cause, and programs that use the GPU may hang or crash too."
+_MISMATCH_WHY = "If the runtime sees fewer GPUs than Linux, access rights or versions are usually wrong."
+
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Tools that failed, or whose output contradicts Linux."""
+    """Tools that failed, or that list other GPUs than Linux."""
     for tool in env.tools:
         if tool.status in (CheckStatus.FAILED, CheckStatus.CRASHED, CheckStatus.HUNG):
             severity = Severity.INFO if tool.status is CheckStatus.FAILED else Severity.WARNING
-            yield RULE.found(tool.name, severity=severity, ending=tool.status.value, detail=tool.detail)
+            yield RULE.found(
+                tool.name, severity=severity, outcome=tool.status.value, detail=tool.detail, why=_FAILED_WHY
+            )
         elif tool.detail:
-            yield RULE.found(tool.name, ending="disagrees with Linux", detail=tool.detail)
+            yield RULE.found(tool.name, outcome="lists other GPUs than Linux", detail=tool.detail, why=_MISMATCH_WHY)

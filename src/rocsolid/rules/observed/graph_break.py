@@ -5,8 +5,8 @@ Lists each place where Dynamo stopped tracing before the end of the function: th
 kind of break, and a fix.
 
 ## Why it matters
-Between two graphs, Python runs again. Kernels are not fused across the break, the CPU has to launch more work, and a
-CUDA graph cannot contain the whole call. With `fullgraph=True`, a break is an error.
+Between two compiled graphs, Python runs again. Kernels are not fused across the break, the CPU has more to launch, and
+a CUDA graph cannot contain the whole call. With `fullgraph=True`, a break is an error.
 
 ## Example
     scale = x.max().item()      # needs the value on the CPU, so the graph ends here
@@ -29,6 +29,6 @@ RULE = Rule(
     message="Graph break in {function} at {location}: {reason} ({id} {kind})",
     why="{cost}",
     fix="{fix}",
-    check="rocsolid breaks   (or compile with fullgraph=True)",
+    check="rocsolid breaks FILE.py:FUNCTION   (or compile with fullgraph=True)",
     since="0.1",
 )

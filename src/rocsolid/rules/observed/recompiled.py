@@ -4,8 +4,8 @@
 Lists each compile after the first one of a function, with the guard that failed and the cause.
 
 ## Why it matters
-A compile takes seconds to minutes, and the call that triggers it waits. After eight compiles, Dynamo gives up and the
-function runs in eager from then on.
+A compile takes seconds to minutes, and the call that triggers it waits. After eight compiles, Dynamo stops compiling
+the function and runs it in eager.
 
 ## Example
     for step in range(100):
@@ -16,7 +16,7 @@ function runs in eager from then on.
         compiled(x, torch.tensor(0.1 * step))    # one compiled graph for all steps
 
 ## When to allow it
-When there are few variants and all of them are compiled during warm-up: train and eval, two batch sizes.
+When there are few variants, such as train and eval or two batch sizes, and all of them are compiled during warm-up.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -26,8 +26,8 @@ RULE = Rule(
     name="recompiled",
     severity=Severity.INFO,
     message="{function} was recompiled ({seconds} s): {reason}; failed guard: {guard}",
-    why="The call that triggers a compile waits for it. After eight compiles of a function, Dynamo gives up and runs it in eager.",
+    why="The call that triggers a compile waits for it. After eight compiles of a function, Dynamo stops compiling it and runs it in eager.",
     fix="{fix}",
-    check="rocsolid compiles   (with the same calls)",
+    check="rocsolid compiles FILE.py:FUNCTION   (with the same calls)",
     since="0.1",
 )

@@ -6,7 +6,7 @@ tensors. If the operator was run with arguments on a GPU, it was also captured a
 
 ## Why it matters
 A capture records kernel launches and addresses. An operator that needs a value on the CPU, or allocates memory freely,
-breaks the capture or makes the replay return wrong results.
+makes the capture fail or the replay return wrong results.
 
 ## Example
     vendor::topk(Tensor x) -> (Tensor, int)        # the int must be copied from the GPU

@@ -4,7 +4,7 @@
 Checks whether the operator has an autograd implementation.
 
 ## Why it matters
-Its result silently requires no gradient, or backward fails. For inference it does not matter.
+Its result silently requires no gradient, or the backward pass fails. For inference this does not matter.
 
 ## Example
     torch.library.custom_op("vendor::norm", ...)             # no register_autograd
@@ -23,7 +23,7 @@ RULE = Rule(
     name="operator-without-gradient",
     severity=Severity.INFO,
     message="Operator `{subject}` has no gradient",
-    why="Training through it fails, or silently skips it. For inference it does not matter.",
+    why="Training through it fails, or silently computes no gradient. For inference this does not matter.",
     fix="torch.library.register_autograd({subject!r}, backward, setup_context=...)   (or rs.vendor_op with a reference)",
     check="rs.audit_op({subject!r})",
     since="0.1",

@@ -5,7 +5,8 @@ Lists every value that `rs.guard`, `rs.compile` or `rocsolid run` rejected: the 
 and the value used instead.
 
 ## Why it matters
-A silent change would be hard to find. The program continues with the value that is safe here.
+The program continues with a value that is safe here. The finding shows which value was replaced, so that the change is
+not silent.
 
 ## Example
     torch.compile(model, mode="reduce-overhead")       # on ROCm: the guard rejects Inductor's own graph capture
@@ -14,7 +15,7 @@ A silent change would be hard to find. The program continues with the value that
     model = torch.compile(model)                       # then capture the whole call with rs.capture(model)
 
 ## When to allow it
-When you have checked the value on your machine: do not use the guard, or override it for a test with
+When you have checked the value on your machine: run without the guard, or set the value for a test with
 `ROCSOLID_<SETTING>`.
 """
 
@@ -24,9 +25,9 @@ RULE = Rule(
     code="GRD001",
     name="value-rejected-by-guard",
     severity=Severity.WARNING,
-    message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {location})",
+    message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {place})",
     why="{reason}",
     fix="{fix}",
-    check="read guard.interventions, or the summary of rocsolid run",
+    check="rocsolid run your_script.py   (lists rejected values; in a program: guard.interventions)",
     since="0.1",
 )

@@ -17,13 +17,13 @@ GRAD_MODES: Final = {
     "torch.enable_grad": "enable_grad",
 }
 # The capture rule for reading a tensor's value: the copy to the CPU waits for the captured stream.
-READ_CASE: Final = "stream-synchronize"
+VALUE_READ_RULE: Final = "stream-synchronize"
 
 
 class Capture(NamedTuple):
     """One `with torch.cuda.graph(...)` block."""
 
-    site: Site  # of the call
+    site: Site  # of the call of torch.cuda.graph
     item: WithItem
     graph: str  # source text of the graph argument
     pool: str  # source text of the pool argument
@@ -60,8 +60,8 @@ def _captures(source: Source) -> Iterator[Capture]:
     for item in sorted((i for i in source.with_items if i.name in GRAPH_CONTEXTS), key=lambda i: i.line):
         if isinstance(item.node, ast.Call):
             site = Site(item.node, item.name, item.scope, item.block)
-            first, pool = argument(item.node, 0, "cuda_graph"), argument(item.node, 1, "pool")
-            yield Capture(site, item, _unparse(first), _unparse(pool))
+            graph, pool = argument(item.node, 0, "cuda_graph"), argument(item.node, 1, "pool")
+            yield Capture(site, item, _unparse(graph), _unparse(pool))
 
 
 def _unparse(node: ast.AST | None) -> str:
@@ -85,7 +85,7 @@ def grad_mode(block: Block | None, scope: Scope, source: Source) -> str:
     return ""
 
 
-def own_grad_mode(capture: Capture, source: Source) -> str:
+def grad_mode_of_statement(capture: Capture, source: Source) -> str:
     """The grad mode set in the same `with` statement as the capture; empty if there is none."""
     return _mode_of_items(capture.node, source)
 
@@ -111,11 +111,11 @@ def dotted_name(node: ast.AST) -> str:
     return full_name(node, {})
 
 
-def capture_case(site: Site) -> str:
-    """The case of the capture-rule table for a `synchronize()` or `query()` call.
+def capture_rule_id(site: Site) -> str:
+    """The id of the capture rule for a `synchronize()` or `query()` call.
 
-    The source does not show whether the capture recorded an event. An event that is synchronized is assumed to be from the
-    capture, and one that is queried to be older, because there the runtimes differ.
+    The source does not show whether an event was recorded inside or before the capture. For `synchronize()` we assume inside.
+    For `query()` we assume before, because that is where the runtimes differ.
     """
     owner, _, method = site.name.rpartition(".")
     owner = owner.rpartition(".")[2].lower()
@@ -123,9 +123,12 @@ def capture_case(site: Site) -> str:
         return "event-query-old" if "event" in owner else "stream-query"
     if "event" in owner:
         return "event-synchronize-captured"
-    return READ_CASE if "stream" in owner else "device-synchronize"
+    return VALUE_READ_RULE if "stream" in owner else "device-synchronize"
 
 
-def capture_facts(case: str) -> dict[str, str]:
-    """The facts that cite the capture-rule table: the runtime call, and what each runtime does with it."""
-    return {"call": capture_rule(case).call, "runtimes": describe_behavior(case)}
+def capture_facts(rule_id: str) -> dict[str, str]:
+    """Facts for a finding: the runtime call of a capture rule, and what each runtime does with it."""
+    return {
+        "runtime_call": capture_rule(rule_id).call,
+        "runtime_call_and_its_behavior": describe_behavior(rule_id),
+    }

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocsolid.model.source import Assignment, Site, Source
-from rocsolid.rules.source.syntax import argument, holds_on_rocm, keyword, literal, source_text
+from rocsolid.rules.source.syntax import argument, is_true_on_rocm, keyword, literal, source_text
 
 CONFIG_MODULES: Final = {
     "torch._inductor.config": "inductor",
@@ -26,15 +26,15 @@ _SETTING_WORDS: Final = (
     "experimental",
 )
 COMPILE_NAMES: Final = ("torch.compile", "torch.compiler.compile")
-# Usual names of these modules, for code snippets without their imports.
-_USUAL_NAMES: Final = {"inductor_config": "torch._inductor.config", "dynamo_config": "torch._dynamo.config"}
+# Usual names of these modules, for code snippets that do not show their imports.
+_USUAL_MODULE_NAMES: Final = {"inductor_config": "torch._inductor.config", "dynamo_config": "torch._dynamo.config"}
 MODES: Final = frozenset({"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite"})
 
 
 class SettingChange(NamedTuple):
     """One place in the code that changes a compiler setting."""
 
-    at: Site | Assignment
+    site: Site | Assignment
     owner: str
     name: str
     value: ast.expr | None
@@ -54,20 +54,23 @@ class SettingChange(NamedTuple):
     def text(self) -> str:
         """The change as the user wrote it: `inductor_config.freezing = True` or `options={"freezing": True}`."""
         if self.how == "assigned":
-            return source_text(self.at.node)
+            return source_text(self.site.node)
         value = source_text(self.value) or "..."
         return f'options={{"{self.name}": {value}}}' if self.how == "option" else f"config.patch({self.name}={value})"
 
     @property
     def underline(self) -> ast.AST | None:
-        """The part of the line to mark: the value of an option or patch, which may stand in a long call."""
+        """The part of the line to mark: the value of an option or patch, because the whole call may be long."""
         return None if self.how == "assigned" else self.value
 
 
 def config_setting(name: str) -> tuple[str, str]:
-    """Owner and setting of a full name such as `torch._inductor.config.triton.cudagraphs`; two empty strings for others."""
+    """Owner and name of a setting: `inductor` and `triton.cudagraphs` for `torch._inductor.config.triton.cudagraphs`.
+
+    Two empty strings for names that are no settings.
+    """
     first, _, rest = name.partition(".")
-    full = f"{_USUAL_NAMES[first]}.{rest}" if first in _USUAL_NAMES else name
+    full = f"{_USUAL_MODULE_NAMES[first]}.{rest}" if first in _USUAL_MODULE_NAMES else name
     for module, owner in CONFIG_MODULES.items():
         if full.startswith(f"{module}."):
             return owner, full[len(module) + 1 :]
@@ -93,21 +96,23 @@ def _setting_changes(source: Source) -> Iterator[SettingChange]:
     for site in compile_calls(source):
         options = keyword(site.call, "options")
         if isinstance(options, ast.Dict):
-            yield from (SettingChange(site, "inductor", name, value, "option") for name, value in _items(options))
+            yield from (
+                SettingChange(site, "inductor", name, value, "option") for name, value in _literal_items(options)
+            )
 
 
 def _patched(site: Site, owner: str) -> Iterator[SettingChange]:
     first = argument(site.call, 0)
     if isinstance(first, ast.Dict):
-        yield from (SettingChange(site, owner, name, value, "patched") for name, value in _items(first))
+        yield from (SettingChange(site, owner, name, value, "patched") for name, value in _literal_items(first))
     elif isinstance(name := literal(first), str):
         yield SettingChange(site, owner, name, argument(site.call, 1), "patched")
-    for word in site.call.keywords:
-        if word.arg:
-            yield SettingChange(site, owner, word.arg, word.value, "patched")
+    for keyword_argument in site.call.keywords:
+        if keyword_argument.arg:
+            yield SettingChange(site, owner, keyword_argument.arg, keyword_argument.value, "patched")
 
 
-def _items(node: ast.Dict) -> Iterator[tuple[str, ast.expr]]:
+def _literal_items(node: ast.Dict) -> Iterator[tuple[str, ast.expr]]:
     for key, value in zip(node.keys, node.values, strict=True):
         if isinstance(name := literal(key), str):
             yield name, value
@@ -127,7 +132,7 @@ def compile_modes(source: Source) -> Iterator[tuple[Site, ast.expr]]:
 
 
 def mode_choices_by_vendor(source: Source) -> Iterator[tuple[ast.AST, str, str]]:
-    """Every `if` that selects a compile mode by vendor: the node, the mode on ROCm, and the mode elsewhere."""
+    """Every `if` that selects a compile mode by vendor: the node, the mode on ROCm, and the mode on other platforms."""
     if "reduce-overhead" not in source.text and "max-autotune" not in source.text:
         return
     for node in ast.walk(source.tree):
@@ -139,7 +144,7 @@ def mode_choices_by_vendor(source: Source) -> Iterator[tuple[ast.AST, str, str]]
             continue
         if if_true not in MODES or if_false not in MODES:
             continue
-        on_rocm = holds_on_rocm(node.test)
+        on_rocm = is_true_on_rocm(node.test)
         if on_rocm is not None:
             rocm_mode, other_mode = (if_true, if_false) if on_rocm else (if_false, if_true)
             yield node, str(rocm_mode), str(other_mode)
@@ -155,7 +160,7 @@ def _assigned_mode(body: list[ast.stmt]) -> object:
 class VariableAssignment(NamedTuple):
     """One place in the code that sets an environment variable of its own process."""
 
-    at: Site | Assignment
+    site: Site | Assignment
     name: str
     value: str
 

@@ -16,7 +16,7 @@ _SYNC_CALLS: Final = frozenset(
     }
 )
 VALUE_READS: Final = ("item", "tolist", "cpu", "numpy")
-# An object with one of these words in its name is not a GPU tensor.
+# If an object has one of these words in its name, it is probably not a GPU tensor.
 _CPU_WORDS: Final = frozenset({"np", "numpy", "cpu", "host", "config", "cfg", "df", "pd", "json", "args"})
 _CONVERSIONS: Final = ("float", "int", "bool")
 _REDUCTIONS: Final = frozenset(
@@ -35,7 +35,7 @@ def value_reads(source: Source, *names: str) -> Iterator[Site]:
 
 
 def number_conversions(source: Source) -> Iterator[Site]:
-    """`float(x.sum())` and similar: a Python number made from a reduced tensor."""
+    """`float(x.sum())` and similar calls, which convert a reduced tensor to a Python number."""
     for name in _CONVERSIONS:
         for site in source.calls.get(name, ()):
             if site.name == name and len(site.call.args) == 1 and _is_reduction(source, site.call.args[0]):
@@ -50,7 +50,7 @@ def _is_reduction(source: Source, node: ast.expr) -> bool:
 
 
 def _on_cpu(site: Site) -> bool:
-    """Whether the object is on the CPU, judged by the calls that made it or by its name."""
+    """Whether the object is on the CPU, judged by the calls that create it or by its name."""
     func = site.call.func
     if not isinstance(func, ast.Attribute):
         return True
@@ -84,8 +84,10 @@ def tensor_branches(source: Source) -> Iterator[Site]:
     for site in source.conditions:
         for call in _deciding_calls(site.node):
             name = source.resolve(call.func)
-            last = name.rpartition(".")[2]
-            if name in _BOOLEAN_FUNCTIONS or (last in ("any", "all") and "." in name and _is_tensor_method(call, name)):
+            method = name.rpartition(".")[2]
+            if name in _BOOLEAN_FUNCTIONS or (
+                method in ("any", "all") and "." in name and _is_tensor_method(call, name)
+            ):
                 yield Site(site.node, name, site.scope, site.block)
                 break
 
@@ -109,10 +111,13 @@ def _deciding_calls(condition: ast.AST) -> Iterator[ast.Call]:
 def captured_prints(source: Source) -> Iterator[Site]:
     """`print` of a variable in the body of a capture. Printing only literals is harmless."""
     for site in source.calls_to("print"):
-        shown = [a.value if isinstance(a, ast.FormattedValue) else a for arg in site.call.args for a in _parts(arg)]
-        if site.block is not None and site.block.captured and any(isinstance(a, ast.Name) for a in shown):
+        printed = [
+            a.value if isinstance(a, ast.FormattedValue) else a for arg in site.call.args for a in _string_parts(arg)
+        ]
+        if site.block is not None and site.block.captured and any(isinstance(a, ast.Name) for a in printed):
             yield site
 
 
-def _parts(argument: ast.expr) -> list[ast.expr]:
+def _string_parts(argument: ast.expr) -> list[ast.expr]:
+    """The parts of an f-string; the argument itself if it is something else."""
     return argument.values if isinstance(argument, ast.JoinedStr) else [argument]

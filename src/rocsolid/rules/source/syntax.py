@@ -9,16 +9,16 @@ from typing import Final
 
 from rocsolid.model.source import Assignment, Block, Edit, Region, Scope, Site, Source, SourceMatch
 
-_PARTS: Final = re.compile(r"[\W_]+")
+_WORD_SEPARATORS: Final = re.compile(r"[\W_]+")
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
 _VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
-_VENDORS: Final = ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
+_VENDOR_PREFIXES: Final = ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
 _NVIDIA_PACKAGES: Final = frozenset({"cutlass", "cuda", "tensorrt", "nvmath", "flashinfer", "deep_gemm"})
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
 
 
 def match_at(
-    at: Site | Assignment,
+    site: Site | Assignment,
     subject: str = "",
     *,
     region: Region = Region.NONE,
@@ -33,17 +33,17 @@ def match_at(
 
     `underline` is the part of the node to mark in the report. It is ignored if it begins in another line.
     """
-    line = getattr(at.node, "lineno", 1)
-    marked = underline if underline is not None and getattr(underline, "lineno", 0) == line else at.node
-    one_line = getattr(marked, "end_lineno", 0) == line
+    line = getattr(site.node, "lineno", 1)
+    marked = underline if underline is not None and getattr(underline, "lineno", 0) == line else site.node
+    fits_one_line = getattr(marked, "end_lineno", 0) == line
     return SourceMatch(
         line=line,
         column=getattr(marked, "col_offset", 0) + 1,
-        end_column=getattr(marked, "end_col_offset", -1) + 1 if one_line else 0,
-        subject=subject or at.name,
-        scope=at.scope.name,
+        end_column=getattr(marked, "end_col_offset", -1) + 1 if fits_one_line else 0,
+        subject=subject or site.name,
+        scope=site.scope.name,
         region=region,
-        inside=inside or (region is Region.CAPTURED and at.block is not None and at.block.captured),
+        inside=inside or (region is Region.CAPTURED and site.block is not None and site.block.captured),
         uncertain=uncertain,
         severity=severity,
         edit=edit,
@@ -52,7 +52,7 @@ def match_at(
 
 
 def match_in_region(site: Site, region: Region, subject: str = "", **facts: str) -> Iterator[SourceMatch]:
-    """A match that counts only in compiled or captured code; none where a condition excludes that region."""
+    """A match that counts only in the given region. Yields nothing if a condition excludes that region."""
     block = site.block
     excluded = block is not None and (block.not_compiled if region is Region.COMPILED else block.not_captured)
     if not excluded:
@@ -95,9 +95,14 @@ def words(node: ast.AST) -> Iterator[str]:
 
 
 def mentions(node: ast.AST, wanted: tuple[str, ...]) -> bool:
-    """Whether a part of a name begins with a wanted word: `is_hip` and `hipblas` mention hip, `chip` does not."""
+    """Whether a name in the expression has a part that begins with one of these words.
+
+    `is_hip` and `hipblas` mention `hip`, `chip` does not.
+    """
     return any(
-        part in wanted or part.startswith(wanted) for word in words(node) for part in (word, *_PARTS.split(word))
+        part in wanted or part.startswith(wanted)
+        for word in words(node)
+        for part in (word, *_WORD_SEPARATORS.split(word))
     )
 
 
@@ -106,28 +111,28 @@ def condition_of(block: Block) -> ast.expr | None:
     return getattr(block.node, "test", None) if block.kind in ("if", "while", "after") else None
 
 
-def is_vendor_specific(at: Site | Assignment) -> bool:
+def is_vendor_specific(site: Site | Assignment) -> bool:
     """Whether the code runs for one vendor only.
 
-    True if an enclosing `if`, or an earlier `if` that returns, checks the vendor; if a decorator does; if the file
-    exits at its top for other vendors; or if the function is named after a vendor.
+    True if an enclosing `if`, an earlier `if` that returns, or a decorator checks the vendor; if the file stops its
+    import for other vendors; or if the function is named after a vendor.
     """
-    conditions = (condition_of(block) for block in enclosing_blocks(at))
+    conditions = (condition_of(block) for block in enclosing_blocks(site))
     if any(condition is not None and checks_vendor(condition) for condition in conditions):
         return True
-    return any(_is_scope_vendor_specific(scope) for scope in at.scope.self_and_parents())
+    return any(_is_scope_vendor_specific(scope) for scope in site.scope.self_and_parents())
 
 
 @lru_cache(maxsize=64)
 def _is_scope_vendor_specific(scope: Scope) -> bool:
     if isinstance(scope.node, ast.Module):
-        exits = (s for s in scope.node.body if isinstance(s, ast.If) and _exits_module(s.body[-1]))
+        exits = (s for s in scope.node.body if isinstance(s, ast.If) and _ends_import(s.body[-1]))
         return any(checks_vendor(statement.test) for statement in exits)
     decorators = getattr(scope.node, "decorator_list", ())
-    return any(checks_vendor(decorator) for decorator in decorators) or _named_after_vendor(scope)
+    return any(checks_vendor(decorator) for decorator in decorators) or _is_named_after_vendor(scope)
 
 
-def _exits_module(statement: ast.stmt) -> bool:
+def _ends_import(statement: ast.stmt) -> bool:
     """Whether the statement ends the import of the file: `raise`, `sys.exit()`, `pytest.skip()`."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return ast.unparse(statement.value.func).rpartition(".")[2] in ("skip", "exit", "importorskip")
@@ -146,10 +151,10 @@ def _calls_is_cuda(node: ast.AST) -> bool:
     return called.startswith("is_cuda") and "alike" not in called  # `is_cuda_alike` is true on ROCm too
 
 
-def _named_after_vendor(scope: Scope) -> bool:
-    """Whether the name says that the function or class is for one vendor. `cuda_graph` does not say so."""
+def _is_named_after_vendor(scope: Scope) -> bool:
+    """Whether the name says that the function or class is for one vendor. The name `cuda_graph` does not."""
     parts = scope.name.lower().replace("_", ".").split(".")
-    return parts[-1] == "cuda" or any(part.startswith(_VENDORS) for part in parts)
+    return parts[-1] == "cuda" or any(part.startswith(_VENDOR_PREFIXES) for part in parts)
 
 
 def is_nvidia_only(source: Source) -> bool:
@@ -158,25 +163,25 @@ def is_nvidia_only(source: Source) -> bool:
     return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
 
 
-def holds_on_rocm(condition: ast.expr) -> bool | None:
+def is_true_on_rocm(condition: ast.expr) -> bool | None:
     """Whether a condition is true on ROCm; None if it does not check the vendor."""
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
-        return _negated(holds_on_rocm(condition.operand))
+        return _negated(is_true_on_rocm(condition.operand))
     if isinstance(condition, ast.BoolOp):
-        return next((holds for holds in map(holds_on_rocm, condition.values) if holds is not None), None)
+        return next((result for result in map(is_true_on_rocm, condition.values) if result is not None), None)
     if isinstance(condition, ast.Compare) and len(condition.ops) == 1 and literal(condition.comparators[0]) is None:
-        named = _names_rocm(condition.left)
+        names_rocm = _names_rocm(condition.left)
         if isinstance(condition.comparators[0], ast.Constant):  # `torch.version.hip is None`
-            return _negated(named) if isinstance(condition.ops[0], (ast.Is, ast.Eq)) else named
-        return named
+            return _negated(names_rocm) if isinstance(condition.ops[0], (ast.Is, ast.Eq)) else names_rocm
+        return names_rocm
     if isinstance(condition, ast.Compare) and len(condition.ops) == 1:  # `vendor == "amd"`
-        named = _names_rocm(condition.comparators[0])
-        return _negated(named) if isinstance(condition.ops[0], (ast.NotEq, ast.NotIn)) else named
+        names_rocm = _names_rocm(condition.comparators[0])
+        return _negated(names_rocm) if isinstance(condition.ops[0], (ast.NotEq, ast.NotIn)) else names_rocm
     return _names_rocm(condition)
 
 
-def _negated(holds: bool | None) -> bool | None:  # noqa: FBT001 - the one operand of a negation
-    return None if holds is None else not holds
+def _negated(value: bool | None) -> bool | None:  # noqa: FBT001 - the one operand of a negation
+    return None if value is None else not value
 
 
 def _names_rocm(node: ast.AST) -> bool | None:
@@ -185,10 +190,10 @@ def _names_rocm(node: ast.AST) -> bool | None:
     return False if mentions(node, _NVIDIA_WORDS) else None
 
 
-def enclosing_blocks(at: Site | Assignment) -> Iterator[Block]:
+def enclosing_blocks(site: Site | Assignment) -> Iterator[Block]:
     """The blocks around a node, innermost first."""
-    if at.block is not None:
-        yield from at.block.self_and_parents()
+    if site.block is not None:
+        yield from site.block.self_and_parents()
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
@@ -205,19 +210,22 @@ def source_text(node: ast.AST | None, max_chars: int = 60) -> str:
 
 
 def site_of(source: Source, node: ast.AST) -> Site:
-    """A site for a node whose function and blocks do not matter."""
+    """A site at module level, for a node whose function and blocks are not needed."""
     return Site(node, "", source.scopes[""], None)
 
 
 def conditional_blocks(block: Block | None) -> list[Block]:
-    """The enclosing blocks that may be skipped at run time, outermost last. Bodies of `with` and `try` always run."""
+    """The enclosing blocks that may be skipped at run time, innermost first. Bodies of `with` and `try` always run."""
     blocks = [] if block is None else list(block.self_and_parents())
     return [b for b in blocks if b.kind in ("if", "while", "case", "after") or b.branch == "handler"]
 
 
 def runs_before(first: Site | Assignment, later: Site | Assignment) -> bool:
-    """Whether `first` always runs before `later`: same function, an earlier line, and no `if` that `later` is not in."""
+    """Whether `first` always runs before `later`.
+
+    True if both are in the same function, `first` is in an earlier line, and every `if` around `first` is also around `later`.
+    """
     if first.scope is not later.scope or first.line >= later.line:
         return False
-    around = conditional_blocks(later.block)
-    return all(any(b is o for o in around) for b in conditional_blocks(first.block))
+    later_blocks = conditional_blocks(later.block)
+    return all(any(block is other for other in later_blocks) for block in conditional_blocks(first.block))

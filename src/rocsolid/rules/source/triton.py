@@ -1,4 +1,4 @@
-"""Find Triton kernels in source code, their launches and their autotuning configurations."""
+"""Find Triton kernels in source code, and the constants that launches and autotuning configurations pass to them."""
 
 import ast
 from collections.abc import Iterator
@@ -9,18 +9,20 @@ from rocsolid.rules.source.syntax import argument, keyword, literal
 
 _JIT: Final = frozenset({"triton.jit", "triton.runtime.jit.jit", "triton.runtime.jit", "triton.jit.jit"})
 TL: Final = "triton.language."
+# A launch calls a subscript, `kernel[grid](...)`, so its function has no name of its own.
+_UNNAMED_FUNCTION: Final = "?"
 
 
-class Launch(NamedTuple):
+class KernelConstants(NamedTuple):
     """The integer constants passed to a kernel by a launch or by a `triton.Config`."""
 
     site: Site
-    kernel: str  # empty where it is not known
+    kernel: str  # empty if it is not known
     values: dict[str, int]
 
     @property
     def blocks(self) -> dict[str, int]:
-        """The block sizes among them, by name."""
+        """The block sizes among these constants, by name."""
         return {name: value for name, value in self.values.items() if name.upper().startswith("BLOCK")}
 
 
@@ -39,37 +41,36 @@ def kernel_calls(source: Source, *names: str) -> Iterator[Site]:
             yield site
 
 
-def launches(source: Source) -> Iterator[Launch]:
-    """Every kernel launch and every `triton.Config`, with their literal constants."""
+def kernel_constants(source: Source) -> Iterator[KernelConstants]:
+    """The literal constants of every kernel launch and every `triton.Config`."""
     if "triton" not in source.text:
         return
-    for site in source.calls.get("?", ()):
+    for site in source.calls.get(_UNNAMED_FUNCTION, ()):
         func = site.call.func
         if isinstance(func, ast.Subscript) and isinstance(func.value, (ast.Name, ast.Attribute)) and site.call.keywords:
-            yield Launch(site, source.resolve(func.value), _numbers(site.call.keywords))
+            yield KernelConstants(site, source.resolve(func.value), _int_constants(site.call.keywords))
     for site in source.calls_to("triton.Config", "triton.runtime.Config"):
-        settings = argument(site.call, 0, "kwargs")
-        values = _numbers(site.call.keywords)
-        if isinstance(settings, ast.Dict):
+        config = argument(site.call, 0, "kwargs")
+        values = _int_constants(site.call.keywords)
+        if isinstance(config, ast.Dict):
             values |= {
-                str(literal(k)): v
-                for k, n in zip(settings.keys, settings.values, strict=True)
-                if (v := _int(n)) is not None
+                str(literal(key)): number
+                for key, value in zip(config.keys, config.values, strict=True)
+                if (number := _int(value)) is not None
             }
-        yield Launch(site, _configured_kernel(source, site), values)
+        yield KernelConstants(site, _configured_kernel(source, site), values)
 
 
 def _configured_kernel(source: Source, site: Site) -> str:
     """The kernel whose decorators contain this configuration."""
     for scope in source.scopes.values():
-        node = scope.node
-        decorators = getattr(node, "decorator_list", ())
+        decorators = getattr(scope.node, "decorator_list", ())
         if any(d.lineno <= site.line <= (d.end_lineno or 0) for d in decorators):
             return scope.name
     return ""
 
 
-def _numbers(keywords: list[ast.keyword]) -> dict[str, int]:
+def _int_constants(keywords: list[ast.keyword]) -> dict[str, int]:
     return {k.arg: value for k in keywords if k.arg and (value := _int(k.value)) is not None}
 
 

@@ -1,11 +1,11 @@
 """An environment variable has a value that causes hangs, crashes, wrong results or slowdowns here.
 
 ## What it does
-Compares every variable that a library reads at start with the catalogue of harmful values, for this platform, these
-versions and these GPUs.
+Compares every environment variable that a library reads when it starts with the harmful values in rocsolid's catalogue,
+for the platform, versions and GPUs of this machine.
 
 ## Why it matters
-These variables have no equivalent Python setting: once the process runs, they cannot be undone.
+These variables have no equivalent setting in Python: once the process runs, their effect cannot be undone.
 
 ## Example
     HIP_LAUNCH_BLOCKING=1       # left over from debugging: every kernel launch waits for the GPU
@@ -30,7 +30,7 @@ RULE = Rule(
     name="harmful-variable",
     severity=Severity.WARNING,
     message="Environment variable {subject}={value} is harmful on this machine",
-    why="{hazard}",
+    why="{harm}",
     fix="{fix}",
     check="env | grep {subject}",
     since="0.1",
@@ -49,13 +49,13 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:
             continue
         decision = plan.get(setting.id)
         wanted = decision.value if decision else None
-        replaces = isinstance(wanted, str) and wanted != value
+        has_replacement = isinstance(wanted, str) and wanted != value
         yield RULE.found(
             name,
             severity=hazard.severity,
             evidence=hazard.evidence,
-            fix_commands=FixCommands(export={name: str(wanted)}) if replaces else FixCommands(unset=(name,)),
+            fix_commands=FixCommands(export={name: str(wanted)}) if has_replacement else FixCommands(unset=(name,)),
             value=value,
-            hazard=hazard.why,
-            fix=f"export {name}={wanted}" if replaces else f"unset {name}",
+            harm=hazard.why,
+            fix=f"export {name}={wanted}" if has_replacement else f"unset {name}",
         )

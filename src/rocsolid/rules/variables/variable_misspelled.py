@@ -5,8 +5,8 @@ Compares variable names with the names that torch, Triton and the ROCm runtimes 
 that appear in guides.
 
 ## Why it matters
-A wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, recommended by a public guide, does nothing, so a speed-up
-measured with it has another cause.
+Setting a wrong name raises no error. `INDUCTOR_COORD_DESCENT=1`, recommended by a public guide, does nothing, so a
+speed-up measured with it has another cause.
 
 ## Example
     INDUCTOR_COORD_DESCENT=1
@@ -31,9 +31,9 @@ RULE = Rule(
     name="variable-misspelled",
     severity=Severity.WARNING,
     message="Environment variable {subject} is set, but nothing reads that name",
-    why="It has no effect. {meant}",
+    why="It has no effect. {hint}",
     fix="{fix}",
-    check="rocsolid settings {right}",
+    check="rocsolid settings {correct_name}",
     since="0.1",
     autofix=Autofix.ASK,
     evidence=(
@@ -46,20 +46,20 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every known wrong name, and every near miss of a name in a family whose names are all known."""
+    """Every name on the list of wrong names, and every name similar to one that a library reads whose names are all known."""
     for name, value in env.variables.items():
         if is_read(name):
             continue
-        own = family(name)
-        candidates = similar_variables(name)
-        if name in WRONG_NAMES or (own and own.complete and candidates):
-            best = candidates[0] if candidates else ""
+        library = family(name)
+        correct_names = similar_variables(name)
+        if name in WRONG_NAMES or (library and library.complete and correct_names):
+            correct_name = correct_names[0] if correct_names else ""
             yield RULE.found(
                 name,
                 fix_commands=FixCommands(unset=(name,)),  # the user decides whether to set the correct name
-                meant=f"The correct name is {best}."
-                if best
+                hint=f"The correct name is {correct_name}."
+                if correct_name
                 else "This setting has no environment variable; set it in Python.",
-                fix=f"unset {name}" + (f" && export {best}={value}" if best else ""),
-                right=best or "",
+                fix=f"unset {name}" + (f" && export {correct_name}={value}" if correct_name else ""),
+                correct_name=correct_name,
             )

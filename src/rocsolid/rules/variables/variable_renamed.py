@@ -1,10 +1,10 @@
 """An environment variable was renamed; the old name is set.
 
 ## What it does
-Names the current spelling of renamed variables.
+Finds variables that are set under a former name, and reports the current name.
 
 ## Why it matters
-The old name still works for now, or has silently stopped working. The catalogue records which.
+The old name may still work for now, or may have silently stopped working. The finding says which.
 
 ## Example
     DISABLE_ADDMM_HIP_LT=1
@@ -13,7 +13,7 @@ The old name still works for now, or has silently stopped working. The catalogue
     DISABLE_ADDMM_CUDA_LT=1
 
 ## When to allow it
-When an older release uses the same environment.
+When an older release that reads the old name uses the same environment.
 """
 
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ RULE = Rule(
     code="ENV005",
     name="variable-renamed",
     severity=Severity.INFO,
-    message="Environment variable {subject} is set; its current name is {now}",
+    message="Environment variable {subject} is set; its current name is {current_name}",
     why="{notes}",
-    fix="unset {subject} && export {now}={value}",
-    check="rocsolid settings {now}",
+    fix="unset {subject} && export {current_name}={value}",
+    check="rocsolid settings {current_name}",
     since="0.1",
     autofix=Autofix.ASK,
 )
@@ -46,7 +46,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 name,
                 evidence=setting.evidence,
                 fix_commands=FixCommands(unset=(name,), export={setting.name: value}),
-                now=setting.name,
+                current_name=setting.name,
                 value=value,
                 notes=setting.notes or "A future release may stop reading the old name.",
             )

@@ -4,7 +4,8 @@
 Lists names that begin like a setting of torch, Triton, HIP or HSA but do not occur in their sources.
 
 ## Why it matters
-It is often harmless: a program of yours may read it. Sometimes the name was valid once and has been removed.
+This is often harmless: a program of yours may read the variable. Sometimes an older release read it and newer ones do
+not.
 
 ## Example
     HIP_CACHE_LEVEL=2
@@ -28,7 +29,7 @@ RULE = Rule(
     name="variable-unknown",
     severity=Severity.INFO,
     message="Environment variable {subject} is set, but no known library reads that name",
-    why="It looks like a setting of {family}, and probably has no effect.",
+    why="It looks like a setting of {library}, and probably has no effect.",
     fix="unset {subject}   (unless a program of yours reads it)",
     check="env | grep {subject}",
     since="0.1",
@@ -36,8 +37,14 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every unread name in a family whose names are all known, unless it is a recognisable misspelling."""
+    """Every name that begins like those of a library whose names are all known but is none of them, nor a likely misspelling."""
     for name in env.variables:
-        own = family(name)
-        if own and own.complete and name not in WRONG_NAMES and not is_read(name) and not similar_variables(name):
-            yield RULE.found(name, family=own.name)
+        library = family(name)
+        if (
+            library
+            and library.complete
+            and name not in WRONG_NAMES
+            and not is_read(name)
+            and not similar_variables(name)
+        ):
+            yield RULE.found(name, library=library.name)

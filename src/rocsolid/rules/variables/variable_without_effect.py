@@ -1,10 +1,10 @@
 """An environment variable has no effect on this machine.
 
 ## What it does
-Finds variables that the catalogue marks as unused, or as belonging to another platform or release.
+Finds variables that nothing reads, or that are read only on another platform or in another release.
 
 ## Why it matters
-Whoever set it expects an effect that does not happen.
+The person who set it expects an effect, but there is none.
 
 ## Example
     DEBUG_CLR_GRAPH_PACKET_CAPTURE=1       # removed in ROCm 7.2
@@ -46,7 +46,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         if setting.no_effect:
             reason = setting.no_effect
         elif not setting.valid.holds(env):
-            reason = f"It is only read on {setting.valid}."
+            reason = f"It is read only on {setting.valid}."
         else:
             continue
         yield RULE.found(name, evidence=setting.evidence, fix_commands=FixCommands(unset=(name,)), reason=reason)

@@ -5,7 +5,7 @@ Looks for pairs that contradict each other: two different lists of visible devic
 different values, TunableOp tuning requested while TunableOp is off.
 
 ## Why it matters
-Which one wins depends on the library and its release, and no message says so.
+Which of the two is used depends on the library and its release, and there is no message about it.
 
 ## Example
     HIP_VISIBLE_DEVICES=0,1
@@ -32,7 +32,7 @@ RULE = Rule(
     code="ENV004",
     name="variables-contradict",
     severity=Severity.WARNING,
-    message="Environment variables {one} and {other} contradict each other",
+    message="Environment variables {first} and {second} contradict each other",
     why="{reason}",
     fix="{fix}",
     check="env | grep -E '{subject}'",
@@ -51,8 +51,8 @@ def _renamed(env: Environment) -> Iterator[Finding]:
     for setting in all_settings():
         names = [n for n in (setting.name, *setting.former_names) if n in env.variables]
         if setting.owner is Owner.PROCESS and len({env.variables[n] for n in names}) > 1:
-            one, other = names[0], names[1]
-            yield _found(env, one, other, "They are two names of one setting.", f"unset {other}")
+            first, second = names[0], names[1]
+            yield _contradiction(env, first, second, "They are two names of one setting.", f"unset {second}")
 
 
 def _visible_devices(env: Environment) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def _visible_devices(env: Environment) -> Iterator[Finding]:
         and {hip, cuda} <= env.variables.keys()
         and env.variables[hip] != env.variables[cuda]
     ):
-        yield _found(env, hip, cuda, "HIP reads both, and they list different devices.", f"unset {cuda}")
+        yield _contradiction(env, hip, cuda, "HIP reads both, and they list different devices.", f"unset {cuda}")
 
 
 def _tunableop(env: Environment) -> Iterator[Finding]:
@@ -70,18 +70,18 @@ def _tunableop(env: Environment) -> Iterator[Finding]:
     if env.variables.get(tuning) == "1" and env.variables.get(enabled, "0") == "0":
         yield RULE.found(
             f"{tuning}|{enabled}",
-            one=f"{tuning}=1",
-            other=f"{enabled}=0" if enabled in env.variables else f"{enabled} (unset)",
+            first=f"{tuning}=1",
+            second=f"{enabled}=0" if enabled in env.variables else f"{enabled} (unset)",
             reason="Tuning is requested, but TunableOp is off, so nothing is tuned.",
             fix=f"export {enabled}=1   (or unset {tuning})",
         )
 
 
-def _found(env: Environment, one: str, other: str, reason: str, fix: str) -> Finding:
+def _contradiction(env: Environment, first: str, second: str, reason: str, fix: str) -> Finding:
     return RULE.found(
-        f"{one}|{other}",
-        one=f"{one}={env.variables[one]}",
-        other=f"{other}={env.variables[other]}",
+        f"{first}|{second}",
+        first=f"{first}={env.variables[first]}",
+        second=f"{second}={env.variables[second]}",
         reason=reason,
         fix=fix,
     )

@@ -4,14 +4,14 @@ import triton.language as tl
 
 @triton.jit
 def copy(x, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    at = tl.arange(0, BLOCK_M)[:, None] * 8 + tl.arange(0, BLOCK_N)[None, :]
-    tl.store(x + at, tl.load(x + at))
+    offsets = tl.arange(0, BLOCK_M)[:, None] * 8 + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(x + offsets, tl.load(x + offsets))
 
 
 @triton.jit
 def rows(x, DIM: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)[:, None] * DIM + tl.arange(0, DIM)[None, :]
-    tl.store(x + at, tl.load(x + at))
+    offsets = tl.arange(0, BLOCK)[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    tl.store(x + offsets, tl.load(x + offsets))
 
 
 copy[(1,)](x, BLOCK_M=16, BLOCK_N=16)

@@ -6,7 +6,7 @@ def capture(graph, model, x):
         return model(x)
 
 
-def by_hand(model, x):
+def capture_by_hand(model, x):
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
     out = model(x)

@@ -1,7 +1,7 @@
 import torch
 
 
-def by_hand(graph, model, x):
+def capture_by_hand(graph, model, x):
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture_begin()
         out = model(x)
@@ -9,6 +9,6 @@ def by_hand(graph, model, x):
     return out
 
 
-def capture(graph, model, x, side):
-    with torch.cuda.graph(graph, stream=side):
+def capture(graph, model, x, side_stream):
+    with torch.cuda.graph(graph, stream=side_stream):
         return model(x)

@@ -2,11 +2,11 @@ import tensorrt
 from cuda.bindings import runtime
 
 
-def plain():
+def first():
     return 1
 
 
-def other():
+def second():
     return 2
 
 

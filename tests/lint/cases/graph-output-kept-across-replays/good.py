@@ -11,5 +11,5 @@ class Runner:
         self.graph.replay()
         return torch.clone(self.output)
 
-    def peek(self):
+    def last_output(self):
         return self.output

@@ -10,7 +10,7 @@ def noise(x):
 
 def capture(graph, x):
     with torch.cuda.graph(graph):
-        began = time.perf_counter()
+        start = time.perf_counter()
         state = torch.cuda.get_rng_state()
         out = noise(x)
-    return out, began, state
+    return out, start, state

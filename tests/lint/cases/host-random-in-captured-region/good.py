@@ -6,7 +6,7 @@ import torch
 
 def capture(graph, model, x):
     random.seed(0)
-    began = time.perf_counter()
+    start = time.perf_counter()
     with torch.cuda.graph(graph):
         out = model(x) * torch.rand(8, device="cuda")
-    return out, time.perf_counter() - began
+    return out, time.perf_counter() - start

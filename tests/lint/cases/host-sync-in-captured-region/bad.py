@@ -15,7 +15,7 @@ def capture(model, x):
     return graph, value
 
 
-def by_hand(graph, x):
+def capture_by_hand(graph, x):
     with torch.cuda.stream(side):
         graph.capture_begin()
         rows = x.tolist()
@@ -26,7 +26,7 @@ def by_hand(graph, x):
 graphed = torch.cuda.make_graphed_callables(helper, (example,))
 
 
-def polls(graph, model, x, done_event):
+def poll_event(graph, model, x, done_event):
     with torch.cuda.graph(graph):
         out = model(x)
         while not done_event.query():

@@ -12,7 +12,7 @@ def capture(model, x):
     return graph, out.sum().item()
 
 
-def polls(graph, model, x, done_event, table):
+def poll_event(graph, model, x, done_event, table):
     with torch.cuda.graph(graph):
         out = model(x)
         rows = table.query("all")

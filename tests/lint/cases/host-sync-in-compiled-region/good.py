@@ -19,5 +19,5 @@ def train(x):
 
 
 @torch.compile
-def numbers(x, config, sizes):
+def scale_by_numbers(x, config, sizes):
     return x * float(config.scale.max()) * int(max(sizes)) * float(x.shape[0]) * float("2.5")

@@ -2,8 +2,8 @@ class Pipeline:
     def step(self):
         self.graph.replay()
         self.publish()
-        self.other.replay()
+        self.other_graph.replay()
 
-    def twice(self):
+    def replay_twice(self):
         self.graph.replay()
         self.graph.replay()

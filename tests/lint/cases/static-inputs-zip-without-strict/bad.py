@@ -1,6 +1,6 @@
 class Wrapper:
     def replay(self, *inputs):
-        for slot, value in zip(self.slots, inputs):
-            slot.copy_(value, non_blocking=True)
+        for static_input, value in zip(self.static_inputs, inputs):
+            static_input.copy_(value, non_blocking=True)
         self.graph.replay()
         return 0

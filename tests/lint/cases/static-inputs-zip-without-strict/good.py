@@ -1,11 +1,11 @@
 class Wrapper:
     def replay(self, *inputs):
-        if len(inputs) != len(self.slots):
+        if len(inputs) != len(self.static_inputs):
             raise ValueError
-        for slot, value in zip(self.slots, inputs):
-            slot.copy_(value)
+        for static_input, value in zip(self.static_inputs, inputs):
+            static_input.copy_(value)
         self.graph.replay()
 
-    def names(self):
+    def print_values(self):
         for name, value in zip(self.keys, self.values):
             print(name, value)

@@ -1,10 +1,10 @@
 import torch
 
 
-def pick(x, mask):
+def select_sign(x, mask):
     return x if mask.all() else -x
 
 
 def capture(graph, x, mask):
     with torch.cuda.graph(graph):
-        return pick(x, mask)
+        return select_sign(x, mask)

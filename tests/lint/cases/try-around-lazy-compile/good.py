@@ -9,6 +9,6 @@ def build(model, example):
         fast = model
     try:
         other = torch.compile(model)
-    except AttributeError:  # a torch without it
+    except AttributeError:  # a torch release without torch.compile
         other = model
     return fast, other

@@ -1,5 +1,5 @@
 import torch
 
-# rocsolid: allow[dead-setting] there was one
+# rocsolid: allow[dead-setting] the setting was removed
 x = torch.zeros(1)
-y = torch.zeros(1)  # rocsolid: allow[no-such-rule] what is this
+y = torch.zeros(1)  # rocsolid: allow[no-such-rule] no rule has this name

@@ -1,3 +1,3 @@
-def run(wrapper, tokens, starts):
-    for start, stop in starts:
+def run(wrapper, tokens, ranges):
+    for start, stop in ranges:
         wrapper.replay(tokens[start:stop])

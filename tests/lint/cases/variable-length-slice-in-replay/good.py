@@ -1,4 +1,4 @@
-def run(wrapper, tokens, rounds):
-    for number in range(rounds):
+def run(wrapper, tokens, count):
+    for index in range(count):
         wrapper.replay(tokens[:512])
-        wrapper.replay(tokens[number])
+        wrapper.replay(tokens[index])

@@ -4,7 +4,8 @@
 Reports `# rocsolid: allow[...]` comments in lines without a finding of that rule.
 
 ## Why it matters
-The hazard is gone, or its name is misspelled. If the comment stays, it would hide a new finding in that line.
+The hazard was fixed, or the rule's name in the comment is misspelled. If the comment stays, it would hide a new finding
+in that line.
 
 ## Example
     total = a + b  # rocsolid: allow[host-sync-in-captured-region] the sum is needed
@@ -13,7 +14,7 @@ The hazard is gone, or its name is misspelled. If the comment stays, it would hi
     total = a + b
 
 ## When to allow it
-When another release of rocsolid also checks the code and does find the hazard.
+When you also check the code with another release of rocsolid that does report the hazard.
 """
 
 from rocsolid.model.finding import Rule, Severity
@@ -23,7 +24,7 @@ RULE = Rule(
     name="unused-allow",
     severity=Severity.INFO,
     message="`allow[{subject}]` has no effect: there is no such finding in this line",
-    why="The hazard is gone, or its name is misspelled.",
+    why="The hazard was fixed, or the rule's name in the comment is misspelled.",
     fix="Remove the comment, or correct the name (`rocsolid explain rules` lists all names).",
     check="rocsolid lint {file}",
     since="0.1",

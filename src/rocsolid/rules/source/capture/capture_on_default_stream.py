@@ -4,8 +4,8 @@
 Reports `capture_begin()` outside `with torch.cuda.stream(...)`, and captures with `stream=torch.cuda.default_stream()`.
 
 ## Why it matters
-The default stream waits for all other streams and cannot be captured. The call raises an error, or captures work of
-other libraries.
+The default stream synchronizes with all other streams and cannot be captured. The call raises an error, or the graph
+also contains work of other libraries.
 
 ## Example
     import torch
@@ -23,13 +23,13 @@ other libraries.
         out = model(x)
 
 ## When to allow it
-When a caller has already set another stream.
+When the caller of this function has already switched to another stream.
 """
 
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
 from rocsolid.rules.source.captures import GRAPH_CONTEXTS
@@ -45,7 +45,7 @@ RULE = Rule(
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream(
+        source_evidence(
             "torch aten/src/ATen/cuda/CUDAGraph.cpp capture_begin",
             "Graphs must be captured on a stream that is not the default one.",
         ),
@@ -63,7 +63,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             isinstance(site.call.func, ast.Attribute)
             and "graph" in site.name.lower()
             and not _on_side_stream(site)
-            and not _sets_stream(source, site)
+            and not _manages_streams(source, site)
         ):
             yield match_at(
                 site,
@@ -84,7 +84,7 @@ def _on_side_stream(site: Site) -> bool:
     return False
 
 
-def _sets_stream(source: Source, site: Site) -> bool:
+def _manages_streams(source: Source, site: Site) -> bool:
     """Whether the function, or its class, manages streams itself."""
     owner = site.scope.enclosing_class or site.scope
     names = ("set_stream", "stream_ctx", "__enter__")

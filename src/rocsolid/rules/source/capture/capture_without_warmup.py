@@ -1,12 +1,13 @@
 """A compiled function is first called inside a capture.
 
 ## What it does
-Reports a capture whose body calls a function that `torch.compile` returned in the same function, without an earlier
-call.
+Reports a capture that contains the first call of a compiled function, if `torch.compile` and the capture are in the
+same Python function.
 
 ## Why it matters
-The first call compiles. Inside a capture this fails; from torch 2.14 on, it is an error. Or it puts one-time work into
-the graph: libraries also create their handles and workspaces at the first call.
+The first call compiles, and compiling inside a capture fails; from torch 2.14 on, torch always raises an error. If it
+does not fail, work that should run only once becomes part of the graph. Libraries also create their handles and
+workspaces at the first call.
 
 ## Example
     import torch
@@ -28,14 +29,14 @@ the graph: libraries also create their handles and workspaces at the first call.
         out = model(x)
 
 ## When to allow it
-When the function was called elsewhere with the same shapes, in the same grad mode and thread.
+When other code has already called the function with the same shapes, in the same grad mode and thread.
 """
 
 import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Assignment, Source, SourceMatch
 from rocsolid.rules.source.captures import Capture, calls_written_as, captures, dotted_name
@@ -46,47 +47,57 @@ RULE = Rule(
     code="SRC205",
     name="capture-without-warmup",
     severity=Severity.CRITICAL,
-    message="`{subject}` (compiled in line {compiled}) is first called inside this capture",
+    message="`{subject}` (compiled in line {compile_line}) is first called inside this capture",
     why="The first call compiles, and a compile inside a capture fails or corrupts the graph.",
     fix="Call it a few times with the same inputs before the capture, then torch.cuda.synchronize(); or use rs.capture.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured("capture-facts-on-h200#capture-first-compile", "A first compile inside a capture failed."),
-        upstream("torch 2.14.1 _dynamo/convert_frame.py", "A compile inside a capture raises TorchRuntimeError."),
+        source_evidence(
+            "torch 2.14.1 _dynamo/convert_frame.py", "A compile inside a capture raises TorchRuntimeError."
+        ),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures of functions that were compiled in the same function and not called since."""
+    """Captures that contain the first call of a function compiled in the same Python function."""
     compiled = [
-        w for w in source.assignments if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILE_NAMES
+        assignment
+        for assignment in source.assignments
+        if isinstance(assignment.value, ast.Call) and source.resolve(assignment.value.func) in COMPILE_NAMES
     ]
     if compiled:
         for capture in captures(source):
-            yield from _first_called(capture, compiled, source)
+            yield from _cold_calls(capture, compiled, source)
 
 
-def _first_called(capture: Capture, compiled: list[Assignment], source: Source) -> Iterator[SourceMatch]:
+def _cold_calls(capture: Capture, compiled: list[Assignment], source: Source) -> Iterator[SourceMatch]:
     for call in capture.calls():
         name = dotted_name(call.func)
         compiles = [
-            w for w in compiled if ast.unparse(w.target) == name and w.scope is capture.scope and w.line < call.lineno
+            assignment
+            for assignment in compiled
+            if ast.unparse(assignment.target) == name
+            and assignment.scope is capture.scope
+            and assignment.line < call.lineno
         ]
         if not compiles:
             continue
-        last = compiles[-1]
-        called = any(last.line < site.line < capture.site.line for site in calls_written_as(source, name))
-        passed = any(_passes(n, name) for n in _between(source, last.line, capture.site.line))
-        if not called and not passed:
-            yield match_at(capture.site, name, compiled=last.line)
+        last_compile = compiles[-1]
+        is_called = any(last_compile.line < site.line < capture.site.line for site in calls_written_as(source, name))
+        is_passed = any(
+            _passes(other_call, name) for other_call in _calls_between(source, last_compile.line, capture.site.line)
+        )
+        if not is_called and not is_passed:
+            yield match_at(capture.site, name, compile_line=last_compile.line)
             return
 
 
-def _between(source: Source, first: int, last: int) -> Iterator[ast.Call]:
+def _calls_between(source: Source, first_line: int, last_line: int) -> Iterator[ast.Call]:
     for sites in source.calls.values():
-        yield from (site.call for site in sites if first < site.line < last)
+        yield from (site.call for site in sites if first_line < site.line < last_line)
 
 
 def _passes(call: ast.Call, name: str) -> bool:

@@ -1,7 +1,7 @@
 """A graph's input gets a new tensor instead of new values.
 
 ## What it does
-Reports an assignment to a variable that a capture read, before a `replay()` of that graph.
+Reports an assignment to a variable that was an input of a capture, if `replay()` of that graph follows.
 
 ## Why it matters
 The graph reads from the address it was captured with. After the assignment, the variable refers to another tensor, but
@@ -32,7 +32,7 @@ When the graph is captured again before the replay.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Assignment, Source, SourceMatch
 from rocsolid.rules.source.captures import Capture, captures, replays
@@ -47,7 +47,7 @@ RULE = Rule(
     fix="Copy the new values into the same memory: {subject}.copy_(...)",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
+    evidence=(source_evidence("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
 )
 
 
@@ -59,14 +59,14 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for capture in captures(source):
         if not capture.graph:
             continue
-        read = {
+        captured_inputs = {
             ast.unparse(a) for call in capture.calls() for a in call.args if isinstance(a, (ast.Name, ast.Attribute))
         }
         graph_replays = [s for s in all_replays if s.name.removesuffix(".replay") == capture.graph]
         for assignment in source.assignments if graph_replays else ():
             text = ast.unparse(assignment.target)
             if (
-                text not in read
+                text not in captured_inputs
                 or isinstance(assignment.node, ast.AugAssign)
                 or not _is_same_variable(assignment, capture, text)
             ):

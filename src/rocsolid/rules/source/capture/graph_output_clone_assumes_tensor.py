@@ -1,10 +1,10 @@
 """A captured output is cloned as if it were always a single tensor.
 
 ## What it does
-Reports `static_output.clone()` after a replay, if the output is whatever a model returned.
+Reports `static_output.clone()` after a replay, if `static_output` is the result of a call in the capture.
 
 ## Why it matters
-A model may return a tuple, a dict or a dataclass. They have no `clone` method, so the wrapper fails for such models.
+A model may return a tuple, a dict or a dataclass. These have no `clone` method, so the code fails for such models.
 
 ## Example
     import torch
@@ -35,7 +35,7 @@ import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import captures
@@ -52,7 +52,7 @@ RULE = Rule(
     since="0.1",
     evidence=(
         measured("compiler-facts-torch-2.13-cpu#static-copy-hazards", "A tuple has no clone."),
-        upstream("torch 2.13 Tensor.clone", "A method of tensors only."),
+        source_evidence("torch 2.13 Tensor.clone", "A method of tensors only."),
     ),
 )
 

@@ -5,7 +5,7 @@ Reports `graph.replay()` in a loop, or in a function that returns the captured o
 
 ## Why it matters
 A graph writes its result to the same memory every time. A tensor kept from the previous step then contains the numbers
-of this step. It looks right as long as only one result is used.
+of this step. The error is not visible as long as only one result is used.
 
 ## Example
     import torch
@@ -38,7 +38,7 @@ When each result is used before the next replay.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
 from rocsolid.rules.source.captures import captures, replays
@@ -48,12 +48,12 @@ RULE = Rule(
     code="SRC208",
     name="graph-output-kept-across-replays",
     severity=Severity.WARNING,
-    message="`{subject}` is {how} after the replay in line {replayed}; the next replay overwrites it",
+    message="`{subject}` is {how} after the replay in line {replay_line}; the next replay overwrites it",
     why="Every replay writes to the same memory, so all kept results show the numbers of the latest replay.",
     fix="Return {subject}.clone(), or use it before the next replay. rs.capture copies outputs by default.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
+    evidence=(source_evidence("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
 )
 
 
@@ -61,39 +61,42 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Captured outputs that are returned, appended to a list or assigned after a replay."""
     if "replay" not in source.text:
         return
-    outputs = {ast.unparse(t) for c in captures(source) for t in _bound(c.node)}
+    outputs = {ast.unparse(t) for capture in captures(source) for t in _assigned_targets(capture.node)}
     if not outputs:
         return
     for replay in replays(source):
-        yield from _kept(replay, outputs, source)
+        yield from _kept_outputs(replay, outputs, source)
 
 
-def _bound(capture: ast.With | ast.AsyncWith) -> Iterator[ast.expr]:
+def _assigned_targets(capture: ast.With | ast.AsyncWith) -> Iterator[ast.expr]:
     for statement in capture.body:
         if isinstance(statement, ast.Assign):
             yield from (t for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute)))
 
 
-def _kept(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMatch]:
+def _kept_outputs(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMatch]:
     loop = next((b.node for b in enclosing_blocks(replay) if b.kind in ("for", "while")), None)
     for site in source.returns:
         text = ast.unparse(site.node)
-        own = any(w.name == text and w.scope is site.scope and not _captured(w) for w in source.assignments)
-        if site.scope is replay.scope and site.line > replay.line and text in outputs and not own:
-            yield match_at(site, text, how="returned", replayed=replay.line)
+        is_other_variable = any(
+            assignment.name == text and assignment.scope is site.scope and not _is_captured(assignment)
+            for assignment in source.assignments
+        )
+        if site.scope is replay.scope and site.line > replay.line and text in outputs and not is_other_variable:
+            yield match_at(site, text, how="returned", replay_line=replay.line)
             return
     for site in source.methods("append"):
         text = ast.unparse(site.call.args[0]) if site.call.args else ""
         if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
-            yield match_at(site, text, how="appended to a list", replayed=replay.line)
+            yield match_at(site, text, how="appended to a list", replay_line=replay.line)
             return
     for assignment in source.assignments:
         text = ast.unparse(assignment.value) if assignment.value is not None else ""
         in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(assignment))
         if in_loop and text in outputs and assignment.scope is replay.scope and assignment.line > replay.line:
-            yield match_at(assignment, text, how="assigned to another name", replayed=replay.line)
+            yield match_at(assignment, text, how="assigned to another name", replay_line=replay.line)
             return
 
 
-def _captured(assignment: Assignment) -> bool:
+def _is_captured(assignment: Assignment) -> bool:
     return assignment.block is not None and assignment.block.captured

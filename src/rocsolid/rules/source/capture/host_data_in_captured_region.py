@@ -4,8 +4,9 @@
 Reports `torch.tensor`, `torch.as_tensor` and `torch.from_numpy` in a capture and in functions called from it.
 
 ## Why it matters
-The values are read once. A copy from memory that is not pinned breaks the capture. If it works, every replay copies
-from an address that may contain something else by then, or repeats the first values.
+The CPU data is read during the capture only. Torch rejects a copy from memory that is not pinned, and the capture
+fails. A copy that is accepted becomes part of the graph: every replay copies from the same address, which may contain
+other data by then, or repeats the first values.
 
 ## Example
     import torch
@@ -38,7 +39,7 @@ RULE = Rule(
     name="host-data-in-captured-region",
     severity=Severity.CRITICAL,
     message="`{subject}` copies CPU data in {where}",
-    why="Torch rejects the copy, or every replay repeats it from the same address. The underlying call is {runtimes} (`rocsolid explain {call}`).",
+    why="Torch rejects a copy from unpinned memory during a capture. If the copy is accepted, every replay repeats it from the same address, whatever is stored there by then. The underlying call is {runtime_call_and_its_behavior} (`rocsolid explain {runtime_call}`).",
     fix="Create the tensor before the capture, and write new values into it with copy_() before each replay.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",

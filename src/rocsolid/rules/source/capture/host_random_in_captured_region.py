@@ -1,12 +1,12 @@
-"""Captured code uses random numbers, seeds or the clock of the CPU.
+"""Captured code uses the CPU's random numbers or clock, or the state of torch's random generator.
 
 ## What it does
-Reports `random.*`, `numpy.random.*`, `time.*`, and reads and writes of torch's generator state in a capture and in
-functions called from it.
+Reports `random.*`, `numpy.random.*`, `time.*`, and calls that read or set the state of torch's random generator, in a
+capture and in functions called from it.
 
 ## Why it matters
-The value from the CPU is read once and becomes part of the graph: every replay uses the same value. Before torch 2.10,
-reading the state of the GPU's generator in a capture is an error.
+The value from the CPU is computed once and becomes a constant of the graph: every replay uses the same value. Before
+torch 2.10, reading the state of the GPU's generator in a capture is an error.
 
 ## Example
     import random
@@ -37,14 +37,14 @@ RULE = Rule(
     code="SRC204",
     name="host-random-in-captured-region",
     severity=Severity.CRITICAL,
-    message="`{subject}` in {where} is not repeated by replays",
+    message="`{subject}` in {where} does not run during a replay",
     why="{why}",
-    fix='Draw random numbers on the GPU (torch.rand(..., device="cuda")), or copy the value into a static tensor before each replay.',
+    fix="{fix}",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(issue("pytorch/pytorch#131782", "Reading the generator's seed in a capture is rejected."),),
 )
-_STATE = frozenset(
+_GENERATOR_STATE = frozenset(
     {
         "torch.cuda.get_rng_state",
         "torch.cuda.set_rng_state",
@@ -56,22 +56,25 @@ _STATE = frozenset(
         "torch.seed",
     }
 )
-_HOST = ("random.", "numpy.random.")
+_CPU_RANDOM = ("random.", "numpy.random.")
 _CLOCK = frozenset({"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such call. The project decides whether the function is captured."""
+    """Calls that use random numbers, generator state or a clock. The linter decides later whether the function is captured."""
     if not any(word in source.text for word in ("random", "rng", "seed", "time")):
         return
     for sites in source.calls.values():
         for site in sites:
-            if site.name in _STATE:
-                why = "Before torch 2.10, using the GPU generator's state in a capture is an error; later it becomes a constant of the graph."
-            elif site.name.startswith(_HOST):
+            if site.name in _GENERATOR_STATE:
+                why = "Before torch 2.10, using the GPU generator's state in a capture is an error. From 2.10 on, the state becomes a constant of the graph."
+                fix = "Read or set the state before the capture, and let kernels draw their random numbers on the GPU."
+            elif site.name.startswith(_CPU_RANDOM):
                 why = "The number is drawn once, and every replay uses the same number."
+                fix = 'Draw random numbers on the GPU (torch.rand(..., device="cuda")), or copy the value into a static tensor before each replay.'
             elif site.name in _CLOCK and site.block is not None and site.block.captured:
                 why = "The clock is read once, during the capture, and never during a replay."
+                fix = "Read the clock outside the capture, or time the replay with CUDA events: torch.cuda.Event(enable_timing=True)"
             else:
                 continue
-            yield from match_in_region(site, Region.CAPTURED, why=why)
+            yield from match_in_region(site, Region.CAPTURED, why=why, fix=fix)

@@ -4,8 +4,8 @@
 Reports two consecutive `replay()` calls of different graphs.
 
 ## Why it matters
-Each replay is a separate launch, with a gap in between. One graph for the whole call needs one launch, and its memory
-is planned once.
+Each replay is a separate launch, and the GPU is idle between two launches. One graph for the whole call needs one
+launch, and its memory is planned once.
 
 ## Example
     import torch
@@ -29,7 +29,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import replays
@@ -44,7 +44,7 @@ RULE = Rule(
     fix="Capture the whole call in one graph.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 cuda/graphs.py CUDAGraph.replay", "Every replay is one launch of a graph."),),
+    evidence=(source_evidence("torch 2.13 cuda/graphs.py CUDAGraph.replay", "Every replay is one launch of a graph."),),
 )
 
 
@@ -55,17 +55,18 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for node in ast.walk(source.tree):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(body, list):
-                yield from _neighbours(body, source)
+                yield from _consecutive_replays(body, source)
 
 
-def _neighbours(body: Sequence[ast.stmt], source: Source) -> Iterator[SourceMatch]:
-    for one, two in pairwise(body):
-        first, second = _replayed(one), _replayed(two)
+def _consecutive_replays(body: Sequence[ast.stmt], source: Source) -> Iterator[SourceMatch]:
+    for statement, next_statement in pairwise(body):
+        first, second = _replayed_graph(statement), _replayed_graph(next_statement)
         if first and second and first != second:
-            yield match_at(site_of(source, two), f"{first}` and `{second}")
+            yield match_at(site_of(source, next_statement), f"{first}` and `{second}")
 
 
-def _replayed(statement: ast.stmt) -> str:
+def _replayed_graph(statement: ast.stmt) -> str:
+    """The graph that the statement replays; empty if it replays none."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return ""
     func = statement.value.func

@@ -5,7 +5,7 @@ Reports the second and later captures in a function with the same `pool=`, and s
 
 ## Why it matters
 Graphs of one pool may use each other's memory. That is safe only if they are replayed in the order of their capture,
-one after the other, and no output of an earlier one is kept. Otherwise they overwrite each other's results.
+one after the other, and no output of an earlier graph is kept. Otherwise they overwrite each other's results.
 
 ## Example
     import torch
@@ -30,7 +30,7 @@ When the graphs are always replayed in the order of their capture and no output 
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.captures import captures
@@ -40,13 +40,13 @@ RULE = Rule(
     code="SRC210",
     name="pool-shared-by-graphs",
     severity=Severity.WARNING,
-    message="This capture shares the pool `{subject}` with {other}",
-    why="Graphs of one pool must be replayed in the order of their capture, and no output of an earlier one may be kept.",
-    fix="Give each graph its own pool, or keep that order. rs.capture(pool=...) enforces it.",
+    message="This capture shares the pool `{subject}` with {other_captures}",
+    why="Graphs of one pool must be replayed in the order of their capture, and no output of an earlier graph may be kept.",
+    fix="Give each graph its own pool, or replay in that order. rs.capture(pool=...) enforces the order.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream(
+        source_evidence(
             "torch 2.13 include/ATen/cuda/CUDAGraph.h replay",
             "Sharing is safe if graphs replay in the order of their capture.",
         ),
@@ -56,18 +56,18 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Captures in one function with the same pool, and such a capture in a loop."""
-    found = [capture for capture in captures(source) if capture.pool and capture.pool != "None"]
-    for index, capture in enumerate(found):
-        earlier = next((c for c in found[:index] if c.pool == capture.pool and c.scope is capture.scope), None)
+    with_pool = [capture for capture in captures(source) if capture.pool and capture.pool != "None"]
+    for index, capture in enumerate(with_pool):
+        earlier = next((c for c in with_pool[:index] if c.pool == capture.pool and c.scope is capture.scope), None)
         if earlier is not None:
             if not _are_exclusive(earlier.site.block, capture.site.block):
-                yield match_at(capture.site, capture.pool, other=f"the capture in line {earlier.site.line}")
+                yield match_at(capture.site, capture.pool, other_captures=f"the capture in line {earlier.site.line}")
         elif any(b.kind == "for" for b in enclosing_blocks(capture.site)):
-            yield match_at(capture.site, capture.pool, other="the captures of other loop iterations")
+            yield match_at(capture.site, capture.pool, other_captures="the captures of other loop iterations")
 
 
 def _are_exclusive(first: object, second: object) -> bool:
-    """Whether the two are in different branches of one `if`."""
+    """Whether the two blocks are in different branches of one `if`."""
     branches = {}
     for block in getattr(first, "self_and_parents", tuple)():
         branches[id(block.node)] = block.branch

@@ -1,11 +1,11 @@
-"""`zip` without `strict=True` copies new inputs into a graph's static inputs.
+"""A loop over `zip` without `strict=True` copies new inputs into a graph's static inputs.
 
 ## What it does
 Reports `for static, new in zip(...): static.copy_(new)` without `strict=True`.
 
 ## Why it matters
-If there are fewer new inputs than static inputs, the rest keep the values of the last call. The graph replays with
-stale data, without an error.
+If there are fewer new inputs than static inputs, the remaining static inputs keep the values of the last call. The
+graph replays with stale data, without an error.
 
 ## Example
     for static, new in zip(static_inputs, inputs):
@@ -18,14 +18,14 @@ stale data, without an error.
     graph.replay()
 
 ## When to allow it
-When the lengths were compared before.
+When the code compares the lengths before the loop.
 """
 
 import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Autofix, Rule, Severity
 from rocsolid.model.source import Edit, Source, SourceMatch
 from rocsolid.rules.source.captures import replays
@@ -44,9 +44,9 @@ RULE = Rule(
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#static-copy-hazards",
-            "zip over too few inputs left the last buffer as it was.",
+            "A zip over too few inputs left the last buffer unchanged.",
         ),
-        upstream("Python 3.10 zip", "Without strict=True it stops at the shortest."),
+        source_evidence("Python 3.10 zip", "Without strict=True zip stops at the shortest input."),
     ),
 )
 

@@ -5,8 +5,8 @@ Reports `if mask.any():`, `while not torch.all(done):` and similar conditions in
 it.
 
 ## Why it matters
-The condition reads a value from the GPU, which is not possible during a capture. If it works, the graph contains only
-the branch that was taken, for every replay.
+The condition reads a value from the GPU, which is not possible during a capture. If a release allows it,
+the graph contains only the branch that was taken during the capture, and every replay takes that branch.
 
 ## Example
     import torch
@@ -22,7 +22,7 @@ the branch that was taken, for every replay.
         out = torch.where(mask.any(), model(x), x)
 
 ## When to allow it
-When the value is on the CPU.
+When the tensor is on the CPU.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Source, SourceMatch
-from rocsolid.rules.source.captures import READ_CASE, capture_facts
+from rocsolid.rules.source.captures import VALUE_READ_RULE, capture_facts
 from rocsolid.rules.source.syncs import tensor_branches
 from rocsolid.rules.source.syntax import match_in_region, source_text
 
@@ -39,18 +39,18 @@ RULE = Rule(
     name="tensor-branch-in-captured-region",
     severity=Severity.CRITICAL,
     message="Branch on tensor value `{subject}` in {where}",
-    why="The underlying call is {runtimes} (`rocsolid explain {call}`). If the value can be read, every replay takes the branch that was taken during the capture.",
+    why="The underlying call is {runtime_call_and_its_behavior} (`rocsolid explain {runtime_call}`). If the value can be read, every replay takes the branch that was taken during the capture.",
     fix="Select with torch.where inside the capture, or decide before the replay which graph to replay.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 return, on a pretended chip."),
+        measured("capture-rules-on-hip", "What HIP 6.4.3 and 7.2.4 return, on a simulated GPU."),
         issue("pytorch/pytorch#155684", "Older HIP captures did not raise for illegal operations."),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Conditions on tensors. The project decides whether the function is captured."""
+    """Conditions on tensors. The linter decides later whether the function is captured."""
     for site in tensor_branches(source):
-        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(READ_CASE))
+        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(VALUE_READ_RULE))

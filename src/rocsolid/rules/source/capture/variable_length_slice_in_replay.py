@@ -28,7 +28,7 @@ import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import enclosing_blocks, literal, match_at, source_text
@@ -37,7 +37,7 @@ RULE = Rule(
     code="SRC209",
     name="variable-length-slice-in-replay",
     severity=Severity.WARNING,
-    message="`{subject}` is passed to a replay, and its length changes with `{by}`",
+    message="`{subject}` is passed to a replay, and its length changes with `{loop_variable}`",
     why="A graph works for one shape. Copying a shorter tensor raises an error, or silently broadcasts it.",
     fix="Pad to the captured shape, or capture one graph per length: rs.capture(buckets=...).",
     check="rocsolid lint --select {code} {file}",
@@ -45,9 +45,9 @@ RULE = Rule(
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#static-copy-hazards",
-            "copy_ of (1, 3) into (4, 3) repeated the row, of (2, 3) raised.",
+            "copy_ of shape (1, 3) into (4, 3) repeated the row; copy_ of (2, 3) into (4, 3) raised an error.",
         ),
-        upstream("torch 2.13 Tensor.copy_", "The source is broadcast to the shape of the target."),
+        source_evidence("torch 2.13 Tensor.copy_", "The source is broadcast to the shape of the target."),
     ),
 )
 
@@ -60,8 +60,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
         loops = [b.node for b in enclosing_blocks(site) if b.kind == "for"]
         loop_variables = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}  # type: ignore[attr-defined]
         for value in site.call.args:
-            if isinstance(value, ast.Subscript) and (by := _changing_name(value.slice, loop_variables)):
-                yield match_at(site, source_text(value), by=by, underline=value)
+            if isinstance(value, ast.Subscript) and (name := _changing_name(value.slice, loop_variables)):
+                yield match_at(site, source_text(value), loop_variable=name, underline=value)
                 break
 
 
@@ -73,7 +73,7 @@ def _changing_name(index: ast.expr, loop_variables: set[str]) -> str:
         for bound in bounds:
             if bound is None or literal(bound) is not None:
                 continue
-            found = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
-            if found:
-                return found
+            name = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
+            if name:
+                return name
     return ""

@@ -1,12 +1,12 @@
 """A function is warmed up in one grad mode and captured in another.
 
 ## What it does
-Reports a capture of a function that the same class or function calls earlier under `no_grad` or `inference_mode`, if
-the capture is in another mode.
+Reports a capture whose grad mode differs from that of the warm-up: the same class or function called the captured
+function earlier under `no_grad` or `inference_mode`, and the capture is not in that mode.
 
 ## Why it matters
 The grad mode is a Dynamo guard of compiled code. In another mode the function compiles again, inside the capture, which
-the warm-up was supposed to prevent. On some versions this happens without an error.
+the warm-up was supposed to prevent. With some torch versions this happens without an error.
 
 ## Example
     import torch
@@ -37,17 +37,17 @@ When the function is not compiled and does not depend on the grad mode.
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Site, Source, SourceMatch
-from rocsolid.rules.source.captures import calls_written_as, captures, dotted_name, grad_mode, own_grad_mode
+from rocsolid.rules.source.captures import calls_written_as, captures, dotted_name, grad_mode, grad_mode_of_statement
 from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
     code="SRC206",
     name="warmup-in-another-grad-mode",
     severity=Severity.CRITICAL,
-    message="`{subject}` is warmed up under {warm} (line {warmed}) but captured {cold}",
+    message="`{subject}` is warmed up under {warmup_mode} (line {warmup_line}) but captured {capture_mode}",
     why="The grad mode is a Dynamo guard, so compiled code compiles again inside the capture.",
     fix="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
     check="rocsolid lint --select {code} {file}",
@@ -55,9 +55,9 @@ RULE = Rule(
     evidence=(
         measured(
             "capture-facts-on-h200#capture-silent-recompile",
-            "Warmed up under no_grad and captured without, a layer was compiled again inside the capture.",
+            "A layer that was warmed up under no_grad and captured without it was compiled again inside the capture.",
         ),
-        upstream("torch 2.13 _dynamo/guards.py GRAD_MODE", "The grad mode is a guard of every compiled frame."),
+        source_evidence("torch 2.13 _dynamo/guards.py GRAD_MODE", "The grad mode is a guard of every compiled frame."),
     ),
 )
 
@@ -65,17 +65,19 @@ RULE = Rule(
 def check(source: Source) -> Iterator[SourceMatch]:
     """Captures whose grad mode differs from that of an earlier call of the same function."""
     for capture in captures(source):
-        mode = own_grad_mode(capture, source) or grad_mode(capture.site.block, capture.scope, source)
+        mode = grad_mode_of_statement(capture, source) or grad_mode(capture.site.block, capture.scope, source)
         for name in dict.fromkeys(dotted_name(call.func) for call in capture.calls()):
             if name.startswith("?"):
                 continue
-            warm = [s for s in calls_written_as(source, name) if _is_warmup_call(s, capture.site)]
-            modes = {grad_mode(s.block, s.scope, source) for s in warm}
-            if warm and mode not in modes and "" not in modes:
-                first = warm[0]
-                cold = f"under {mode}" if mode else "without it"
-                warmed = grad_mode(first.block, first.scope, source)
-                yield match_at(capture.site, name, warm=warmed, warmed=first.line, cold=cold)
+            warmups = [s for s in calls_written_as(source, name) if _is_warmup_call(s, capture.site)]
+            modes = {grad_mode(s.block, s.scope, source) for s in warmups}
+            if warmups and mode not in modes and "" not in modes:
+                first = warmups[0]
+                capture_mode = f"under {mode}" if mode else "without it"
+                warmup_mode = grad_mode(first.block, first.scope, source)
+                yield match_at(
+                    capture.site, name, warmup_mode=warmup_mode, warmup_line=first.line, capture_mode=capture_mode
+                )
                 break
 
 

@@ -1,12 +1,13 @@
-"""A capture is warmed up by a single call on the default stream.
+"""The only warm-up before a capture is one call on the default stream.
 
 ## What it does
-Reports captures whose only warm-up, in the same function, is one call outside a side stream.
+Reports a capture if the captured function is called exactly once before it in the same Python function, neither in a
+loop nor under `with torch.cuda.stream(...)`.
 
 ## Why it matters
-Libraries create handles and workspaces for each stream at first use, and some choose kernels over several calls. A
-single call on another stream than the capture's leaves that work to the capture. Torch's documentation warms up several
-times on a side stream.
+Libraries create a handle and a workspace for each stream when the stream first uses them, and some choose a kernel only
+after several calls. The capture uses another stream than this warm-up, so that work happens inside the capture, where
+it can fail. PyTorch's documentation therefore recommends several warm-up calls on a side stream.
 
 ## Example
     import torch
@@ -28,7 +29,7 @@ times on a side stream.
         out = model(x)
 
 ## When to allow it
-When the captured function uses no library that keeps state per stream.
+When the captured function calls no library that creates handles or workspaces for each stream.
 """
 
 from collections.abc import Iterator
@@ -44,12 +45,12 @@ RULE = Rule(
     code="SRC213",
     name="warmup-on-default-stream",
     severity=Severity.INFO,
-    message="`{subject}` is warmed up by only one call, on the default stream (line {warmed})",
-    why="Libraries create handles and workspaces per stream, so this warm-up leaves them to the capture. The underlying call is {runtimes}.",
-    fix="Warm up three times on a side stream, as torch's documentation does. rs.capture does this where the runtime needs it.",
+    message="The only warm-up of `{subject}` is one call on the default stream (line {warmup_line})",
+    why="Libraries create handles and workspaces for each stream. The capture uses another stream, so they are created inside the capture. The underlying call is {runtime_call_and_its_behavior}.",
+    fix="Call it three times on a side stream before the capture, as PyTorch's documentation recommends. rs.capture does this where the runtime needs it.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(issue("pytorch/pytorch#196397", "A hipBLASLt handle made during capture hangs."),),
+    evidence=(issue("pytorch/pytorch#196397", "Creating a hipBLASLt handle during a capture hangs."),),
 )
 
 
@@ -65,7 +66,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 and not _in_loop_or_stream(earlier[0])
                 and not name.startswith(("torch.", "len", "print", "?"))
             ):
-                yield match_at(capture.site, name, warmed=earlier[0].line, runtimes=describe_behavior("malloc"))
+                yield match_at(
+                    capture.site,
+                    name,
+                    warmup_line=earlier[0].line,
+                    runtime_call_and_its_behavior=describe_behavior("malloc"),
+                )
                 break
 
 

@@ -5,8 +5,8 @@ Reports `triton.cudagraph_trees = False` as an assignment, a patch or an option.
 
 ## Why it matters
 The setting selects one of two capture implementations. With False, every mode that captures graphs uses the older one,
-which has fewer checks. Without such a mode the line does nothing. The setting `triton.cudagraphs` and the mode turn
-graphs on and off.
+which has fewer checks. Without such a mode, the setting does nothing. To turn graphs on or off, use the setting
+`triton.cudagraphs` or another mode.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -25,7 +25,7 @@ When you want the older implementation.
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes
@@ -43,9 +43,12 @@ RULE = Rule(
     evidence=(
         measured(
             "capture-facts-on-h200#capture-trees-legacy",
-            "With trees off, reduce-overhead still began a capture, in the older way.",
+            "With cudagraph_trees off, reduce-overhead still captured, with the older implementation.",
         ),
-        upstream("torch 2.13 _inductor/compile_fx.py cudagraphify", "Without trees, the older path captures."),
+        source_evidence(
+            "torch 2.13 _inductor/compile_fx.py cudagraphify",
+            "Without cudagraph_trees, the older implementation captures.",
+        ),
     ),
 )
 
@@ -54,4 +57,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every change of the setting to False."""
     for change in setting_changes(source):
         if change.id == "inductor.triton.cudagraph_trees" and change.constant is False:
-            yield match_at(change.at, change.id, change=change.text, underline=change.underline)
+            yield match_at(change.site, change.id, change=change.text, underline=change.underline)

@@ -18,13 +18,13 @@ function, and `backend="cudagraphs"` ignores the setting.
     rs.guard(profile="safe").keep()
 
 ## When to allow it
-When no code in the process compiles with a mode.
+When no code in the process compiles with one of these modes or with that backend.
 """
 
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes
@@ -35,22 +35,24 @@ RULE = Rule(
     name="cudagraphs-off-overridden-by-mode",
     severity=Severity.INFO,
     message="`{change}` is overridden by modes that capture graphs",
-    why='mode="reduce-overhead" and mode="max-autotune" turn graphs on again; since torch 2.12 the assignment affects only this thread.',
+    why='mode="reduce-overhead" and mode="max-autotune" turn graphs on again. Since torch 2.12, the assignment also affects only this thread.',
     fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} to torch.compile.',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "capture-facts-on-h200#capture-modes-over-config",
-            "With False assigned, reduce-overhead and max-autotune captured all the same.",
+            "With False assigned, reduce-overhead and max-autotune still captured graphs.",
         ),
-        upstream("torch 2.13 __init__.py _TorchCompileInductorWrapper.apply_mode", "A mode patches the settings."),
+        source_evidence(
+            "torch 2.13 __init__.py _TorchCompileInductorWrapper.apply_mode", "A mode overrides the settings."
+        ),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such assignment."""
+    """Every assignment of `triton.cudagraphs = False`."""
     for change in setting_changes(source):
         if change.id == "inductor.triton.cudagraphs" and change.how == "assigned" and change.constant is False:
-            yield match_at(change.at, change.id, change=change.text)
+            yield match_at(change.site, change.id, change=change.text)

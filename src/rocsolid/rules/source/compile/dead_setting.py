@@ -4,8 +4,8 @@
 Reports assignments, patches and options of settings that exist but that no supported torch release reads.
 
 ## Why it matters
-The line looks like a fix and does nothing. Several guides recommend `group_fusion`; no code has read it since before
-torch 2.4.
+The line looks like a fix and does nothing. Several guides recommend `group_fusion`, but no code reads it in
+torch 2.4 or later.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -22,7 +22,7 @@ When the code also runs on a fork that reads the setting.
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Autofix, Rule, Severity
 from rocsolid.model.source import Edit, Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes
@@ -33,12 +33,12 @@ RULE = Rule(
     name="dead-setting",
     severity=Severity.WARNING,
     message="`{change}` has no effect: nothing reads {subject}",
-    why="{inert}",
+    why="{no_effect_reason}",
     fix="Remove the line.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     autofix=Autofix.SAFE,
-    evidence=(upstream("torch 2.4 to 2.15", "The name has no reader in the sources."),),
+    evidence=(source_evidence("torch 2.4 to 2.15", "No code in the sources reads the setting."),),
 )
 
 
@@ -49,10 +49,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if setting and setting.no_effect and not source.module.startswith("torch."):
             edit = Edit(kind="remove") if change.how == "assigned" else None
             yield match_at(
-                change.at,
+                change.site,
                 setting.id,
                 change=change.text,
-                inert=setting.no_effect,
+                no_effect_reason=setting.no_effect,
                 edit=edit,
                 underline=change.underline,
             )

@@ -1,10 +1,12 @@
 """Code changes a setting for which guides recommend opposite values.
 
 ## What it does
-Reports changes of settings that one public guide turns on and another turns off, with what measurements show.
+Reports changes of settings that one public guide turns on and another turns off. The finding says what each guide
+recommends and what rocsolid measured.
 
 ## Why it matters
-A value copied from one guide is the opposite of what another one advises. Neither knows your model.
+A value copied from one guide is the opposite of what another guide recommends. Neither guide was written for your
+model, so measure before you choose.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -17,7 +19,7 @@ A value copied from one guide is the opposite of what another one advises. Neith
     study = rs.tune("workload.py:build")
 
 ## When to allow it
-When you have measured it on your model.
+When you have measured the value on your model.
 """
 
 from collections.abc import Iterator
@@ -34,14 +36,15 @@ RULE = Rule(
     name="disputed-setting",
     severity=Severity.INFO,
     message="Guides disagree about `{change}`",
-    why="{dispute}",
+    why="{disagreement}",
     fix="Measure it on your model (`rocsolid tune`), or keep torch's default.",
-    check="rocsolid tune FILE:FUNCTION",
+    check="rocsolid tune FILE.py:FUNCTION",
     since="0.1",
-    evidence=(claim("guides S0, S1 and S3", "They advise opposite values."),),
+    evidence=(claim("overview guide, porting guide and Inductor config guide", "They recommend opposite values."),),
 )
 
-_OWN_RULES = frozenset({"dynamo.recompile_limit", "dynamo.accumulated_recompile_limit"})
+# Settings that have a rule of their own.
+_COVERED_BY_OTHER_RULES = frozenset({"dynamo.recompile_limit", "dynamo.accumulated_recompile_limit"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -51,10 +54,14 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if (
             setting
             and setting.disagreement
-            and setting.id not in _OWN_RULES
+            and setting.id not in _COVERED_BY_OTHER_RULES
             and change.constant is not None
             and not source.module.startswith("torch.")
         ):
             yield match_at(
-                change.at, setting.id, change=change.text, underline=change.underline, dispute=setting.disagreement
+                change.site,
+                setting.id,
+                change=change.text,
+                underline=change.underline,
+                disagreement=setting.disagreement,
             )

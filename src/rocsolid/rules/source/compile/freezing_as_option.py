@@ -20,7 +20,7 @@ measurement with this option was made without freezing.
         model(example)
 
 ## When to allow it
-When your torch release is known to support it.
+When you know that your torch release supports this option.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such option."""
+    """Every option that turns freezing on."""
     for change in setting_changes(source):
         if change.id == "inductor.freezing" and change.how == "option" and change.constant is True:
-            yield match_at(change.at, change.id, underline=change.underline)
+            yield match_at(change.site, change.id, underline=change.underline)

@@ -4,8 +4,8 @@
 Reports assignments of `inductor.freezing = True`.
 
 ## Why it matters
-It applies to everything this thread compiles from then on, including models that are still trained. With gradients on,
-it does nothing; with gradients off, later changes of the weights are ignored.
+It applies to everything this thread compiles from then on, including models that are still trained. If gradients are
+off at the compile, later changes of the weights are ignored. If gradients are on, freezing does nothing.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -26,7 +26,7 @@ In a program that serves one model whose weights never change.
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes
@@ -37,24 +37,28 @@ RULE = Rule(
     name="freezing-for-all-compiles",
     severity=Severity.INFO,
     message="`{change}` freezes the weights of everything this thread compiles",
-    why="Without gradients, later changes of the weights are ignored. With gradients, it does nothing.",
+    why="If gradients are off at the compile, later changes of the weights are ignored. If gradients are on, freezing does nothing.",
     fix="Put `with torch.no_grad(), torch._inductor.config.patch(freezing=True):` around the first call of that model.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#freezing-stale-weights",
-            "Frozen without gradients; with gradients, or given as an option, nothing was frozen.",
+            "With gradients off, weights were frozen. With gradients on, or with freezing as an option, nothing was frozen.",
         ),
-        upstream("torch 2.13 _inductor/compile_fx.py", "Freezing is left out while gradients are on."),
+        source_evidence("torch 2.13 _inductor/compile_fx.py", "Freezing is skipped while gradients are on."),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such assignment that the same function does not undo."""
-    assigned = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.how == "assigned"]
+    """Every assignment of True, unless the same function assigns the setting again later."""
+    assigned = [
+        change for change in setting_changes(source) if change.id == "inductor.freezing" and change.how == "assigned"
+    ]
     for change in assigned:
-        restored = any(m.at.scope is change.at.scope and m.at.line > change.at.line for m in assigned)
+        restored = any(
+            later.site.scope is change.site.scope and later.site.line > change.site.line for later in assigned
+        )
         if change.constant is True and not restored:
-            yield match_at(change.at, change.id, change=change.text)
+            yield match_at(change.site, change.id, change=change.text)

@@ -4,8 +4,8 @@
 Reports code that uses `reduce-overhead` or `max-autotune` on ROCm and a mode without graphs on CUDA.
 
 ## Why it matters
-On ROCm, the modes that capture graphs and autotune have public reports of wrong results and hangs. Code that uses them
-on ROCm but not on CUDA is nearly always a mistake.
+There are public reports of wrong results and hangs on ROCm with the modes that capture graphs and autotune. Code that
+uses these modes on ROCm but not on CUDA is nearly always a mistake.
 
 ## Example
     import torch
@@ -19,7 +19,7 @@ on ROCm but not on CUDA is nearly always a mistake.
     model = rs.compile(model, profile="safe")
 
 ## When to allow it
-When measurements on your AMD GPUs show a gain, and results were compared with eager.
+When the mode is faster on your AMD GPUs and you have compared its results with eager.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ RULE = Rule(
     code="SRC102",
     name="graph-mode-only-on-rocm",
     severity=Severity.CRITICAL,
-    message='ROCm uses mode="{subject}", other devices use mode="{other}": the choice looks reversed',
+    message='ROCm uses mode="{subject}", other devices use mode="{other_mode}": the choice looks reversed',
     why="{subject} captures HIP graphs, for which there are public reports of wrong results on ROCm.",
     fix='Swap the two modes, or use rs.compile(model, profile="safe").',
     check="rocsolid lint --select {code} {file}",
@@ -46,6 +46,6 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Every choice between modes by vendor that uses graphs only on ROCm."""
-    for node, on_rocm, elsewhere in mode_choices_by_vendor(source):
-        if on_rocm in GRAPH_MODES and elsewhere not in GRAPH_MODES:
-            yield match_at(site_of(source, node), on_rocm, other=elsewhere)
+    for node, on_rocm, other_mode in mode_choices_by_vendor(source):
+        if on_rocm in GRAPH_MODES and other_mode not in GRAPH_MODES:
+            yield match_at(site_of(source, node), on_rocm, other_mode=other_mode)

@@ -1,12 +1,13 @@
 """A setting or environment variable gets a value that is known to cause problems.
 
 ## What it does
-Compares values in assignments, options and environment variables with the harmful values in the catalogue.
+Compares the values that the code assigns to settings, passes as options or sets as environment variables with the
+harmful values in rocsolid's catalogue.
 
 ## Why it matters
-The catalogue records where each value hangs, crashes, gives wrong results or costs time, with evidence. Source code
-does not show which machine it runs on, so a problem of one platform is only INFO here. `rocsolid probe` checks the
-machine.
+The catalogue records on which platforms each value causes hangs, crashes, wrong results or slowdowns, with evidence.
+Source code does not show which machine it runs on, so a value that is harmful on only one platform is INFO here.
+`rocsolid probe` checks the machine.
 
 ## Example
     import os
@@ -25,7 +26,7 @@ When the code never runs where the value causes problems.
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
@@ -37,13 +38,14 @@ RULE = Rule(
     name="harmful-value",
     severity=Severity.INFO,
     message="`{subject} = {value}` is known to cause problems",
-    why="{hazard} Affected: {platforms}.",
+    why="{harm} Affected: {platforms}.",
     fix="Remove it, or check the platform first; `rocsolid explain {subject}` shows what to set instead.",
     check="rocsolid probe",
     since="0.1",
-    evidence=(upstream("rocsolid's catalogue", "Each value has its own evidence: rocsolid explain SETTING."),),
+    evidence=(source_evidence("rocsolid's catalogue", "Each value has its own evidence: rocsolid explain SETTING."),),
 )
-_OWN_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
+# Settings that have a rule of their own.
+_COVERED_BY_OTHER_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -52,28 +54,30 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for change in setting_changes(source):
         setting = find(change.id)
-        if setting and setting.id not in _OWN_RULES:
-            yield from _harmful(change.at, setting.id, setting, change.constant)
+        if setting and setting.id not in _COVERED_BY_OTHER_RULES:
+            yield from _harmful_matches(change.site, setting.id, setting, change.constant)
     for variable in variable_assignments(source) if "environ" in source.text or "putenv" in source.text else ():
         setting = find(variable.name)
         if setting:
-            yield from _harmful(variable.at, variable.name, setting, _value(setting, variable.value), variable.value)
+            yield from _harmful_matches(
+                variable.site, variable.name, setting, _setting_value(setting, variable.value), variable.value
+            )
 
 
-def _harmful(
-    at: Site | Assignment, name: str, setting: Setting, value: object, shown: str = ""
+def _harmful_matches(
+    site: Site | Assignment, name: str, setting: Setting, value: object, display_value: str = ""
 ) -> Iterator[SourceMatch]:
     hazard = next((h for h in setting.hazards if _matches(h, value)), None)
-    if hazard is None or is_vendor_specific(at):
+    if hazard is None or is_vendor_specific(site):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
     yield match_at(
-        at,
+        site,
         name,
         severity=severity.name,
-        value=shown or repr(value),
-        hazard=hazard.why,
-        platforms=str(hazard.when),
+        value=display_value or repr(value),
+        harm=hazard.why,
+        platforms="all platforms" if hazard.when == EVERYWHERE else str(hazard.when),
     )
 
 
@@ -83,8 +87,8 @@ def _matches(hazard: Hazard, value: object) -> bool:
     return same(value, hazard.value)
 
 
-def _value(setting: Setting, text: str) -> object:
-    """The text of a variable as a value of the setting."""
+def _setting_value(setting: Setting, text: str) -> object:
+    """The value of the setting for the text of its environment variable."""
     if setting.owner is Owner.PROCESS or setting.variable is None:
         return text
     return {setting.variable.on: True, setting.variable.off: False}.get(text, text)

@@ -4,10 +4,9 @@
 Reports `torch.compile(mode="reduce-overhead")` and `mode="max-autotune"`, unless the code checks the device.
 
 ## Why it matters
-Both modes capture CUDA or HIP graphs, and `max-autotune` also benchmarks kernels for every matmul.
-On ROCm 7.2.0 to 7.2.3, graph replays were reported to return wrong numbers. Autotuning that never ends was reported for
-both vendors.
-A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not turn graphs off for it.
+Both modes capture CUDA or HIP graphs, and `max-autotune` also benchmarks kernels for every matmul. On ROCm 7.2.0 to
+7.2.3, graph replays were reported to return wrong numbers. Autotuning that never ends was reported for AMD and NVIDIA
+GPUs. A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not turn graphs off for it.
 
 ## Example
     import torch
@@ -20,12 +19,13 @@ A mode overrides settings: `inductor_config.triton.cudagraphs = False` does not 
     model = rs.compile(model, profile="fast")
 
 ## When to allow it
-When the code runs on one kind of device, and the mode was measured and checked there.
+When the code runs on one kind of device, where you have measured the mode and compared its results with eager.
 """
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import issue, source
+from rocsolid.model.evidence import issue
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import compile_modes
@@ -36,12 +36,12 @@ RULE = Rule(
     name="mode-hard-coded",
     severity=Severity.WARNING,
     message='`torch.compile(mode="{subject}")` is used on every device',
-    why="The mode {does}, whatever the device and the settings are.",
+    why="The mode {effect}, whatever the device and the settings are.",
     fix='Let the caller choose the mode, or use rs.compile(model, profile="fast"), which chooses by device and version.',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        source("torch 2.13 _inductor/__init__.py list_mode_options", "Both modes set triton.cudagraphs."),
+        source_evidence("torch 2.13 _inductor/__init__.py list_mode_options", "Both modes set triton.cudagraphs."),
         issue("ROCm/clr#279", "Graph replay corrupts output on ROCm 7.2.0 to 7.2.3."),
         issue("pytorch/pytorch#140395", "Compiles hang under max-autotune."),
     ),
@@ -53,8 +53,8 @@ GRAPH_MODES = {
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such mode as a literal in the call, in code that does not check the vendor."""
+    """Modes written as a literal in the call, in code that does not check the vendor."""
     for site, mode in compile_modes(source):
         value = literal(mode)
         if isinstance(value, str) and value in GRAPH_MODES and not is_vendor_specific(site):
-            yield match_at(site, value, does=GRAPH_MODES[value], underline=mode)
+            yield match_at(site, value, effect=GRAPH_MODES[value], underline=mode)

@@ -24,7 +24,7 @@ Never.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import compile_calls
@@ -39,7 +39,7 @@ RULE = Rule(
     fix="Keep only options=. A mode is just a name for a set of options.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),),
+    evidence=(source_evidence("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),),
 )
 
 

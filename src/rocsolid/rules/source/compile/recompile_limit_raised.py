@@ -5,8 +5,9 @@ Reports `dynamo.recompile_limit` (formerly `cache_size_limit`) above its default
 above its default of 256.
 
 ## Why it matters
-The limit stops a function from compiling again and again; at the limit it runs in eager. With a higher limit, the
-function compiles more often before anyone notices. It evicts nothing and prevents no recompile.
+The limit stops a function from compiling again and again: at the limit, it runs in eager. With a higher limit, the
+function compiles more often before the problem is noticed. A higher limit prevents no recompile, and nothing is
+evicted at the limit.
 
 ## Example
     import torch._dynamo.config as dynamo_config
@@ -20,14 +21,14 @@ function compiles more often before anyone notices. It evicts nothing and preven
     fast = torch.compile(model)
 
 ## When to allow it
-When a function really has that many shapes, and each is worth a compile.
+When a function really is called with that many shapes, and each is worth a compile.
 """
 
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import SettingChange, setting_changes
@@ -47,9 +48,9 @@ RULE = Rule(
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#recompile-limit",
-            "At the limit the other shapes ran eagerly, and nothing was evicted.",
+            "At the limit, calls with new shapes ran in eager, and nothing was evicted.",
         ),
-        upstream("torch 2.13 _dynamo/config.py recompile_limit", "At the limit the frame runs eagerly."),
+        source_evidence("torch 2.13 _dynamo/config.py recompile_limit", "At the limit, the frame runs in eager."),
     ),
 )
 _LIMITS = ("dynamo.recompile_limit", "dynamo.accumulated_recompile_limit")
@@ -60,7 +61,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for change in setting_changes(source):
         value, default = change.constant, _default(change)
         if isinstance(value, int) and default is not None and value > default:
-            yield match_at(change.at, change.id, value=value, default=default, underline=change.underline)
+            yield match_at(change.site, change.id, value=value, default=default, underline=change.underline)
 
 
 def _default(change: SettingChange) -> int | None:

@@ -1,11 +1,12 @@
-"""A setting is assigned after the function it was meant for was compiled.
+"""A setting is assigned after a compiled function has been called, so that function does not use it.
 
 ## What it does
-Reports an assignment to a torch config module that comes, in the same function, after a call of a compiled function.
+Reports an assignment to a torch config module that comes after a call of a compiled function in the same Python
+function.
 
 ## Why it matters
-A compiled function uses the settings at the time of its first call. A later assignment does not change it, or takes
-effect at some later recompile.
+A compiled function uses the settings at the time of its first call. A later assignment has no effect on it until it
+happens to be compiled again.
 
 ## Example
     import torch
@@ -22,13 +23,13 @@ effect at some later recompile.
     fast(example)
 
 ## When to allow it
-When the setting is meant for what is compiled later.
+When the setting is meant for functions that are compiled later.
 """
 
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import COMPILE_NAMES, setting_changes
@@ -38,13 +39,13 @@ RULE = Rule(
     code="SRC104",
     name="setting-assigned-after-compile",
     severity=Severity.WARNING,
-    message="`{change}` comes after `{compiled}` was compiled in line {called}",
+    message="`{change}` comes after `{compiled_function}` was compiled (line {compile_line})",
     why="A compiled function keeps the settings of its first call.",
     fix="Assign it before the first call, or pass it to torch.compile as options=.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream(
+        source_evidence(
             "torch 2.13 _dynamo/convert_frame.py",
             "A frame is compiled at its first call, with the settings at that time.",
         ),
@@ -54,20 +55,30 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments after a call of a compiled function."""
-    compiled = {
-        (w.name, w.scope)
-        for w in source.assignments
-        if isinstance(w.value, ast.Call) and source.resolve(w.value.func) in COMPILE_NAMES and w.value.args
+    compiled_functions = {
+        (assignment.name, assignment.scope)
+        for assignment in source.assignments
+        if isinstance(assignment.value, ast.Call)
+        and source.resolve(assignment.value.func) in COMPILE_NAMES
+        and assignment.value.args
     }
-    if not compiled:
+    if not compiled_functions:
         return
     calls = [
         s
-        for name, scope in compiled
+        for name, scope in compiled_functions
         for s in source.calls.get(name.rpartition(".")[2], ())
         if s.name == name and s.scope is scope
     ]
     for change in setting_changes(source):
-        before = next((c for c in calls if change.how == "assigned" and runs_before(c, change.at)), None)
-        if before:
-            yield match_at(change.at, change.id, change=change.text, compiled=before.name, called=before.line)
+        earlier_call = next(
+            (call for call in calls if change.how == "assigned" and runs_before(call, change.site)), None
+        )
+        if earlier_call:
+            yield match_at(
+                change.site,
+                change.id,
+                change=change.text,
+                compiled_function=earlier_call.name,
+                compile_line=earlier_call.line,
+            )

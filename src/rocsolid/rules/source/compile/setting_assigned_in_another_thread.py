@@ -1,12 +1,12 @@
 """A setting is assigned in one thread, and another thread compiles.
 
 ## What it does
-Reports an assignment to a torch config module outside a thread function that compiles, or inside a thread function when
-the compile is outside.
+Reports an assignment to a torch config module in one thread when `torch.compile` is called in another.
 
 ## Why it matters
 Since torch 2.12, an assignment is visible only in its own thread. A worker thread compiles with the defaults and the
-values from the environment, as if the assignment did not exist. Options of `torch.compile` do apply in every thread.
+values from the environment, as if the assignment did not exist. Options that are passed to `torch.compile` apply in
+every thread.
 
 ## Example
     import threading
@@ -40,7 +40,7 @@ When the code runs only on torch 2.11 or older.
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Source, SourceMatch, is_within
 from rocsolid.rules.source.settings import compile_calls, setting_changes
@@ -51,37 +51,43 @@ RULE = Rule(
     name="setting-assigned-in-another-thread",
     severity=Severity.WARNING,
     message="`{change}` does not apply in the thread that calls torch.compile",
-    why="It is assigned {here}, and torch.compile is called {there}. Since torch 2.12, an assignment is visible only in its own thread.",
-    fix="Pass the value to torch.compile as options=, or use rs.compile, which attaches values to the function.",
+    why="It is assigned {assigned_where}, and torch.compile is called {compiled_where}. Since torch 2.12, an assignment is visible only in its own thread.",
+    fix="Pass the value to torch.compile as options=, or use rs.compile, whose settings apply in every thread.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#config-thread-local",
-            "Assigned in the main thread, a value was not seen in a threading.Thread.",
+            "A value assigned in the main thread was not visible in a threading.Thread.",
         ),
-        upstream("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),
+        source_evidence("torch 2.12 utils/_config_module.py", "user_override is a ContextVar."),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Assignments in one thread when every compile is in another."""
+    """Assignments in one thread when every call of torch.compile is in another."""
     if "Thread" not in source.text and "submit" not in source.text and "run_in_executor" not in source.text:
         return
     threads = list(_thread_functions(source))
     if not threads:
         return
-    compiling = [site.scope for site in compile_calls(source)]
+    compiling_scopes = [site.scope for site in compile_calls(source)]
     for change in setting_changes(source):
-        if change.how != "assigned" or not compiling:
+        if change.how != "assigned" or not compiling_scopes:
             continue
-        own = _thread_of(change.at.scope, threads)
-        if all(_thread_of(scope, threads) is not own for scope in compiling):
-            here = f"in the thread function {own.name}" if own else "outside the thread"
-            other = _thread_of(compiling[0], threads)
-            there = f"in the thread function {other.name}" if other else "outside that thread"
-            yield match_at(change.at, change.id, change=change.text, here=here, there=there)
+        assigning_thread = _thread_of(change.site.scope, threads)
+        if all(_thread_of(scope, threads) is not assigning_thread for scope in compiling_scopes):
+            assigned_where = (
+                f"in the thread function {assigning_thread.name}" if assigning_thread else "outside the thread"
+            )
+            compiling_thread = _thread_of(compiling_scopes[0], threads)
+            compiled_where = (
+                f"in the thread function {compiling_thread.name}" if compiling_thread else "outside that thread"
+            )
+            yield match_at(
+                change.site, change.id, change=change.text, assigned_where=assigned_where, compiled_where=compiled_where
+            )
 
 
 def _thread_of(scope: Scope, threads: list[Scope]) -> Scope | None:
@@ -96,11 +102,11 @@ def _thread_functions(source: Source) -> Iterator[Scope]:
     for site, target in starts:
         name = source.resolve(target) if target is not None else "?"
         owner = site.scope.enclosing_class
-        for full in (
+        for full_name in (
             f"{site.scope.name}.{name}",
             name,
             f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else "",
         ):
-            if full in source.scopes:
-                yield source.scopes[full]
+            if full_name in source.scopes:
+                yield source.scopes[full_name]
                 break

@@ -6,7 +6,7 @@ Compares the names in assignments to `torch._inductor.config`, `torch._dynamo.co
 
 ## Why it matters
 Config modules reject unknown names: an assignment raises `AttributeError`, an option raises `RuntimeError`. Code that
-was never run on this path fails in production.
+was not tested fails when this line runs for the first time.
 
 ## Example
     import torch._inductor.config as inductor_config
@@ -26,7 +26,7 @@ import ast
 from collections.abc import Iterator
 
 from rocsolid.errors import near_matches
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import SettingChange, setting_changes
@@ -42,9 +42,9 @@ RULE = Rule(
     fix="{fix}",
     check="rocsolid settings",
     since="0.1",
-    evidence=(upstream("torch 2.8 to 2.15, the config modules", "The name is in none of them."),),
+    evidence=(source_evidence("torch 2.8 to 2.15, the config modules", "The name is in none of them."),),
 )
-_OTHER_OPTIONS = frozenset({"guard_filter_fn", "use_aoti"})
+_OPTIONS_WITHOUT_SETTING = frozenset({"guard_filter_fn", "use_aoti"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -54,15 +54,15 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if not known or change.name in known or any(name.startswith(f"{change.name}.") for name in known):
             continue
         if (
-            _checked_first(change)
+            _is_checked_first(change)
             or (change.how == "option" and _is_not_inductor_setting(change))
             or source.module.startswith("torch.")
         ):
             continue
-        near = near_matches(change.name, known)
-        fix = f"Did you mean {' or '.join(near)}?" if near else "Remove the line."
+        similar_names = near_matches(change.name, known)
+        fix = f"Did you mean {' or '.join(similar_names)}?" if similar_names else "Remove the line."
         yield match_at(
-            change.at,
+            change.site,
             change.id,
             change=change.text,
             underline=change.underline,
@@ -70,8 +70,9 @@ def check(source: Source) -> Iterator[SourceMatch]:
         )
 
 
-def _checked_first(change: SettingChange) -> bool:
-    for block in enclosing_blocks(change.at):
+def _is_checked_first(change: SettingChange) -> bool:
+    """Whether the code first checks that the setting exists, or handles the error."""
+    for block in enclosing_blocks(change.site):
         test = condition_of(block)
         if block.kind == "try" or (test is not None and mentions(test, ("hasattr", "version", "get_config", "torch_"))):
             return True
@@ -79,6 +80,6 @@ def _checked_first(change: SettingChange) -> bool:
 
 
 def _is_not_inductor_setting(change: SettingChange) -> bool:
-    call = change.at.node
+    call = change.site.node
     backend = keyword(call, "backend") if isinstance(call, ast.Call) else None
-    return change.name in _OTHER_OPTIONS or (backend is not None and literal(backend) != "inductor")
+    return change.name in _OPTIONS_WITHOUT_SETTING or (backend is not None and literal(backend) != "inductor")

@@ -25,12 +25,13 @@ the GPU, and with `fullgraph=True` the compile fails.
         return torch.where(mask.any(), x * 2, x)
 
 ## When to allow it
-When the branch is rare and both sides are large. Or write it with `torch.cond`.
+When the code is rarely called and both branches are too expensive to compute every time. `torch.cond` may still avoid
+the graph break.
 """
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Region, Source, SourceMatch
 from rocsolid.rules.source.syncs import tensor_branches
@@ -46,12 +47,14 @@ RULE = Rule(
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
     evidence=(
-        upstream("torch 2.13 _dynamo/graph_break_registry.json GB0170", "Data-dependent branching breaks the graph."),
+        source_evidence(
+            "torch 2.13 _dynamo/graph_break_registry.json GB0170", "Data-dependent branching breaks the graph."
+        ),
     ),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Conditions on tensors. The project decides whether the function is compiled."""
+    """Conditions on tensors. The linter decides later whether the function is compiled."""
     for site in tensor_branches(source):
         yield from match_in_region(site, Region.COMPILED, source_text(site.node))

@@ -4,7 +4,7 @@
 Reports `torch.compile = ...` and `setattr(torch, "compile", ...)`.
 
 ## Why it matters
-The replacement does not cover other entry points: `nn.Module.compile` keeps the old function where it was imported
+The replacement does not cover other entry points: `nn.Module.compile` keeps the old function if it was imported
 earlier, and `torch._dynamo.optimize` and `torch._inductor.compile` never use it. A wrapper that forces `mode=` breaks
 every call with `options=`. The original is usually never restored.
 
@@ -32,7 +32,7 @@ import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import COMPILE_NAMES
@@ -44,16 +44,16 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="`{subject}` is replaced for the whole process",
     why="Other entry points into the compiler bypass the replacement, and calls with options= may fail.",
-    fix='Use rs.guard(profile="safe"), which covers every entry point and can be undone.',
+    fix='Use rs.guard(profile="safe"), which covers every entry point into the compiler and can be undone.',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#monkey-patch-compile",
-            "Such a wrapper broke options=, and max-autotune still captured.",
+            "With such a wrapper, options= raised an error and max-autotune still captured graphs.",
         ),
-        upstream("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),
-        upstream(
+        source_evidence("torch 2.13 __init__.py compile", "mode and options together raise RuntimeError."),
+        source_evidence(
             "torch 2.13 _inductor/__init__.py", "compile, standalone_compile and others do not call torch.compile."
         ),
     ),
@@ -66,7 +66,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if (
             assignment.name in COMPILE_NAMES
             and isinstance(assignment.target, ast.Attribute)
-            and not _restores(assignment.value)
+            and not _is_saved_original(assignment.value)
         ):
             yield match_at(assignment, assignment.name)
     for site in source.calls_to("setattr"):
@@ -74,6 +74,6 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield match_at(site, "torch.compile")
 
 
-def _restores(value: ast.expr | None) -> bool:
-    """Whether the assignment restores the original under a saved name."""
+def _is_saved_original(value: ast.expr | None) -> bool:
+    """Whether the assigned value looks like the saved original, judged by its name."""
     return value is not None and mentions(value, ("orig", "old", "saved", "real", "previous"))

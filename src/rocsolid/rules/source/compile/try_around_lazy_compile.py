@@ -5,7 +5,7 @@ Reports `try: model = torch.compile(model)` with an exception handler, if the `t
 
 ## Why it matters
 `torch.compile` returns immediately and compiles at the first call. If compiling fails, the error is raised there,
-outside the `try`, and the fallback in the handler never runs.
+outside the `try`, and the `except` block never runs.
 
 ## Example
     import torch
@@ -30,7 +30,7 @@ outside the `try`, and the fallback in the handler never runs.
     out = model(x)
 
 ## When to allow it
-When the handler is for a torch version without `torch.compile`.
+When the `except` block is for a torch version without `torch.compile`.
 """
 
 import ast
@@ -51,7 +51,7 @@ RULE = Rule(
     fix="Call the compiled function once inside the try block: compiled = torch.compile(model); compiled(example)",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(issue("ScrollPrize/villa#1703", "The fallback around torch.compile was never reached."),),
+    evidence=(issue("ScrollPrize/villa#1703", "The except block around torch.compile never ran."),),
 )
 _BROAD_ERRORS = frozenset({"Exception", "BaseException", "RuntimeError"})
 
@@ -62,26 +62,27 @@ def check(source: Source) -> Iterator[SourceMatch]:
         block = next(iter(enclosing_blocks(site)), None)
         if block is None or block.kind != "try" or block.branch != "body" or not site.call.args:
             continue
-        attempt = block.node
-        if not isinstance(attempt, ast.Try) or not _catches_broadly(attempt, source):
+        try_statement = block.node
+        if not isinstance(try_statement, ast.Try) or not _catches_broadly(try_statement, source):
             continue
-        bound = _bound_to(attempt, site.call)
-        if bound and not any(_calls(statement, bound) for statement in attempt.body):
+        name = _assigned_name(try_statement, site.call)
+        if name and not any(_uses(statement, name) for statement in try_statement.body):
             yield match_at(site, "torch.compile")
 
 
-def _catches_broadly(attempt: ast.Try, source: Source) -> bool:
-    return any(h.type is None or source.resolve(h.type) in _BROAD_ERRORS for h in attempt.handlers)
+def _catches_broadly(try_statement: ast.Try, source: Source) -> bool:
+    return any(h.type is None or source.resolve(h.type) in _BROAD_ERRORS for h in try_statement.handlers)
 
 
-def _bound_to(attempt: ast.Try, call: ast.Call) -> str:
-    for statement in attempt.body:
+def _assigned_name(try_statement: ast.Try, call: ast.Call) -> str:
+    """The name that the result of the call is assigned to; empty if there is none."""
+    for statement in try_statement.body:
         if isinstance(statement, ast.Assign) and statement.value is call:
             return ast.unparse(statement.targets[0])
     return ""
 
 
-def _calls(statement: ast.stmt, name: str) -> bool:
+def _uses(statement: ast.stmt, name: str) -> bool:
     """Whether the statement calls the compiled function, or passes it to another function."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):

@@ -1,11 +1,11 @@
 """Code sets an environment variable that nothing reads.
 
 ## What it does
-Reports names set through `os.environ` that begin like a setting of torch, Triton, HIP or HSA but that neither these
-libraries nor any file of the project reads.
+Reports environment variables that code sets through `os.environ` and that nothing reads: the name begins like a
+variable of torch, Triton, HIP or HSA, but neither these libraries nor any file of the project reads it.
 
 ## Why it matters
-A wrong name raises no error. Public guides contain several, such as `INDUCTOR_COORD_DESCENT`.
+Setting a wrong name raises no error. Public guides recommend several wrong names, such as `INDUCTOR_COORD_DESCENT`.
 
 ## Example
     import os
@@ -18,14 +18,14 @@ A wrong name raises no error. Public guides contain several, such as `INDUCTOR_C
     os.environ["TORCHINDUCTOR_COORDINATE_DESCENT_TUNING"] = "1"
 
 ## When to allow it
-When a program outside the project reads it.
+When a program outside the project reads the variable.
 """
 
 from collections.abc import Iterator
 
 from rocsolid.catalog.registry import find
 from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import variable_assignments
@@ -36,15 +36,17 @@ RULE = Rule(
     name="unread-variable",
     severity=Severity.WARNING,
     message="Environment variable {subject} is set, but nothing reads that name",
-    why="It has no effect. {meant}",
+    why="It has no effect. {hint}",
     fix="{fix}",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4", "The name is in none of them."),),
+    evidence=(
+        source_evidence("torch 2.9 to 2.15, triton 3.7, HIP runtime 6.4.3 and 7.2.4", "The name is in none of them."),
+    ),
 )
 
-# Private names of a program, and packages whose names only begin alike.
-_OTHER_PREFIXES = (
+# Variables with these prefixes are ignored: private names of a program, and other packages whose names begin with TORCH.
+_IGNORED_PREFIXES = (
     "_",
     *(f"TORCH{name}" for name in ("VISION", "AUDIO", "TEXT", "DATA", "SERVE", "RL", "X", "AO", "TITAN")),
     *(f"TORCH_{name}" for name in ("MUSA", "NPU", "XLA", "HPU")),
@@ -52,20 +54,27 @@ _OTHER_PREFIXES = (
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every unknown name in a family whose names are all known. Names that the project itself reads are removed later."""
+    """Every unknown name that begins like those of a library whose names are all known.
+
+    The linter later drops the names that the project itself reads.
+    """
     if "environ" not in source.text and "putenv" not in source.text:
         return
     for variable in variable_assignments(source):
         name = variable.name
-        if name.startswith(_OTHER_PREFIXES) or source.module.startswith("torch."):
+        if name.startswith(_IGNORED_PREFIXES) or source.module.startswith("torch."):
             continue
-        own = family(name)
+        library = family(name)
         setting = find(name)
         if setting and setting.no_effect:
-            yield match_at(variable.at, name, variable=name, meant=setting.no_effect, fix="Remove it.")
-        elif name in WRONG_NAMES or (own and own.complete and not is_read(name)):
-            right = similar_variables(name)
-            hint = f"The correct name is {right[0]}." if right else ""
+            yield match_at(variable.site, name, variable=name, hint=setting.no_effect, fix="Remove it.")
+        elif name in WRONG_NAMES or (library and library.complete and not is_read(name)):
+            correct_names = similar_variables(name)
+            hint = f"The correct name is {correct_names[0]}." if correct_names else ""
             yield match_at(
-                variable.at, name, variable=name, meant=hint, fix=f"Set {right[0]}." if right else "Remove it."
+                variable.site,
+                name,
+                variable=name,
+                hint=hint,
+                fix=f"Set {correct_names[0]}." if correct_names else "Remove it.",
             )

@@ -1,8 +1,8 @@
 """An environment variable is set after the import that reads it.
 
 ## What it does
-Reports `os.environ[...] = ...` at module level, after `import torch` for variables that torch reads during import, and
-after an import of torch's compiler for those that its config modules read.
+Reports `os.environ[...] = ...` at module level if an earlier import has already read the variable: `import torch` for
+variables that torch reads while it is imported, an import of torch's compiler for those that its config modules read.
 
 ## Why it matters
 The variable is read once. Setting it later has no effect in this process, and there is no error.
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from rocsolid.catalog.registry import find
 from rocsolid.catalog.variables import is_read
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import Owner
 from rocsolid.model.source import Site, Source, SourceMatch
@@ -44,8 +44,8 @@ RULE = Rule(
     code="SRC108",
     name="variable-set-too-late",
     severity=Severity.WARNING,
-    message="{subject} is set too late: `import {imported}` (line {line_of_import}) already read it",
-    why="The variable is read once, during that import. It has no effect in this process.",
+    message="{subject} is set too late: `import {imported}` (line {import_line}) already read it",
+    why="The variable is read once, during that import. Setting it now has no effect in this process.",
     fix="Set it before that import, or before the process starts: `rocsolid env` prints the commands.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
@@ -54,11 +54,11 @@ RULE = Rule(
             "compiler-facts-torch-2.13-cpu#config-import-time",
             "A variable set after the config module was loaded changed nothing.",
         ),
-        upstream("torch 2.13, every variable read while it is imported", "Each is read once, at import."),
+        source_evidence("torch 2.13, the variables that are read at import", "Each is read once."),
     ),
 )
 # Read by `import torch` itself, or by the thread libraries that it loads (observed with torch 2.13).
-_AT_IMPORT = frozenset(
+_READ_BY_IMPORT_TORCH = frozenset(
     {
         "TORCH_LOGS",
         "TORCH_LOGS_OUT",
@@ -81,18 +81,21 @@ def check(source: Source) -> Iterator[SourceMatch]:
     if "environ" not in source.text:
         return
     for variable in variable_assignments(source):
-        if variable.at.scope.kind != "module" or any(
-            isinstance(b.node, ast.If) for b in conditional_blocks(variable.at.block)
+        if variable.site.scope.kind != "module" or any(
+            isinstance(b.node, ast.If) for b in conditional_blocks(variable.site.block)
         ):
             continue
-        early = next((i for i in source.imports if i.line < variable.at.line and _has_read(i, variable.name)), None)
-        if early and early.scope.kind == "module":
-            yield match_at(variable.at, variable.name, imported=early.name, line_of_import=early.line)
+        earlier_import = next(
+            (i for i in source.imports if i.line < variable.site.line and _has_read(i, variable.name)), None
+        )
+        if earlier_import and earlier_import.scope.kind == "module":
+            yield match_at(variable.site, variable.name, imported=earlier_import.name, import_line=earlier_import.line)
 
 
 def _has_read(imported: Site, variable: str) -> bool:
+    """Whether this import reads the variable."""
     if imported.name == "torch" or imported.name.startswith("torch."):
-        if variable in _AT_IMPORT:
+        if variable in _READ_BY_IMPORT_TORCH:
             return True
         setting = find(variable)
         owner = setting.owner if setting else None

@@ -1,7 +1,7 @@
 """Compiled code calls a Python function of a vendor library.
 
 ## What it does
-Reports calls of functions from `aiter`, and of the compiled modules behind flash-attention, in compiled code.
+Reports calls of functions from `aiter`, and of flash-attention's extension modules, in compiled code.
 
 ## Why it matters
 Such wrappers choose kernels in Python and call extensions that the compiler cannot trace: the graph breaks there. As a
@@ -26,7 +26,7 @@ registered operator, the same kernel stays in the graph.
         return attention_op(q, k, v)
 
 ## When to allow it
-When the installed release registers that function as an operator; `rs.audit_op` shows it.
+When the installed release registers that function as an operator; `rs.audit_op` shows whether it does.
 """
 
 from collections.abc import Iterator
@@ -41,11 +41,11 @@ RULE = Rule(
     name="vendor-wrapper-in-compiled-region",
     severity=Severity.INFO,
     message="`{subject}` in {where} may break the graph",
-    why="The compiler cannot trace the extensions that a vendor wrapper calls. Unless they are registered operators, the graph breaks.",
+    why="The compiler cannot trace the extensions that a vendor wrapper calls. Unless the extensions are registered as operators, the graph breaks.",
     fix="Register the kernel with rs.vendor_op, and call that operator.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
-    evidence=(claim("guide S0, line 64", "Python wrappers of vendor operators break the graph."),),
+    evidence=(claim("overview guide, line 64", "Python wrappers of vendor operators break the graph."),),
 )
 _PACKAGES = ("aiter.", "flash_attn_2_cuda.", "flash_attn_cuda.", "flash_attn_3_cuda.")
 

@@ -1,8 +1,8 @@
 """Weights are changed after `inductor.freezing` made them constants.
 
 ## What it does
-Reports `load_state_dict`, `optimizer.step` and similar calls after a line, in the same function, that turns
-`inductor.freezing` on.
+Reports `load_state_dict`, `optimizer.step` and similar calls that come after `inductor.freezing` was turned on in the
+same function.
 
 ## Why it matters
 Freezing copies the weights into the compiled code as constants. An update after the first call is ignored: the model
@@ -31,7 +31,7 @@ When the weights are loaded before the first call.
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import compile_calls, setting_changes
@@ -41,7 +41,7 @@ RULE = Rule(
     code="SRC116",
     name="weights-updated-after-freezing",
     severity=Severity.CRITICAL,
-    message="`{subject}` changes weights that were frozen (freezing is on since line {frozen})",
+    message="`{subject}` changes frozen weights (`freezing` was turned on in line {freezing_line})",
     why="Compiled code contains the frozen weights as constants and ignores the change.",
     fix="Turn freezing off, or compile again after the change.",
     check="rocsolid lint --select {code} {file}",
@@ -49,9 +49,9 @@ RULE = Rule(
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#freezing-stale-weights",
-            "A weight changed after the compile left the result unchanged.",
+            "Changing a weight after the compile did not change the result.",
         ),
-        upstream("torch 2.13 _inductor/freezing.py freeze", "Parameters are replaced by constants."),
+        source_evidence("torch 2.13 _inductor/freezing.py freeze", "Parameters are replaced by constants."),
     ),
 )
 _UPDATES = ("load_state_dict", "load_adapter", "load_lora_weights", "set_adapter", "fuse_lora")
@@ -61,9 +61,14 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Weight updates after freezing was turned on and something was compiled."""
     if "freezing" not in source.text:
         return
-    frozen = [m for m in setting_changes(source) if m.id == "inductor.freezing" and m.constant is True]
-    compiled = list(compile_calls(source))
+    freezing_changes = [
+        change for change in setting_changes(source) if change.id == "inductor.freezing" and change.constant is True
+    ]
+    compiles = list(compile_calls(source))
     for site in (*source.methods(*_UPDATES), *(s for s in source.methods("step") if "optim" in s.name)):
-        before = next((m for m in frozen if m.at.scope is site.scope and m.at.line < site.line), None)
-        if before and any(runs_before(c, site) for c in compiled):
-            yield match_at(site, site.name, frozen=before.at.line)
+        freezing = next(
+            (change for change in freezing_changes if change.site.scope is site.scope and change.site.line < site.line),
+            None,
+        )
+        if freezing and any(runs_before(call, site) for call in compiles):
+            yield match_at(site, site.name, freezing_line=freezing.site.line)

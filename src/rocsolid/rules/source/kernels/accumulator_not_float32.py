@@ -29,14 +29,14 @@ The matrix units accumulate in float32 at the same speed.
             acc += tl.dot(a, b)
 
 ## When to allow it
-When the sum is short and was compared with float32.
+When the sum is short and you have compared the result with float32.
 """
 
 import ast
 from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import keyword, match_at
@@ -56,18 +56,20 @@ RULE = Rule(
             "compiler-facts-torch-2.13-cpu#bf16-accumulate",
             "0.1 added 4096 times gave 32.0 in bfloat16 and 410.0 in float32.",
         ),
-        upstream("triton 3.7 language/core.py dot", "The accumulator is float32 unless out_dtype says otherwise."),
+        source_evidence("triton 3.7 language/core.py dot", "The accumulator is float32 unless out_dtype is set."),
     ),
 )
 _16_BIT_TYPES = frozenset({f"{TL}float16", f"{TL}bfloat16"})
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """16-bit zeros that something is added to, and `tl.dot` with a 16-bit result."""
-    creators = {id(w.value): w for w in source.assignments if isinstance(w.value, ast.Call)}
+    """16-bit accumulators that a kernel adds to, and `tl.dot` with a 16-bit result."""
+    assignments_by_value = {
+        id(assignment.value): assignment for assignment in source.assignments if isinstance(assignment.value, ast.Call)
+    }
     for site in kernel_calls(source, "zeros", "full"):
         dtype = source.resolve(dtype_argument(site.call, 1 if site.name.endswith("zeros") else 2))
-        assignment = creators.get(id(site.node))
+        assignment = assignments_by_value.get(id(site.node))
         if dtype in _16_BIT_TYPES and assignment is not None and _is_added_to(source, assignment.name, site.scope.name):
             yield match_at(site, assignment.name, dtype=dtype.rpartition(".")[2])
     for site in kernel_calls(source, "dot"):

@@ -1,11 +1,11 @@
 """A kernel multiplies blocks that are too small for the matrix units.
 
 ## What it does
-Reports launches and configurations of a kernel with `tl.dot` whose block sizes are below 16.
+Reports launches and `triton.Config` entries with a block size below 16, for kernels that call `tl.dot`.
 
 ## Why it matters
-AMD's matrix units take tiles of 16 or 32. For smaller blocks, Triton silently computes the product with multiply-adds
-on the vector units, at a fraction of the speed. On NVIDIA it pads the block.
+AMD's matrix units work on tiles of 16 or 32. For smaller blocks, Triton silently computes the product with
+multiply-adds on the vector units, at a fraction of the speed. On NVIDIA, Triton pads the block.
 
 ## Example
     import triton
@@ -33,25 +33,25 @@ When the kernel is only for NVIDIA, or the product is not on the hot path.
 
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
-from rocsolid.rules.source.triton import launches, uses_dot
+from rocsolid.rules.source.triton import kernel_constants, uses_dot
 
 RULE = Rule(
     code="SRC306",
     name="dot-too-small-for-matrix-units",
     severity=Severity.WARNING,
     message="`{kernel}` calls `tl.dot` with blocks of {subject}",
-    why="AMD's matrix units need at least 16. For smaller blocks, Triton falls back to multiply-adds on the vector units.",
+    why="AMD's matrix units need blocks of at least 16. For smaller blocks, Triton falls back to multiply-adds on the vector units.",
     fix="Use at least 16 in every dimension, and mask the elements beyond the data.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream(
+        source_evidence(
             "triton 3.7 backends/amd/compiler.py get_min_dot_size",
-            "Falls back to FMA for what matrix cores cannot take.",
+            "Falls back to FMA for blocks that are too small for the matrix cores.",
         ),
     ),
 )
@@ -63,7 +63,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Matrix dimensions below 16, for kernels of this file that call `tl.dot`."""
     if is_nvidia_only(source):
         return
-    for launch in launches(source):
-        small = {k: v for k, v in launch.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _MIN_SIZE}
-        if small and uses_dot(source, launch.kernel) and not is_vendor_specific(launch.site):
-            yield match_at(launch.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=launch.kernel)
+    for constants in kernel_constants(source):
+        small = {k: v for k, v in constants.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _MIN_SIZE}
+        if small and uses_dot(source, constants.kernel) and not is_vendor_specific(constants.site):
+            yield match_at(constants.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=constants.kernel)

@@ -1,10 +1,11 @@
-"""A tanh or sigmoid divides one `exp` by another, which gives NaN for large inputs.
+"""A kernel divides one `exp` by another, as in tanh or sigmoid, which gives NaN for large inputs.
 
 ## What it does
 Reports a division in a kernel with an unbounded `exp` in both the numerator and the denominator.
 
 ## Why it matters
-For large inputs both become infinite, and infinity divided by infinity is NaN. One such element spoils the whole layer.
+For large inputs both become infinite, and infinity divided by infinity is NaN. One such element can turn the whole
+output of a layer into NaN.
 
 ## Example
     import triton
@@ -26,13 +27,13 @@ For large inputs both become infinite, and infinity divided by infinity is NaN. 
         tl.store(out, 1 - 2 / (tl.exp(2 * v) + 1))
 
 ## When to allow it
-When the input is known to be small.
+When the input is always small.
 """
 
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Source, SourceMatch
 from rocsolid.rules.source.syntax import match_at, site_of, source_text
@@ -47,14 +48,14 @@ RULE = Rule(
     fix="Write tanh as 1 - 2 / (exp(2x) + 1), sigmoid as 1 / (1 + exp(-x)), or clamp the input first.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("IEEE 754", "Infinity divided by infinity is not a number."),),
+    evidence=(source_evidence("IEEE 754", "Infinity divided by infinity is not a number."),),
 )
 EXPS = frozenset({f"{TL}exp", f"{TL}math.exp", f"{TL}exp2", "triton.language.extra.libdevice.exp"})
-_BOUNDS = ("clamp", "minimum", "maximum", "abs", "max", "min", "where")
+_LIMITING_WORDS = ("clamp", "minimum", "maximum", "abs", "max", "min", "where")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Divisions in kernels. Names assigned from `exp` are followed one step."""
+    """Divisions in kernels, also by names that an earlier line assigned from `exp`."""
     if "exp" not in source.text:
         return
     for kernel in kernels(source):
@@ -62,7 +63,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         for node in ast.walk(kernel.node):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
                 numerator, denominator = _exps(node.left, arguments, source), _exps(node.right, arguments, source)
-                if numerator & denominator and not _sums(node.right, source):
+                if numerator & denominator and not _contains_sum(node.right, source):
                     yield match_at(site_of(source, node), source_text(node))
 
 
@@ -75,7 +76,7 @@ def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
             and isinstance(assignment.value, ast.Call)
             and source.resolve(assignment.value.func) in EXPS
         ):
-            if assignment.value.args and not bounded(assignment.value.args[0], source, kernel):
+            if assignment.value.args and not is_bounded(assignment.value.args[0], source, kernel):
                 found[assignment.name] = ast.unparse(assignment.value.args[0])
             else:
                 found.pop(assignment.name, None)
@@ -84,30 +85,34 @@ def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
 
 def _exps(node: ast.AST, arguments: dict[str, str], source: Source) -> set[str]:
     """The unbounded arguments of `exp` in an expression."""
-    found = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
+    exponents = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and source.resolve(call.func) in EXPS and call.args:
             text = ast.unparse(call.args[0])
-            if not any(word in text for word in _BOUNDS) and not text.startswith("-"):
-                found.add(text)
-    return found
+            if not any(word in text for word in _LIMITING_WORDS) and not text.startswith("-"):
+                exponents.add(text)
+    return exponents
 
 
-def bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
+def is_bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
     """Whether the argument is limited by a clamp or a subtraction, here or in the line that assigned it."""
-    if isinstance(argument, ast.UnaryOp) or _limits(argument):
+    if isinstance(argument, ast.UnaryOp) or _limits_value(argument):
         return True
     names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
-    values = [w.value for w in source.assignments if w.scope is kernel and w.name in names and w.value is not None]
-    return any(_limits(value) for value in values)
+    values = [
+        assignment.value
+        for assignment in source.assignments
+        if assignment.scope is kernel and assignment.name in names and assignment.value is not None
+    ]
+    return any(_limits_value(value) for value in values)
 
 
-def _limits(node: ast.expr) -> bool:
+def _limits_value(node: ast.expr) -> bool:
     if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node)):
         return True
-    return any(word in ast.unparse(node) for word in _BOUNDS)
+    return any(word in ast.unparse(node) for word in _LIMITING_WORDS)
 
 
-def _sums(node: ast.AST, source: Source) -> bool:
+def _contains_sum(node: ast.AST, source: Source) -> bool:
     """Whether this is a softmax, which divides by a sum. Another rule checks that."""
     return any(isinstance(c, ast.Call) and source.resolve(c.func) == f"{TL}sum" for c in ast.walk(node))

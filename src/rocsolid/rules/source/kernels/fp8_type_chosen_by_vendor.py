@@ -1,11 +1,12 @@
 """An FP8 type is chosen by vendor, although GPU generations of one vendor differ.
 
 ## What it does
-Reports a choice of `float8_e4m3fnuz` for ROCm and `float8_e4m3fn` elsewhere that does not check the GPU model.
+Reports code that chooses `float8_e4m3fnuz` on ROCm and `float8_e4m3fn` on other platforms without checking the GPU
+model.
 
 ## Why it matters
 gfx942 (MI300) computes in `e4m3fnuz`; gfx950 (MI350) and RDNA4 compute in `e4m3fn`, as NVIDIA does. The same bits are
-different numbers in the two types: with the wrong one, values are off by a factor of two.
+different numbers in the two types: with the wrong type, values are off by a factor of two.
 
 ## Example
     import torch
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import holds_on_rocm, match_at, mentions, site_of, source_text
+from rocsolid.rules.source.syntax import is_true_on_rocm, match_at, mentions, site_of, source_text
 
 RULE = Rule(
     code="SRC310",
@@ -39,9 +40,14 @@ RULE = Rule(
     fix='Check the GPU model: "gfx94" in torch.cuda.get_device_properties(0).gcnArchName',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(issue("triton-lang/triton#7186", "Triton emulates e4m3fn on gfx942 and calls it a common pitfall."),),
+    evidence=(
+        issue(
+            "triton-lang/triton#7186",
+            "On gfx942, Triton only emulates e4m3fn; the report calls using it there a common pitfall.",
+        ),
+    ),
 )
-_CHIP_WORDS = ("gfx", "arch", "mi3", "fnuz", "capability", "cdna")
+_GPU_MODEL_WORDS = ("gfx", "arch", "mi3", "fnuz", "capability", "cdna")
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -60,7 +66,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if (
             fnuz[0] != fnuz[1]
             and all(fp8)
-            and holds_on_rocm(node.test) is not None
-            and not mentions(node.test, _CHIP_WORDS)
+            and is_true_on_rocm(node.test) is not None
+            and not mentions(node.test, _GPU_MODEL_WORDS)
         ):
             yield match_at(site_of(source, node), source_text(node.test), underline=node.test)

@@ -4,8 +4,8 @@
 Reports `tl.store(pointer, acc)` when `acc` was created as float32 in the kernel and nothing converts it.
 
 ## Why it matters
-Triton silently converts to the type of the pointer. A reader cannot see that precision is lost here, and changing the
-output's dtype changes the numbers without any change in the kernel.
+Triton silently converts the value to the type of the pointer. The code does not show that precision is lost here, and
+if a caller passes an output of another dtype, the results change without any change in the kernel.
 
 ## Example
     import triton
@@ -34,7 +34,7 @@ When the output is float32.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import argument, match_at, source_text
@@ -44,12 +44,14 @@ RULE = Rule(
     code="SRC303",
     name="implicit-cast-in-store",
     severity=Severity.INFO,
-    message="`{subject}` is float32 and is stored with whatever dtype the pointer has",
-    why="Triton converts it without a warning.",
+    message="float32 `{subject}` is stored without an explicit conversion to the pointer's dtype",
+    why="Triton converts it to the dtype of the pointer without a warning.",
     fix="Convert explicitly: tl.store(pointer, {subject}.to(pointer.dtype.element_ty))",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("triton 3.7 language/core.py store", "The value is cast to the pointer's element type."),),
+    evidence=(
+        source_evidence("triton 3.7 language/core.py store", "The value is cast to the pointer's element type."),
+    ),
 )
 
 
@@ -60,13 +62,15 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if not isinstance(value, ast.Name):
             continue
         assigned = [
-            w for w in source.assignments if w.name == value.id and w.scope is site.scope and w.value is not None
+            assignment
+            for assignment in source.assignments
+            if assignment.name == value.id and assignment.scope is site.scope and assignment.value is not None
         ]
         is_float32 = any(
-            isinstance(w.value, ast.Call)
-            and source.resolve(w.value.func) == f"{TL}zeros"
-            and source.resolve(dtype_argument(w.value, 1)) == f"{TL}float32"
-            for w in assigned
+            isinstance(assignment.value, ast.Call)
+            and source.resolve(assignment.value.func) == f"{TL}zeros"
+            and source.resolve(dtype_argument(assignment.value, 1)) == f"{TL}float32"
+            for assignment in assigned
         )
-        if is_float32 and not any(".to(" in source_text(w.value, 1000) for w in assigned):
+        if is_float32 and not any(".to(" in source_text(assignment.value, 1000) for assignment in assigned):
             yield match_at(site, value.id, uncertain=True)

@@ -1,7 +1,7 @@
 """A kernel contains NVIDIA assembly (PTX).
 
 ## What it does
-Reports `tl.inline_asm_elementwise` with PTX in its text, unless the code checks the vendor.
+Reports `tl.inline_asm_elementwise` with PTX instructions, unless the code checks the vendor.
 
 ## Why it matters
 The kernel does not compile on AMD: the AMD assembler does not know these instructions.
@@ -31,7 +31,7 @@ When the kernel is used only on NVIDIA.
 import re
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, literal, match_at
@@ -47,7 +47,10 @@ RULE = Rule(
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream("triton 3.7 language/core.py inline_asm_elementwise", "The text goes to the target's assembler."),
+        source_evidence(
+            "triton 3.7 language/core.py inline_asm_elementwise",
+            "The instructions are passed to the target's assembler.",
+        ),
     ),
 )
 # A PTX instruction ends in a type: `tanh.approx.f32`, `cvt.rn.bf16x2.f32`, `mov.u32`.

@@ -4,7 +4,7 @@
 Compares the `libdevice` calls in kernels with the functions that Triton provides for HIP.
 
 ## Why it matters
-The kernel does not compile on AMD. Triton's HIP library has about a third of the functions.
+The kernel does not compile on AMD. Triton's libdevice for HIP has about a third of NVIDIA's functions.
 
 ## Example
     import triton
@@ -32,7 +32,7 @@ When the kernel is used only on NVIDIA.
 from collections.abc import Iterator
 
 from rocsolid.catalog.libdevice import MISSING_ON_HIP
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
@@ -44,10 +44,10 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="`{subject}` does not exist in AMD's libdevice",
     why="The kernel does not compile on AMD.",
-    fix="Write it with functions that both libraries have, or select the kernel by vendor.",
+    fix="Use functions that both libraries have, or select the kernel by vendor.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("triton 3.7.1 language/extra/hip/libdevice.py", "The name is not among its functions."),),
+    evidence=(source_evidence("triton 3.7.1 language/extra/hip/libdevice.py", "The name is not among its functions."),),
 )
 
 

@@ -1,7 +1,7 @@
 """A number of warps assumes 32 lanes per warp.
 
 ## What it does
-Reports `num_warps` of 32 or more in launches and configurations, and products of `num_warps` and 32.
+Reports `num_warps` of 32 or more in kernel launches and in `triton.Config`, and products of `num_warps` and 32.
 
 ## Why it matters
 On AMD's data-centre GPUs, a warp has 64 lanes and a block has at most 1024 threads, so 16 warps are the maximum. A
@@ -24,11 +24,11 @@ When the configuration is used only on NVIDIA.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at, site_of, source_text
-from rocsolid.rules.source.triton import launches
+from rocsolid.rules.source.triton import kernel_constants
 
 RULE = Rule(
     code="SRC307",
@@ -39,9 +39,10 @@ RULE = Rule(
     fix="Tune num_warps for each vendor, and read the warp size from Triton's target instead of writing 32.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
+    evidence=(source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
 )
-_TOO_MANY, _LANES = 32, 32
+_TOO_MANY_WARPS = 32
+_NVIDIA_LANES = 32
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -50,13 +51,13 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     if "num_warps" not in source.text:
         return
-    for launch in launches(source):
-        if launch.values.get("num_warps", 0) >= _TOO_MANY and not is_vendor_specific(launch.site):
-            yield match_at(launch.site, f"num_warps={launch.values['num_warps']}")
+    for constants in kernel_constants(source):
+        if constants.values.get("num_warps", 0) >= _TOO_MANY_WARPS and not is_vendor_specific(constants.site):
+            yield match_at(constants.site, f"num_warps={constants.values['num_warps']}")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = (node.left, node.right)
-            if any(literal(s) == _LANES for s in sides) and any("num_warps" in _name(s) for s in sides):
+            if any(literal(s) == _NVIDIA_LANES for s in sides) and any("num_warps" in _name(s) for s in sides):
                 yield match_at(site_of(source, node), source_text(node))
 
 

@@ -33,10 +33,10 @@ When the scores are bounded, for example by a soft cap.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.kernels.exp_overflow_in_division import EXPS, bounded
+from rocsolid.rules.source.kernels.exp_overflow_in_division import EXPS, is_bounded
 from rocsolid.rules.source.syntax import match_at, site_of
 from rocsolid.rules.source.triton import TL, kernels
 
@@ -49,19 +49,21 @@ RULE = Rule(
     fix="Subtract the maximum first: tl.exp(x - tl.max(x, axis)).",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("IEEE 754", "exp overflows float32 above 88.7."),),
+    evidence=(source_evidence("IEEE 754", "exp overflows float32 above 88.7."),),
 )
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Names assigned from an unbounded `exp` that are divided by their own sum."""
+    """Names assigned from an unbounded `exp` that are divided by the sum of themselves."""
     if "exp" not in source.text:
         return
     for kernel in kernels(source):
-        assigned = [(w.name, w.value) for w in source.assignments if w.scope is kernel]
+        assigned = [
+            (assignment.name, assignment.value) for assignment in source.assignments if assignment.scope is kernel
+        ]
         calls = {name: call for name, call in assigned if isinstance(call, ast.Call) and call.args}
         exps = {
-            n for n, c in calls.items() if source.resolve(c.func) in EXPS and not bounded(c.args[0], source, kernel)
+            n for n, c in calls.items() if source.resolve(c.func) in EXPS and not is_bounded(c.args[0], source, kernel)
         }
         sums = {n: ast.unparse(c.args[0]) for n, c in calls.items() if source.resolve(c.func) == f"{TL}sum"}
         for node in ast.walk(kernel.node):

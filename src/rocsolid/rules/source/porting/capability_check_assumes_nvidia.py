@@ -4,8 +4,9 @@
 Reports comparisons of `torch.cuda.get_device_capability()` with numbers when nothing around them checks for ROCm.
 
 ## Why it matters
-On ROCm the call returns the number of the gfx name: gfx942 is (9, 4), which passes every test for Hopper, and gfx90a is
-(9, 0), which equals Hopper. The code then uses instructions that do not exist there.
+On ROCm, the call returns the number in the gfx name. For gfx942 it returns (9, 4), which is greater than Hopper's
+(9, 0), and for gfx90a it returns exactly (9, 0). A check for Hopper is then true, and the code uses instructions that
+do not exist on AMD GPUs.
 
 ## Example
     import torch
@@ -20,13 +21,14 @@ On ROCm the call returns the number of the gfx name: gfx942 is (9, 4), which pas
         use_hopper_kernels()
 
 ## When to allow it
-When both vendors are meant. AMD's (9, 4) also passes a test for "at least 8", and that may be correct.
+When the check is meant for both vendors. For example, "at least 8" is also true for AMD's (9, 4), and that may be
+correct.
 """
 
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
 from rocsolid.rules.source.syntax import checks_vendor, is_nvidia_only, is_vendor_specific, match_at
@@ -36,19 +38,19 @@ RULE = Rule(
     name="capability-check-assumes-nvidia",
     severity=Severity.WARNING,
     message="`{subject}` does not check the vendor",
-    why="On ROCm, get_device_capability() returns the gfx number: gfx942 is (9, 4) and passes for Hopper.",
+    why="On ROCm, get_device_capability() returns the gfx number: gfx942 returns (9, 4), so a check for Hopper, (9, 0) or higher, is true there.",
     fix="Add `torch.version.hip is None and ...`, or check for the feature itself.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream(
+        source_evidence(
             "torch 2.13 cuda/__init__.py get_device_capability",
-            "It returns the device properties, which HIP fills with the gfx number.",
+            "It returns major and minor of the device properties, which HIP fills with the gfx number.",
         ),
     ),
 )
 _CALLS = ("torch.cuda.get_device_capability",)
-_HOPPER_AND_UP = 9
+_HOPPER = 9
 # What ROCm returns: gfx90a, gfx942, gfx950, then RDNA 1 to 4.
 _ROCM_CAPABILITIES = frozenset({(9, 0), (9, 4), (9, 5), (10, 1), (10, 3), (11, 0), (11, 5), (12, 0)})
 
@@ -62,7 +64,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             continue
         for node in ast.walk(site.scope.node):
             if isinstance(node, ast.Compare) and any(part is site.node for part in ast.walk(node)) and _numbers(node):
-                yield match_at(site, ast.unparse(node), uncertain=not _misleads(node), underline=node)
+                yield match_at(site, ast.unparse(node), uncertain=not _is_misleading(node), underline=node)
                 break
 
 
@@ -75,13 +77,13 @@ def _numbers(node: ast.Compare) -> list[int]:
     return found
 
 
-def _misleads(node: ast.Compare) -> bool:
-    """Whether gfx9 to gfx12 are taken for unrelated NVIDIA GPUs. "At least 8" may be right for them."""
+def _is_misleading(node: ast.Compare) -> bool:
+    """Whether the check mistakes gfx9 to gfx12 for NVIDIA GPUs. "At least 8" may be correct for them."""
     numbers = tuple(_numbers(node))
     if isinstance(node.ops[0], ast.Eq) and len(numbers) > 1:
         return numbers in _ROCM_CAPABILITIES
     compares = isinstance(node.ops[0], (ast.Eq, ast.GtE, ast.Gt, ast.Lt, ast.LtE))
-    return compares and max(numbers) >= _HOPPER_AND_UP
+    return compares and max(numbers) >= _HOPPER
 
 
 def _function_checks_vendor(site: Site) -> bool:

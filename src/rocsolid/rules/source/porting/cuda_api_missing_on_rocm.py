@@ -1,8 +1,8 @@
 """Code uses a part of `torch.cuda` that ROCm builds do not have.
 
 ## What it does
-Reports green contexts, GPUDirect Storage, conditional graph nodes, graph data, and device properties that exist only in
-CUDA builds, unless the code checks the vendor.
+Reports uses of green contexts, GPUDirect Storage, conditional graph nodes, `CUDAGraph.get_graph_data`, and device
+properties that exist only in CUDA builds, unless the code checks the vendor.
 
 ## Why it matters
 Nearly all of `torch.cuda` works on ROCm under the same name. These parts raise an error or do not exist.
@@ -28,7 +28,7 @@ When the code runs only on NVIDIA.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
 from rocsolid.rules.source.syntax import (
@@ -46,12 +46,14 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="`{subject}` does not exist on ROCm",
     why="{why}",
-    fix="Check the vendor first (if torch.version.hip is None: ...), and do without it on ROCm.",
+    fix="Use it only if torch.version.hip is None, and write another path for ROCm.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(
-        upstream("torch 2.13 cuda/_utils.py", "HIP has no shared_memory_per_block_optin among its properties."),
-        upstream("torch 2.13 include/ATen/cuda/CUDAGraph.h USE_ROCM", "Conditional nodes are left out of ROCm builds."),
+        source_evidence("torch 2.13 cuda/_utils.py", "HIP has no shared_memory_per_block_optin among its properties."),
+        source_evidence(
+            "torch 2.13 include/ATen/cuda/CUDAGraph.h USE_ROCM", "Conditional nodes are left out of ROCm builds."
+        ),
     ),
 )
 _CALLS = {
@@ -64,7 +66,7 @@ _CALLS = {
 _METHODS = {
     "begin_capture_to_if_node": "ROCm builds have no conditional graph nodes.",
     "begin_capture_to_while_loop_node": "ROCm builds have no conditional graph nodes.",
-    "get_graph_data": "It needs NVIDIA's cuda.bindings package.",
+    "get_graph_data": "get_graph_data needs NVIDIA's cuda.bindings package.",
 }
 _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device property."}
 
@@ -85,11 +87,13 @@ def check(source: Source) -> Iterator[SourceMatch]:
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            found = (s for s in _attributes(source, name) if not is_vendor_specific(s) and not _existence_checked(s))
-            yield from (match_at(s, name, why=why) for s in found)
+            unchecked = (
+                s for s in _attributes(source, name) if not is_vendor_specific(s) and not _is_existence_checked(s)
+            )
+            yield from (match_at(s, name, why=why) for s in unchecked)
 
 
-def _existence_checked(site: Site) -> bool:
+def _is_existence_checked(site: Site) -> bool:
     """Whether an enclosing `if` checks that the attribute exists."""
     conditions = (condition_of(block) for block in enclosing_blocks(site))
     return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in conditions)
@@ -97,10 +101,14 @@ def _existence_checked(site: Site) -> bool:
 
 def _attributes(source: Source, name: str) -> Iterator[Site]:
     """The first read of an attribute in an assignment, a return or an argument."""
-    holders = [(w.value, w.scope, w.block) for w in source.assignments if w.value is not None]
-    holders += [(s.node, s.scope, s.block) for s in source.returns if isinstance(s.node, ast.expr)]
-    holders += [(a, s.scope, s.block) for sites in source.calls.values() for s in sites for a in s.call.args]
-    for value, scope, block in holders:
+    expressions = [
+        (assignment.value, assignment.scope, assignment.block)
+        for assignment in source.assignments
+        if assignment.value is not None
+    ]
+    expressions += [(s.node, s.scope, s.block) for s in source.returns if isinstance(s.node, ast.expr)]
+    expressions += [(a, s.scope, s.block) for sites in source.calls.values() for s in sites for a in s.call.args]
+    for value, scope, block in expressions:
         for node in ast.walk(value):
             if isinstance(node, ast.Attribute) and node.attr == name:
                 yield Site(node, name, scope, block)

@@ -4,7 +4,8 @@
 Reports imports at module level, outside `try` and `if`, of packages that have no ROCm build.
 
 ## Why it matters
-On a machine with AMD GPUs the import fails, and with it the whole module, even for users who do not need the package.
+On a machine with AMD GPUs the import fails. The whole module then cannot be imported, even by users who do not need
+the package.
 
 ## Example
     import pynvml
@@ -38,7 +39,7 @@ In a module that is imported only on NVIDIA.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.syntax import match_at
@@ -52,7 +53,7 @@ RULE = Rule(
     fix="Import it inside the function that uses it, or in a try block with a fallback for ImportError.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("the packages on PyPI", "Wheels and sources are for CUDA only."),),
+    evidence=(source_evidence("the packages on PyPI", "Wheels and sources are for CUDA only."),),
 )
 _PACKAGES = frozenset(
     {
@@ -78,7 +79,7 @@ _PACKAGES = frozenset(
     }
 )
 
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -86,28 +87,35 @@ def check(source: Source) -> Iterator[SourceMatch]:
     reported: set[str] = set()
     for site in source.imports if not source.for_another_vendor else ():
         package = site.name.partition(".")[0]
-        if package in _PACKAGES and site.scope.kind == "module" and site.block is None and not _relative(site.node):
-            if package not in reported and _useful_without(source):
+        if (
+            package in _PACKAGES
+            and site.scope.kind == "module"
+            and site.block is None
+            and not _is_relative_import(site.node)
+        ):
+            if package not in reported and _is_useful_without_package(source):
                 yield match_at(site, package)
             reported.add(package)
 
 
-def _useful_without(source: Source) -> bool:
-    """Whether most functions and classes do not use these packages; otherwise the file is for CUDA anyway."""
+def _is_useful_without_package(source: Source) -> bool:
+    """Whether less than a third of the functions and classes use these packages. Otherwise the file is for CUDA anyway."""
     if any("nvidia" in site.name.split(".") for site in source.imports):
         return False
-    package_names = {name for name, meant in source.aliases.items() if meant.partition(".")[0] in _PACKAGES}
-    tops = [
+    package_names = {name for name, full_name in source.aliases.items() if full_name.partition(".")[0] in _PACKAGES}
+    top_level = [
         s.node
         for s in source.scopes.values()
         if s.parent is not None and s.parent.kind == "module" and s.kind != "lambda"
     ]
-    mentioned = {t.name: {n.id for n in ast.walk(t) if isinstance(n, ast.Name)} for t in tops if isinstance(t, _NAMED)}
+    mentioned = {
+        t.name: {n.id for n in ast.walk(t) if isinstance(n, ast.Name)} for t in top_level if isinstance(t, _DEFINITIONS)
+    }
     using = {name for name, names in mentioned.items() if names & package_names}
-    while more := {name for name, names in mentioned.items() if name not in using and names & using}:
-        using |= more  # a function that calls a using function uses the package too
+    while callers := {name for name, names in mentioned.items() if name not in using and names & using}:
+        using |= callers  # a function that calls a using function uses the package too
     return len(using) * 3 < len(mentioned)
 
 
-def _relative(node: object) -> bool:
+def _is_relative_import(node: object) -> bool:
     return bool(getattr(node, "level", 0))

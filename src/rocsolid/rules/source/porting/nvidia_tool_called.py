@@ -5,7 +5,7 @@ Reports `subprocess` and `os.system` calls of `nvidia-smi` and `nvcc`, unless th
 missing program.
 
 ## Why it matters
-On a machine with AMD GPUs the program does not exist. The call raises an error, or its empty output is taken for "no
+On a machine with AMD GPUs the program does not exist. The call raises an error, or its empty output is mistaken for "no
 GPU".
 
 ## Example
@@ -25,7 +25,7 @@ In a script for machines with NVIDIA GPUs.
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
 from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, is_vendor_specific, keyword, literal, match_at
@@ -39,7 +39,9 @@ RULE = Rule(
     fix="Use torch.cuda.get_device_properties, mem_get_info or utilization, which work on both; or rocm-smi and hipcc on ROCm.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("torch 2.13 cuda/__init__.py", "utilization, temperature and the like ask amdsmi on ROCm."),),
+    evidence=(
+        source_evidence("torch 2.13 cuda/__init__.py", "utilization, temperature and the like use amdsmi on ROCm."),
+    ),
 )
 _START_CALLS = (
     "subprocess.run",
@@ -63,12 +65,13 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for site in source.calls_to(*_START_CALLS):
         command = site.call.args[0] if site.call.args else keyword(site.call, "args")
-        tool = _tool(command)
-        if tool and not is_vendor_specific(site) and not _absence_handled(site):
+        tool = _started_tool(command)
+        if tool and not is_vendor_specific(site) and not _handles_missing_tool(site):
             yield match_at(site, tool)
 
 
-def _tool(command: ast.expr | None) -> str:
+def _started_tool(command: ast.expr | None) -> str:
+    """The NVIDIA tool that the command starts; empty if there is none."""
     first = command.elts[0] if isinstance(command, (ast.List, ast.Tuple)) and command.elts else command
     if isinstance(first, ast.JoinedStr) and first.values:
         first = first.values[0]
@@ -77,7 +80,7 @@ def _tool(command: ast.expr | None) -> str:
     return word if word in _TOOLS else ""
 
 
-def _absence_handled(site: Site) -> bool:
+def _handles_missing_tool(site: Site) -> bool:
     """Whether an enclosing `try`, or an `if` with `which`, handles a missing program."""
     for block in enclosing_blocks(site):
         test = condition_of(block)

@@ -5,8 +5,8 @@ Reports constants, parameters and keyword arguments named `warp_size` or `WARP_S
 checks the vendor.
 
 ## Why it matters
-A wavefront has 64 lanes on AMD's data-centre GPUs. Code that divides, indexes or allocates by 32 computes something
-else there.
+A wavefront has 64 lanes on AMD's data-centre GPUs. Code that divides, indexes or allocates by 32 gives wrong
+results there.
 
 ## Example
     WARP_SIZE = 32
@@ -21,13 +21,13 @@ else there.
         return threads // torch.cuda.get_device_properties(0).warp_size
 
 ## When to allow it
-When the code is only about NVIDIA instructions.
+When the code runs only on NVIDIA GPUs.
 """
 
 import ast
 from collections.abc import Iterator
 
-from rocsolid.model.evidence import source as upstream
+from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
 from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at
@@ -41,10 +41,10 @@ RULE = Rule(
     fix="Use torch.cuda.get_device_properties(device).warp_size, or the warp size of Triton's target.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
-    evidence=(upstream("triton 3.7 backends/amd/compiler.py", "warp_size is 32 from gfx10 on, else 64."),),
+    evidence=(source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 32 from gfx10 on, and 64 before."),),
 )
 _NAMES = frozenset({"warp_size", "warpsize", "threads_per_warp", "warp_threads"})
-_LANES = 32
+_NVIDIA_LANES = 32
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
@@ -53,34 +53,38 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for assignment in source.assignments:
         name = assignment.name.rpartition(".")[2]
-        if name.lower() in _NAMES and literal(assignment.value) == _LANES and not _is_fallback(source, assignment):
+        if (
+            name.lower() in _NAMES
+            and literal(assignment.value) == _NVIDIA_LANES
+            and not _is_fallback(source, assignment)
+        ):
             yield match_at(assignment, name)
     for scope in source.scopes.values():
-        yield from _defaults(scope)
+        yield from _parameter_defaults(scope)
     for site in (s for sites in source.calls.values() for s in sites):
-        keyword = next((k for k in site.call.keywords if _is_lanes(k.arg, k.value)), None)
+        keyword = next((k for k in site.call.keywords if _is_hard_coded_warp_size(k.arg, k.value)), None)
         if keyword and not is_vendor_specific(site):
             yield match_at(site, str(keyword.arg), underline=keyword)
 
 
 def _is_fallback(source: Source, assignment: Assignment) -> bool:
-    """Whether it is for one vendor, or is the fallback of a function that otherwise reads the number."""
+    """Whether the assignment is for one vendor, or is a fallback where the code otherwise reads the warp size."""
     if is_vendor_specific(assignment):
         return True
-    others = (w for w in source.assignments if w.name == assignment.name and w.scope is assignment.scope)
-    return any(not isinstance(w.value, ast.Constant) for w in others)
+    same_name = (a for a in source.assignments if a.name == assignment.name and a.scope is assignment.scope)
+    return any(not isinstance(a.value, ast.Constant) for a in same_name)
 
 
-def _is_lanes(name: str | None, value: ast.AST | None) -> bool:
-    return name is not None and name.lower() in _NAMES and literal(value) == _LANES
+def _is_hard_coded_warp_size(name: str | None, value: ast.AST | None) -> bool:
+    return name is not None and name.lower() in _NAMES and literal(value) == _NVIDIA_LANES
 
 
-def _defaults(scope: Scope) -> Iterator[SourceMatch]:
+def _parameter_defaults(scope: Scope) -> Iterator[SourceMatch]:
     """Parameters that default to 32. Uncertain, because a caller may pass another value."""
     arguments = getattr(scope.node, "args", None)
     if not isinstance(arguments, ast.arguments):
         return
-    plain = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
-    for parameter, default in (*plain, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
-        if _is_lanes(parameter.arg, default):
+    positional = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
+    for parameter, default in (*positional, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+        if _is_hard_coded_warp_size(parameter.arg, default):
             yield match_at(Site(parameter, parameter.arg, scope, None), parameter.arg, uncertain=True)
