@@ -223,8 +223,8 @@ def lengths() -> dict[str, list[float]]:
         for n in sizes
     ]
     model = Encoder().cuda().bfloat16().eval()
-    bucket = rs.Bucket.every(64, 512, dim=1)
-    masked = rs.Bucket.every(64, 512, dim=1, pad=0)
+    bucket = rs.Bucket.multiples_of(64, 512, dim=1)
+    masked = rs.Bucket.multiples_of(64, 512, dim=1, pad=0)
     ways: dict[str, Callable[[], Callable[..., Any]]] = {
         "eager": lambda: model,
         "compile dynamic": lambda: torch.compile(model, dynamic=True),

@@ -174,7 +174,7 @@ def _generates() -> Built:
 
 def _stream() -> Built:
     longest = 256
-    sizes = {name: rs.Bucket.every(64, longest, dim=1, pad=0) for name in ("ids", "mask")}
+    sizes = {name: rs.Bucket.multiples_of(64, longest, dim=1, pad=0) for name in ("ids", "mask")}
     inputs = (torch.randint(1, _WORDS, (1, longest)), torch.ones(1, longest, dtype=torch.bool))
     return Built(Stream(Encoder(layers=6, width=512, heads=8).eval(), longest=longest), inputs, Step(buckets=sizes))
 

@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--library", help="the CUDA runtime (default: the one that torch loads)")
     parser.add_argument(
         "--only",
-        choices=[rule.case for rule in CAPTURE_RULES],
+        choices=[rule.id for rule in CAPTURE_RULES],
         metavar="CASE",
         help="try one case, keep the rest of the record",
     )
@@ -93,7 +93,7 @@ def main() -> int:
         kernel = working_kernel(library, Path(folder), chip["capability"])
         record["kernel"] = kernel.suffix.removeprefix(".")
         record["answers"] = {"cuda": stored(args.out, record) if args.only else {mode: {} for mode in MODES}}
-        wanted = [args.only] if args.only else [rule.case for rule in CAPTURE_RULES]
+        wanted = [args.only] if args.only else [rule.id for rule in CAPTURE_RULES]
         for mode in MODES:
             record["answers"]["cuda"][mode] |= try_cases(library, kernel, mode, wanted)
             write(record, args.out)
@@ -214,12 +214,12 @@ def differences(seen: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator
     """Yield a line for each row of the table that differs or is unknown, with the results in the three modes."""
     for rule in CAPTURE_RULES:
         stored = [rule.behavior(Runtime.CUDA, CaptureMode(mode)) for mode in MODES]
-        given = [seen[mode][rule.case] for mode in MODES]
+        given = [seen[mode][rule.id] for mode in MODES]
         known = [answer.outcome is not Outcome.UNKNOWN for answer in stored]
         if all(known) and all(map(agrees, stored, given)):
             continue
         kind = "wrong  " if any(known) else "unknown"
-        yield f"{kind} {rule.case:36} {' '.join(map(word, given))}"
+        yield f"{kind} {rule.id:36} {' '.join(map(word, given))}"
 
 
 if __name__ == "__main__":

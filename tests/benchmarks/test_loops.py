@@ -35,7 +35,7 @@ def with_captured_step(monkeypatch: pytest.MonkeyPatch, built: Built) -> tuple[A
 def test_stream_of_lengths_matches_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.denoiser import Encoder
 
-    sizes = {name: rs.Bucket.every(16, 32, dim=1, pad=0) for name in ("ids", "mask")}
+    sizes = {name: rs.Bucket.multiples_of(16, 32, dim=1, pad=0) for name in ("ids", "mask")}
     inputs = torch.randint(1, 9, (1, 32)), torch.ones(1, 32, dtype=torch.bool)
     model = Stream(Encoder(layers=1, width=16, heads=2).eval(), requests=5, longest=32)
     eager, captured_results = with_captured_step(monkeypatch, Built(model, inputs, Step(buckets=sizes)))

@@ -20,7 +20,7 @@ def test_every_code_has_one_meaning() -> None:
 @pytest.mark.parametrize("error", RUNTIME_ERRORS, ids=lambda error: str(error.number))
 def test_an_error_is_recognised_by_name_text_and_number(error: RuntimeErrorCode) -> None:
     wanted = meaning_of_code(error.number)
-    texts = [*error.names, *(f"HIP error: {text}" for text in error.texts), error.driver]
+    texts = [*error.names, *(f"HIP error: {text}" for text in error.texts), error.driver_name]
     if error.number > 99:  # a smaller number could be anything
         texts += [
             f"HIP error: {error.number}",
@@ -42,13 +42,16 @@ def test_an_error_is_recognised_by_name_text_and_number(error: RuntimeErrorCode)
             "Hip error: 'operation not permitted when stream is capturing'(900) at hipblaslt.cpp:147",
             Reason.HOST_SYNC,
         ),
-        ("HIP error: operation not permitted on an event last recorded in a capturing stream", Reason.EVENT),
+        ("HIP error: operation not permitted on an event last recorded in a capturing stream", Reason.EVENT_QUERIED),
         (
             "'operation would make the legacy stream depend on a capturing blocking stream'(906) at hipblaslt.cpp:148",
             Reason.DEFAULT_STREAM,
         ),
         ("HIP error: capturing stream has unjoined work", Reason.UNJOINED),
-        ("HIP out of memory. Tried to allocate 900.00 MiB. GPU 0 has a total capacity of 191 GiB", Reason.MEMORY),
+        (
+            "HIP out of memory. Tried to allocate 900.00 MiB. GPU 0 has a total capacity of 191 GiB",
+            Reason.OUT_OF_MEMORY,
+        ),
         ("CUDA driver error: CUDA_ERROR_STREAM_CAPTURE_MERGE", Reason.UNCAPTURED_EVENT),
         # torch's own texts are matched before the runtime's.
         (
@@ -78,4 +81,4 @@ def test_explain_accepts_every_name_of_an_error(name: str) -> None:
     assert page.startswith("# Error 906 during a capture\n")
     assert "- HIP and CUDA differ: CUDA documents it for blocking streams; HIP" in page
     assert "- fix: pass the current stream to the library" in page
-    assert "## Calls that fail with it on HIP 7.2.4\n- `hipMemcpy` to the host, on the default stream" in page
+    assert "## Calls that fail with this error on HIP 7.2.4\n- `hipMemcpy` to the host, on the default stream" in page

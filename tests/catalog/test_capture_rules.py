@@ -16,11 +16,11 @@ from tests.support import ROOT, make_env
 import rocsolid as rs
 from rocsolid.api.explain import explain
 from rocsolid.catalog.capture_rules import (
-    BACKING,
     CAPTURE_RULES,
+    EVIDENCE_BY_RUNTIME,
     capture_rule,
     describe_behavior,
-    find_rule,
+    find_capture_rule,
     nearest_runtime,
     rules_of,
     runtimes_on,
@@ -110,7 +110,7 @@ def test_the_table_agrees_with_the_stored_experiment() -> None:
 
     assert len(seen) >= 35 * 2 * 3 - 2
     known = {
-        (rule.case, runtime, mode)
+        (rule.id, runtime, mode)
         for rule in CAPTURE_RULES
         for runtime in RELEASES.values()
         for mode in CaptureMode
@@ -127,10 +127,10 @@ def test_the_hip_columns_agree_with_the_evidence_record() -> None:
     for rule in CAPTURE_RULES:
         for runtime in RELEASES.values():
             for mode in CaptureMode:
-                seen = record["answers"][runtime.value][mode.value][rule.case]
+                seen = record["answers"][runtime.value][mode.value][rule.id]
                 behavior = rule.behavior(runtime, mode)
                 assert behavior.outcome is not Outcome.UNKNOWN
-                assert recorded_as(behavior, seen), (rule.case, runtime, mode, seen)
+                assert recorded_as(behavior, seen), (rule.id, runtime, mode, seen)
 
 
 def test_the_cuda_column_agrees_with_the_evidence_record() -> None:
@@ -140,10 +140,10 @@ def test_the_cuda_column_agrees_with_the_evidence_record() -> None:
     assert f"CUDA {record['runtime']['CUDA']}" == Runtime.CUDA.label
     for rule in CAPTURE_RULES:
         for mode in CaptureMode:
-            seen = record["answers"]["cuda"][mode.value][rule.case]
+            seen = record["answers"]["cuda"][mode.value][rule.id]
             behavior = rule.behavior(Runtime.CUDA, mode)
-            assert (behavior.outcome is Outcome.UNKNOWN) is ("died" in seen), rule.case
-            assert recorded_as(behavior, seen), (rule.case, mode, seen)
+            assert (behavior.outcome is Outcome.UNKNOWN) is ("died" in seen), rule.id
+            assert recorded_as(behavior, seen), (rule.id, mode, seen)
 
 
 @pytest.mark.parametrize(
@@ -202,18 +202,18 @@ def test_error_names_and_texts_are_those_of_the_library(file: str, lacks: set[in
 
 def test_the_table_is_complete_and_every_failure_has_an_error() -> None:
     assert len(CAPTURE_RULES) >= 35
-    assert len({rule.case for rule in CAPTURE_RULES}) == len(CAPTURE_RULES)
+    assert len({rule.id for rule in CAPTURE_RULES}) == len(CAPTURE_RULES)
     for rule in CAPTURE_RULES:
-        assert rule.fix, rule.case
+        assert rule.fix, rule.id
         for runtime in Runtime:
             for mode in CaptureMode:
                 behavior = rule.behavior(runtime, mode)
-                assert (behavior.fails or behavior.outcome is Outcome.CALL_FAILS) == bool(behavior.error), rule.case
+                assert (behavior.fails or behavior.outcome is Outcome.CALL_FAILS) == bool(behavior.error), rule.id
                 if behavior.error:
                     error = runtime_error(behavior.error)
                     assert error is not None
-                    assert error.name(runtime), rule.case
-    assert all(BACKING[runtime] for runtime in Runtime)
+                    assert error.name(runtime), rule.id
+    assert all(EVIDENCE_BY_RUNTIME[runtime] for runtime in Runtime)
 
 
 def test_hip_releases_and_cuda_differ_where_users_had_problems() -> None:
@@ -234,7 +234,7 @@ def test_explain_accepts_every_name_of_a_call(name: str) -> None:
     assert page.startswith("# hipEventQuery during a capture\n")
     assert (
         "- HIP 7.2.4: in global and thread_local mode it fails, and the capture fails "
-        "(hipErrorStreamCaptureUnsupported, 900); in relaxed mode it runs at once" in page
+        "(hipErrorStreamCaptureUnsupported, 900); in relaxed mode it runs immediately" in page
     )
     assert (
         "- HIP 6.4.3 and HIP 7.2.4: in every mode it fails, and the capture fails (hipErrorCapturedEvent, 907)" in page
@@ -281,7 +281,7 @@ def test_a_known_problem_lists_the_behavior_of_this_machines_runtime() -> None:
 
     assert "before the capture, from another thread: HIP 6.4.3 allows it; HIP 7.2.4 refuses it" in why["7.0.2"]
     assert "before the capture, from another thread: HIP 7.2.4 refuses it with error 900" in why["7.2.0"]
-    assert all(find_rule(call) for problem in all_problems() for call in problem.calls)
+    assert all(find_capture_rule(call) for problem in all_problems() for call in problem.calls)
     assert "## What HIP and CUDA do with the calls involved\n- hipEventQuery of" in explain(
         "rccl-watchdog-breaks-capture"
     )
@@ -314,7 +314,7 @@ def test_the_table_page_has_a_line_for_every_row() -> None:
     page = table_page()
 
     assert page.count("\n| hip") == len(CAPTURE_RULES)
-    old = "| hipEventQuery | of an event recorded before the capture | runs at once | 900, 900, runs at once |"
+    old = "| hipEventQuery | of an event recorded before the capture | runs immediately | 900, 900, runs immediately |"
     assert old in page
     assert "| hipMemcpy | to the host, on the default stream | 906 | 906 | **left out** |" in page
 
@@ -324,7 +324,7 @@ def test_the_python_functions_of_every_row_exist() -> None:
     import torch
 
     for rule in CAPTURE_RULES:
-        for name in rule.torch:
+        for name in rule.torch_callers:
             there: Any = torch
             for part in name.split(".")[1:]:
                 there = getattr(there, part)

@@ -9,7 +9,7 @@ from tests.support import ROOT, make_env
 
 from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.capture_errors import MEANINGS
-from rocsolid.catalog.capture_rules import BACKING
+from rocsolid.catalog.capture_rules import EVIDENCE_BY_RUNTIME
 from rocsolid.catalog.images import IMAGES
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES, chain, profile, resolve
@@ -52,7 +52,7 @@ def all_evidence() -> Iterator[tuple[str, Evidence]]:
         yield from ((problem.id, e) for e in problem.evidence)
     for file in all_rules():
         yield from ((file.rule.code, e) for e in file.rule.evidence)
-    yield from ((runtime.label, e) for runtime, evidence in BACKING.items() for e in evidence)
+    yield from ((runtime.label, e) for runtime, evidence in EVIDENCE_BY_RUNTIME.items() for e in evidence)
     yield from ((meaning.message, e) for meaning in MEANINGS for e in meaning.evidence)
 
 

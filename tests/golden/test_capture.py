@@ -135,8 +135,8 @@ def test_refused_buckets(messages: Messages) -> None:
     both = captured(lambda x, y: x.sum() + y.sum(), buckets=different)
     messages.logged("different sizes for one length", lambda: both(torch.ones(10), torch.ones(10)))
     messages.raised("sizes", lambda: rs.Bucket(dim=0, sizes=[0, 4]))
-    messages.raised("over", lambda: rs.Bucket(dim=0, sizes=[4], over="cut"))
-    messages.raised("every", lambda: rs.Bucket.every(0, 4))
+    messages.raised("over", lambda: rs.Bucket(dim=0, sizes=[4], too_long="cut"))
+    messages.raised("every", lambda: rs.Bucket.multiples_of(0, 4))
     messages.raised("from_lengths", lambda: rs.Bucket.from_lengths([], 2))
     messages.check("refused_buckets")
 

@@ -19,7 +19,7 @@ RECORD = ROOT / "evidence/capture-rules-on-hip.json"
 
 def measure_all(rig: Rig) -> dict[str, dict[str, dict[str, Any]]]:
     """The results by runtime, mode and case."""
-    cases = [rule.case for rule in CAPTURE_RULES]
+    cases = [rule.id for rule in CAPTURE_RULES]
     return {
         runtime: {mode: {seen.pop("case"): seen for seen in rig.measure(runtime, mode, cases)} for mode in MODES}
         for runtime in LIBRARIES

@@ -49,7 +49,7 @@ def test_the_runtimes_are_the_releases_of_the_table(rig: Rig) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("runtime", LIBRARIES)
 def test_the_runtime_behaves_as_the_table_says(rig: Rig, runtime: str, mode: str) -> None:
-    rules = {rule.case: rule for rule in CAPTURE_RULES}
+    rules = {rule.id: rule for rule in CAPTURE_RULES}
     seen = list(rig.measure(runtime, mode, list(rules)))
 
     assert [result["case"] for result in seen] == list(rules)

@@ -10,12 +10,12 @@ from rocsolid.model.bucket import Bucket
 
 
 def test_powers_and_multiples_end_with_the_largest_size() -> None:
-    assert Bucket.powers(100, least=16).sizes == (16, 32, 64, 100)
-    assert Bucket.powers(64, least=16).sizes == (16, 32, 64)
-    assert Bucket.powers(8).sizes == (1, 2, 4, 8)
-    assert Bucket.every(64, 200).sizes == (64, 128, 192, 200)
-    assert Bucket.every(64, 128).sizes == (64, 128)
-    assert (Bucket.powers(8, dim=1, pad=3, over="grow").dim, Bucket.every(2, 4, pad=3).pad) == (1, 3)
+    assert Bucket.powers_of_two(100, smallest=16).sizes == (16, 32, 64, 100)
+    assert Bucket.powers_of_two(64, smallest=16).sizes == (16, 32, 64)
+    assert Bucket.powers_of_two(8).sizes == (1, 2, 4, 8)
+    assert Bucket.multiples_of(64, 200).sizes == (64, 128, 192, 200)
+    assert Bucket.multiples_of(64, 128).sizes == (64, 128)
+    assert (Bucket.powers_of_two(8, dim=1, pad=3, too_long="grow").dim, Bucket.multiples_of(2, 4, pad=3).pad) == (1, 3)
 
 
 def waste(sizes: tuple[int, ...], lengths: list[int]) -> int:
@@ -42,4 +42,4 @@ def test_refuses_empty_samples_and_counts() -> None:
         with pytest.raises(UsageError):
             Bucket.from_lengths(sample, count)
     with pytest.raises(UsageError):
-        Bucket.every(0, 10)
+        Bucket.multiples_of(0, 10)

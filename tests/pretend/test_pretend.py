@@ -181,7 +181,7 @@ def test_a_capture_simulates_the_runtime_of_the_pretended_chip(pretend_chip: Pre
         refused[text] = {refusal.reason for refusal in fast.report().refusals}
         assert fast.report().backend.startswith("record, simulates ")
 
-    assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT}, "sm_90": {Reason.EVENT}}
+    assert refused == {"gfx942@6.4.3": set(), "gfx942@7.2.4": {Reason.EVENT_QUERIED}, "sm_90": {Reason.EVENT_QUERIED}}
 
 
 def _queries_an_earlier_event() -> Callable[..., object]:

@@ -45,27 +45,28 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
 
     Args:
         fn: any callable or module; when left out, a decorator is returned.
-        outputs: 'clone' returns new tensors; 'alias' returns the graph's memory, valid until the next call; 'out' fills the
-            tensors passed as `out=`.
+        outputs: 'clone' returns new tensors; 'alias' returns tensors in the graph's memory, valid until the next call; 'out'
+            fills the tensors passed as `out=`.
         on_error: 'eager' runs a call that cannot be captured in eager; 'raise' raises CaptureError.
-        max_graphs: how many graphs are kept; the least recently used one is evicted.
+        max_graphs: how many graphs are kept; beyond that, the least recently used one is evicted.
         memory_budget_bytes: how much memory all graphs together may hold.
-        pool: 'shared' memory pool for all graphs, 'per-graph', or 'auto': per graph on ROCm, shared on CUDA.
+        pool: 'shared' uses one memory pool for all graphs, 'per-graph' one for each graph; 'auto' is per graph on ROCm and
+            shared on CUDA.
         buckets: sizes to pad a dimension of an argument to, by the argument's name.
         unpad: 'auto' unpads the results that depend on a bucketed length; 'never' returns them padded.
-        static: names of arguments that never change; they are compared by identity.
-        verify: 'first' compares replays with eager before the first one is returned, `rs.every(n)` also every n calls, 'off'
-            never.
-        rtol: allowed relative difference; depends on the dtype when left out.
-        atol: allowed absolute difference.
+        static: names of arguments that never change; a call must pass the same objects.
+        verify: 'first' compares replays with eager before the first replay's result is returned; `rs.every(n)` also compares
+            every n calls; 'off' never compares.
+        rtol: allowed relative difference between a replay and eager; depends on the dtype when left out.
+        atol: allowed absolute difference; none when left out.
         generators: your own random number generators that the function draws from.
-        warmups: runs before the capture.
+        warmups: number of warm-up runs before the capture.
         backend: 'device' (GPU graphs), 'record' (recorded operators on the CPU, for tests without a GPU), 'eager', or 'auto'.
         eager_modules: names of modules that cannot be captured; they run in eager between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
         keep_graph: keep what `debug_dump` needs to write a GPU graph; costs some CPU memory.
-        simulate: 'hip-6.4', 'hip-7.2' or 'cuda': refuse what that runtime refuses during a capture; requires backend='record'.
-            A process that pretends to have a chip simulates that chip's runtime unless a backend is named.
+        simulate: 'hip-6.4', 'hip-7.2' or 'cuda': apply the capture rules of that runtime; requires backend='record'.
+            Under `rs.pretend` the runtime of the pretended chip is simulated unless a backend is named.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -76,11 +77,11 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         1
 
     """
-    chip = pretended_chip()
-    if chip and backend == "auto" and not simulate:
+    pretended = pretended_chip()
+    if pretended and backend == "auto" and not simulate:
         from rocsolid.catalog.capture_rules import nearest_runtime
 
-        backend, simulate = "record", nearest_runtime(chip.chip.platform, chip.release).value
+        backend, simulate = "record", nearest_runtime(pretended.chip.platform, pretended.release).value
     options = Options(
         outputs=outputs,
         on_error=on_error,
@@ -106,17 +107,17 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         options = replace(options, verify=replace(options.verify, rounds=precautions.min_verify_rounds))
     if options.backend == "record":
         precautions = replace(precautions, try_in_child=False)  # recording operators cannot end the process
-    kind = Captured
+    captured_class = Captured
     if simulate:
         from rocsolid.runtime.capture.backends.simulated_runtime import SimulatedCaptured
 
-        kind = SimulatedCaptured
-    make = partial(kind, options=options, precautions=precautions, try_in_child=_try_in_child)
+        captured_class = SimulatedCaptured
+    make = partial(captured_class, options=options, precautions=precautions, try_in_child=_try_in_child)
     return make if fn is None else make(fn)
 
 
 def _try_in_child(function: Callable[..., Any], call: Call, options: Options, precautions: Precautions) -> str:
-    """Capture the call in a child process. Returns what went wrong; nothing when it worked or cannot be tried."""
+    """Capture the call in a child process. Returns what went wrong; empty when it worked or cannot be tried."""
     from rocsolid.api.safety import try_in_child_process
 
     work = {"capture": options, "precautions": replace(precautions, try_in_child=False)}

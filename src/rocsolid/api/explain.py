@@ -71,7 +71,7 @@ def _explain_other(name: str) -> str:
         *(s.name for s in registry.all_settings()),
         *(text for r in all_rules() for text in (r.rule.code, r.rule.name)),
         *(p.id for p in all_problems()),
-        *(text for r in CAPTURE_RULES for text in (r.call, r.cuda_call, *r.torch)),
+        *(text for r in CAPTURE_RULES for text in (r.call, r.cuda_call, *r.torch_callers)),
         *(text for e in RUNTIME_ERRORS for text in e.names),
     ]
     raise UnknownNameError(kind="name", name=name, known=known, listed_by="rocsolid explain --help")

@@ -1,4 +1,4 @@
-"""What `rs.capture` does differently on a platform because of what is known about it."""
+"""What `rs.capture` does differently on some platforms, because of known problems there."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ from rocsolid.model.setting import Condition, on
 
 @dataclass(frozen=True, kw_only=True)
 class Precaution:
-    """One difference: where it applies, and what supports it."""
+    """One precaution: where it applies, why, and the evidence for it."""
 
     when: Condition
     why: str
@@ -35,9 +35,9 @@ WARM_UP_ON_CAPTURE_STREAM: Final = Precaution(
         ),
     ),
 )
-_WRONG_REPLAYS: Final = "hip-graph-replay-corruption"
-_ENDS_THE_PROCESS: Final = ("hipblaslt-handle-in-capture", "mi350-repeated-graph-crash")
-_WATCHDOG: Final = "rccl-watchdog-breaks-capture"
+_WRONG_REPLAYS_PROBLEM: Final = "hip-graph-replay-corruption"
+_CRASH_PROBLEMS: Final = ("hipblaslt-handle-in-capture", "mi350-repeated-graph-crash")
+_WATCHDOG_PROBLEM: Final = "rccl-watchdog-breaks-capture"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +46,18 @@ class Precautions:
 
     pool_per_graph: bool = False  # for pool="auto"
     warm_up_on_capture_stream: bool = False
-    min_verify_rounds: int = 0  # even with verify="off"
+    min_verify_rounds: int = 0  # replays to compare with eager, even with verify="off"
     try_in_child: bool = False  # a capture may end the process: capture in a child process first
     collectives_warning: str = ""  # logged when the process uses NCCL or RCCL
 
 
 def precautions_for(env: Environment) -> Precautions:
-    """The precautions that the catalogue asks for on this machine."""
-    watchdog = problem(_WATCHDOG)
+    """Return the precautions for this machine."""
+    watchdog = problem(_WATCHDOG_PROBLEM)
     return Precautions(
         pool_per_graph=POOL_PER_GRAPH.when.holds(env),
         warm_up_on_capture_stream=WARM_UP_ON_CAPTURE_STREAM.when.holds(env),
-        min_verify_rounds=2 if problem(_WRONG_REPLAYS).applies(env) else 0,
-        try_in_child=any(problem(name).applies(env) for name in _ENDS_THE_PROCESS),
+        min_verify_rounds=2 if problem(_WRONG_REPLAYS_PROBLEM).applies(env) else 0,
+        try_in_child=any(problem(name).applies(env) for name in _CRASH_PROBLEMS),
         collectives_warning=f"{watchdog.title}. {watchdog.fix}" if watchdog.applies(env) else "",
     )

@@ -6,15 +6,15 @@ from dataclasses import KW_ONLY, dataclass
 
 from rocsolid.errors import UnknownNameError, UsageError
 
-_OVER = ("eager", "grow")
+_TOO_LONG = ("eager", "grow")
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One dimension of one argument: the sizes it is padded to, and the padding value.
+    """The sizes that one dimension of one argument is padded to, and the padding value.
 
-    `over` decides about lengths beyond the largest size: "eager" runs them in eager, "grow" pads them to a multiple of the
-    largest size.
+    `too_long` decides what happens to a length beyond the largest size: with "eager" the call runs in eager, with "grow" the
+    dimension is padded to the next multiple of the largest size.
 
     Example:
         >>> Bucket(dim=1, sizes=[64, 128, 256], pad=0).fit(100)
@@ -26,15 +26,15 @@ class Bucket:
     sizes: Sequence[int]
     pad: float = 0
     _: KW_ONLY
-    over: str = "eager"
+    too_long: str = "eager"
 
     def __post_init__(self) -> None:
         sizes = tuple(sorted(set(self.sizes)))
         if not sizes or sizes[0] < 1 or not all(isinstance(size, int) for size in sizes):
             msg = f"rs.Bucket(sizes={list(self.sizes)}): sizes must be integers of at least 1"
             raise UsageError(msg)
-        if self.over not in _OVER:
-            raise UnknownNameError(kind="over", name=self.over, known=_OVER)
+        if self.too_long not in _TOO_LONG:
+            raise UnknownNameError(kind="too_long", name=self.too_long, known=_TOO_LONG)
         object.__setattr__(self, "sizes", sizes)
 
     def fit(self, length: int) -> int | None:
@@ -43,64 +43,86 @@ class Bucket:
             return None
         if length <= self.sizes[-1]:
             return self.sizes[bisect_left(self.sizes, length)]
-        return -(-length // self.sizes[-1]) * self.sizes[-1] if self.over == "grow" else None
+        return -(-length // self.sizes[-1]) * self.sizes[-1] if self.too_long == "grow" else None
 
     @classmethod
-    def powers(cls, upto: int, *, least: int = 1, dim: int = 0, pad: float = 0, over: str = "eager") -> "Bucket":
-        """Powers of two from `least` up, and `upto` itself: `Bucket.powers(100, least=16)` is 16, 32, 64, 100."""
-        size, sizes = least, []
-        while 0 < size < upto:
+    def powers_of_two(
+        cls, largest: int, *, smallest: int = 1, dim: int = 0, pad: float = 0, too_long: str = "eager"
+    ) -> "Bucket":
+        """Return sizes that double from `smallest` on, and `largest` itself.
+
+        Example:
+            >>> Bucket.powers_of_two(100, smallest=16).sizes
+            (16, 32, 64, 100)
+
+        """
+        size, sizes = smallest, []
+        while 0 < size < largest:
             sizes.append(size)
             size *= 2
-        return cls(dim, (*sizes, upto), pad, over=over)
+        return cls(dim, (*sizes, largest), pad, too_long=too_long)
 
     @classmethod
-    def every(cls, step: int, upto: int, *, dim: int = 0, pad: float = 0, over: str = "eager") -> "Bucket":
-        """Every multiple of `step`, and `upto` itself: `Bucket.every(64, 200)` is 64, 128, 192, 200."""
+    def multiples_of(
+        cls, step: int, largest: int, *, dim: int = 0, pad: float = 0, too_long: str = "eager"
+    ) -> "Bucket":
+        """Return every multiple of `step` below `largest`, and `largest` itself.
+
+        Example:
+            >>> Bucket.multiples_of(64, 200).sizes
+            (64, 128, 192, 200)
+
+        """
         if step < 1:
-            msg = f"rs.Bucket.every({step}, ...): the step must be at least 1"
+            msg = f"rs.Bucket.multiples_of({step}, ...): the step must be at least 1"
             raise UsageError(msg)
-        return cls(dim, (*range(step, upto, step), upto), pad, over=over)
+        return cls(dim, (*range(step, largest, step), largest), pad, too_long=too_long)
 
     @classmethod
     def from_lengths(
-        cls, sample: Iterable[int], count: int, *, dim: int = 0, pad: float = 0, over: str = "eager"
+        cls, sample: Iterable[int], count: int, *, dim: int = 0, pad: float = 0, too_long: str = "eager"
     ) -> "Bucket":
-        """The `count` sizes with the least padding for a sample of lengths; the largest length is always one of them."""
+        """Return the `count` sizes that need the least padding for a sample of lengths.
+
+        The largest length of the sample is always one of them.
+        """
         lengths = sorted(length for length in sample if length > 0)
         if not lengths or count < 1:
             msg = "rs.Bucket.from_lengths needs at least one positive length and count >= 1"
             raise UsageError(msg)
-        return cls(dim, _least_waste(lengths, count), pad, over=over)
+        return cls(dim, _sizes_with_least_padding(lengths, count), pad, too_long=too_long)
 
 
-def _least_waste(lengths: list[int], count: int) -> tuple[int, ...]:
-    """The exact optimum, by dynamic programming over the distinct lengths.
+def _sizes_with_least_padding(lengths: list[int], count: int) -> tuple[int, ...]:
+    """Find the exact optimum, by dynamic programming over the distinct lengths.
 
-    `best[j]` is the least padding when distinct length `j` is the largest bucket so far; each round allows one more bucket.
+    `least[j]` is the least padding when distinct length `j` is the largest bucket so far; each round allows one more bucket.
     """
     distinct = sorted(set(lengths))
-    upto = [0]  # how many lengths of the sample are at most the i-th distinct length
-    total = [0]  # and their sum
+    counts = [0]  # counts[i]: how many lengths of the sample are smaller than distinct[i]
+    sums = [0]  # sums[i]: the sum of these lengths
     position = 0
     for size in distinct:
         while position < len(lengths) and lengths[position] <= size:
             position += 1
-        upto.append(position)
-        total.append(total[-1] + size * (position - upto[-2]))
+        counts.append(position)
+        sums.append(sums[-1] + size * (position - counts[-2]))
 
-    def waste(first: int, last: int) -> int:
-        return distinct[last] * (upto[last + 1] - upto[first]) - (total[last + 1] - total[first])
+    def padding(first: int, last: int) -> int:
+        """Return the padding when distinct lengths `first` to `last` are all padded to the last one."""
+        return distinct[last] * (counts[last + 1] - counts[first]) - (sums[last + 1] - sums[first])
 
-    many = len(distinct)
-    best = [waste(0, last) for last in range(many)]
-    chosen: list[list[int]] = [[last] for last in range(many)]
-    for _ in range(min(count, many) - 1):
-        step = [
-            min(((best[cut] + waste(cut + 1, last), cut) for cut in range(last)), default=(best[last], -1))
-            for last in range(many)
+    total = len(distinct)
+    least = [padding(0, last) for last in range(total)]
+    chosen: list[list[int]] = [[last] for last in range(total)]
+    for _ in range(min(count, total) - 1):
+        candidates = [  # (padding, index of the bucket before)
+            min(((least[cut] + padding(cut + 1, last), cut) for cut in range(last)), default=(least[last], -1))
+            for last in range(total)
         ]
-        better = [cost < best[last] for last, (cost, _cut) in enumerate(step)]
-        chosen = [[*chosen[cut], last] if better[last] else chosen[last] for last, (_cost, cut) in enumerate(step)]
-        best = [min(cost, best[last]) for last, (cost, _cut) in enumerate(step)]
+        better = [cost < least[last] for last, (cost, _cut) in enumerate(candidates)]
+        chosen = [
+            [*chosen[cut], last] if better[last] else chosen[last] for last, (_cost, cut) in enumerate(candidates)
+        ]
+        least = [min(cost, least[last]) for last, (cost, _cut) in enumerate(candidates)]
     return tuple(distinct[index] for index in chosen[-1])

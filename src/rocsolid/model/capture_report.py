@@ -7,40 +7,42 @@ from enum import Enum
 from rocsolid.model.notebook import NotebookResult
 
 CAPTURE_SCHEMA = "rocsolid/capture/1"
+_MAX_LISTED_ARGUMENTS = 4
 
 
 class Reason(Enum):
     """Why a call runs in eager. The values are the keys of `CaptureReport.eager_calls` and of the metrics."""
 
-    ARGUMENT = "argument"
-    BUCKET = "bucket"
-    GRADIENT = "gradient"
-    SHARED_MEMORY = "shared memory"
-    MEMORY = "memory"
-    COMPILE = "compile"
-    EMPTY = "empty"
-    SIDE_EFFECT = "side effect"
-    RESULT = "result"
-    PADDING = "padding"
-    WRONG_RESULT = "wrong result"
-    EAGER_MODULE = "eager module"
+    ARGUMENT = "argument"  # an argument cannot be part of the cache key, or cannot be copied into a static buffer
+    BUCKET = "bucket"  # a bucket does not fit the call
+    GRADIENT = "gradient"  # a result requires grad, and backward=True was not given
+    SHARED_MEMORY = "shared memory"  # an argument that is written to shares memory with another one
+    OUT_OF_MEMORY = "out of memory"  # not enough GPU memory for the graph
+    MEMORY_BUDGET = "memory budget"  # the graph is larger than memory_budget_bytes=
+    COMPILE = "compile"  # torch.compile would compile during the capture
+    NO_GPU_WORK = "no GPU work"  # the call launches nothing that a graph could replay
+    SIDE_EFFECT = "side effect"  # the function changes Python state, which a replay does not repeat
+    RESULT_TYPE = "unsupported result type"
+    PADDING = "padding"  # the padding of a bucket changes the result
+    WRONG_RESULT = "wrong result"  # a replay differs from eager
+    EAGER_MODULE = "eager module"  # a module of eager_modules= returned other shapes than during the capture
     HOST_SYNC = "host sync"
     HOST_COPY = "host copy"
     DATA_SHAPE = "data-dependent shape"
-    RNG_STATE = "rng state"
-    LIMIT = "limit"
-    CLOSED = "closed"
-    FROZEN = "frozen"
-    NO_DEVICE = "no device"
-    FIRST_CALL = "first call"
+    RNG_STATE = "rng state"  # the random number state is read or set on the CPU
+    MAX_GRAPHS = "max_graphs"  # max_graphs=0
+    CLOSED = "closed"  # the call came after close()
+    FROZEN = "frozen"  # the call came after freeze() and has no graph
+    NO_DEVICE = "no device"  # no tensor is on a GPU, or backend="eager"
+    FIRST_CALL = "first call"  # the eager run before a capture
     UNJOINED = "unjoined stream"
-    UNCAPTURED_EVENT = "uncaptured event"
+    UNCAPTURED_EVENT = "uncaptured event"  # the function waits for an event from outside the capture
     DEFAULT_STREAM = "default stream"
     ANOTHER_THREAD = "another thread"
-    RUNTIME_CALL = "runtime call"
-    EVENT = "event"
-    CHILD_PROCESS = "child process"
-    ERROR = "error"
+    RUNTIME_CALL = "runtime call"  # a call that the HIP or CUDA runtime refuses during a capture
+    EVENT_QUERIED = "event queried on CPU"
+    CHILD_PROCESS = "child process"  # the capture failed in the child process in which it was tried first
+    ERROR = "error"  # any other error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +51,11 @@ class GraphRecord:
 
     key: Mapping[str, str]  # every argument by its path, and the torch state
     replays: int
-    nodes: int | None  # operations in the graph; None where the runtime does not report it
+    nodes: int | None  # number of operations in the graph; None where the runtime does not report it
     bytes: int  # memory that the graph and its static buffers hold
     capture_ms: float
     relative_error: float | None  # largest difference from eager, relative to eager; None when it was not compared
-    checks: int  # how often a replay was compared with eager
+    checks: int  # how often a replay of this graph was compared with eager
     mutates: tuple[str, ...] = ()  # arguments and tensors that the function writes to
 
 
@@ -80,15 +82,15 @@ class CaptureReport(NotebookResult):
     eager_calls: Mapping[str, int] = field(default_factory=dict)  # by reason
     captures: int = 0
     evictions: int = 0
-    checks: int = 0
+    checks: int = 0  # comparisons of a replay with eager
     check_failures: int = 0
-    bytes: int = 0
-    frozen: bool = False
+    bytes: int = 0  # memory that all graphs and their static buffers hold
+    frozen: bool = False  # after freeze(): captures nothing new
     warning: str = ""  # set when most calls run in eager
 
     def counters(self) -> dict[str, int]:
-        """Flat numbers for a server's metrics, such as `rocsolid_replays_total`."""
-        flat = {
+        """Return the counters as flat numbers for a server's metrics, such as `rocsolid_replays_total`."""
+        metrics = {
             "rocsolid_replays_total": self.replays,
             "rocsolid_captures_total": self.captures,
             "rocsolid_evictions_total": self.evictions,
@@ -98,11 +100,12 @@ class CaptureReport(NotebookResult):
             "rocsolid_graph_bytes": self.bytes,
             "rocsolid_eager_calls_total": sum(self.eager_calls.values()),
         }
-        flat.update({f'rocsolid_eager_calls_total{{reason="{reason}"}}': n for reason, n in self.eager_calls.items()})
-        return flat
+        for reason, count in self.eager_calls.items():
+            metrics[f'rocsolid_eager_calls_total{{reason="{reason}"}}'] = count
+        return metrics
 
     def json(self) -> str:
-        """The report as a JSON document that `rocsolid report` reads."""
+        """Return the report as a JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
         return dumps(CAPTURE_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
@@ -111,27 +114,30 @@ class CaptureReport(NotebookResult):
         return "\n".join(_lines(self))
 
 
+_PREDICTIONS = {"replay": "would replay", "capture": "would capture", "eager": "would run in eager"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallPrediction:
     """What a call would do, and why: the result of `Captured.explain()`."""
 
-    action: str  # replay, capture or eager
+    action: str  # "replay", "capture" or "eager"
     reason: str
     differences: tuple[str, ...] = ()  # from the most similar graph
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.action}: {self.reason}", *(f"  {line}" for line in self.differences)])
+        return "\n".join([f"{_PREDICTIONS[self.action]}: {self.reason}", *(f"  {line}" for line in self.differences)])
 
 
 def _lines(report: CaptureReport) -> list[str]:
     eager = sum(report.eager_calls.values())
     lines = [
-        f"{report.name} ({report.backend}): {_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}, "
+        f"{report.name} (backend {report.backend}): {_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}, "
         f"{_count(eager, 'eager call')}, "
-        f"{report.bytes / 2**20:.1f} MiB" + (", frozen" if report.frozen else "")
+        f"{report.bytes / 2**20:.1f} MiB" + (", frozen (captures nothing new)" if report.frozen else "")
     ]
     for graph in report.graphs:
-        checked = (
+        verification = (
             f"{_count(graph.checks, 'check')}, relative error {graph.relative_error:.1e}"
             if graph.relative_error is not None
             else "not verified"
@@ -139,7 +145,7 @@ def _lines(report: CaptureReport) -> list[str]:
         nodes = _count(graph.nodes, "node") if graph.nodes is not None else "nodes unknown"
         lines.append(
             f"  graph {_short_key(graph.key)}: {_count(graph.replays, 'replay')}, {nodes}, "
-            f"{graph.bytes / 2**20:.1f} MiB, captured in {graph.capture_ms:.0f} ms, {checked}"
+            f"{graph.bytes / 2**20:.1f} MiB, captured in {graph.capture_ms:.0f} ms, {verification}"
         )
     lines += [f"  {_count(count, 'eager call')}: {reason}" for reason, count in report.eager_calls.items()]
     for refusal in report.refusals:
@@ -159,8 +165,8 @@ def _count(count: int, noun: str) -> str:
 
 def _short_key(key: Mapping[str, str]) -> str:
     arguments = [
-        f"{path.removeprefix('argument ')}: {what}" for path, what in key.items() if path.startswith("argument")
+        f"{path.removeprefix('argument ')}: {spec}" for path, spec in key.items() if path.startswith("argument")
     ]
-    limit = 4
-    more = f", and {len(arguments) - limit} more" if len(arguments) > limit else ""
-    return f"({', '.join(arguments[:limit])}{more})"
+    hidden = len(arguments) - _MAX_LISTED_ARGUMENTS
+    more = f", and {hidden} more" if hidden > 0 else ""
+    return f"({', '.join(arguments[:_MAX_LISTED_ARGUMENTS])}{more})"

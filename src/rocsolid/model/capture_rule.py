@@ -8,7 +8,7 @@ from rocsolid.model.capture_report import Reason
 
 
 class Runtime(Enum):
-    """A runtime whose rules are known; the values that `simulate=` takes."""
+    """A runtime whose rules are known. The values are those of `simulate=`."""
 
     HIP_6_4 = "hip-6.4"
     HIP_7_2 = "hip-7.2"
@@ -26,10 +26,10 @@ class Runtime(Enum):
 
 
 class CaptureMode(Enum):
-    """The mode a capture was begun with: how strictly other calls are refused."""
+    """The mode that a capture is begun with. It decides which calls the runtime refuses during the capture."""
 
     GLOBAL = "global"  # the default of torch.cuda.graph
-    THREAD_LOCAL = "thread_local"  # rs.capture
+    THREAD_LOCAL = "thread_local"  # the mode of rs.capture
     RELAXED = "relaxed"
 
 
@@ -37,7 +37,7 @@ class Outcome(Enum):
     """What happens to the call and to the capture."""
 
     RECORDED = "becomes part of the graph"
-    RUNS_NOW = "runs at once and is not part of the graph"
+    RUNS_NOW = "runs immediately and is not part of the graph"
     LEFT_OUT = "succeeds, but is silently missing from the graph"
     CAPTURE_FAILS = "fails, and the capture fails"
     CALL_FAILS = "fails, and the capture continues"
@@ -62,14 +62,14 @@ class Behavior:
 class CaptureRule:
     """One row of the table: a call in one situation, made while a non-blocking stream is being captured."""
 
-    case: str  # kebab-case id, used by tests and records
+    id: str  # such as "event-query-old"; known problems, tests and evidence records refer to it
     call: str  # HIP's name
     cuda_call: str
-    situation: str  # completes "the call, ..."; empty when there is only one situation
+    situation: str  # continues the call's name: "of the capturing stream"; empty when there is only one situation
     behaviors: Mapping[Runtime, Mapping[CaptureMode, Behavior]]
-    cause: Reason  # the reason in the report when the call breaks a capture
+    cause: Reason  # the reason in the report when the call makes a capture fail
     fix: str
-    torch: tuple[str, ...] = ()  # Python functions that make this call
+    torch_callers: tuple[str, ...] = ()  # Python functions that make this call
     other_thread: bool = False  # the call comes from a thread that is not capturing
 
     def behavior(self, runtime: Runtime, mode: CaptureMode) -> Behavior:

@@ -8,14 +8,14 @@ from rocsolid.model.capture_rule import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeErrorCode:
-    """One error number. HIP and CUDA share most numbers and texts, but not all names and not when they report them."""
+    """One error number. HIP and CUDA share most numbers and texts, but some names differ, and so do the causes of some errors."""
 
     number: int
     hip: str  # empty where HIP has no such error
     cuda: str
-    text: str  # the text of both; CUDA's where they differ
-    hip_text: str = ""  # only where it differs
-    differs: str = ""  # where the two runtimes behave differently
+    text: str  # the runtime's own text; CUDA's where HIP's differs
+    hip_text: str = ""  # HIP's text where it differs
+    difference: str = ""  # how HIP and CUDA behave differently, in full sentences
 
     def name(self, runtime: Runtime) -> str:
         """The error's name in this runtime."""
@@ -23,16 +23,16 @@ class RuntimeErrorCode:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Both names, HIP's first."""
+        """The names in HIP and CUDA, HIP's first."""
         return tuple(name for name in (self.hip, self.cuda) if name)
 
     @property
-    def driver(self) -> str:
-        """The CUDA driver's name, which libraries below the runtime report."""
+    def driver_name(self) -> str:
+        """The error's name in the CUDA driver, which libraries that call the driver directly report."""
         words = re.findall("[A-Z][a-z]+", self.cuda.removeprefix("cudaError"))
         return f"CUDA_ERROR_{'_'.join(words).upper()}"
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Both texts."""
+        """The texts of CUDA and HIP, each once."""
         return tuple(text for text in (self.text, self.hip_text) if text)

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+_MAX_VALUE_LENGTH = 60  # of a value's repr; a longer one is replaced by its type
+
 
 @dataclass(frozen=True, kw_only=True)
 class CallSignature:
-    """Every argument by its path, with shape, dtype, device or value; and the torch state."""
+    """The arguments of a call and the torch state, as text."""
 
-    parts: Mapping[str, str]
+    parts: Mapping[str, str]  # the path of an argument or the name of a torch state -> shape, dtype, device or value
 
 
 def signature_of(args: Sequence[object], kwargs: Mapping[str, object], names: Sequence[str] = ()) -> CallSignature:
-    """The signature of a call: its arguments, by name where names are known, and the torch state that compiled code depends on."""
+    """Return the signature of a call: its arguments, by name where known, and the torch state that compiled code depends on."""
     import torch
 
-    parts = dict(_walk_all(args, kwargs, names))
+    parts = dict(_argument_parts(args, kwargs, names))
     parts["grad mode"] = "on" if torch.is_grad_enabled() else "off"
     parts["inference mode"] = "on" if torch.is_inference_mode_enabled() else "off"
     parts["autocast"] = "on" if torch.is_autocast_enabled() else "off"
@@ -28,22 +30,22 @@ def signature_of(args: Sequence[object], kwargs: Mapping[str, object], names: Se
 
 
 def differences(before: CallSignature, now: CallSignature) -> list[str]:
-    """What changed, one line each: `argument 'x': float32[8, 64] before, float32[8, 65] now`."""
-    found = []
+    """Return one line for each difference: `argument 'x': float32[8, 64] before, float32[8, 65] now`."""
+    lines = []
     for path in dict.fromkeys((*before.parts, *now.parts)):
-        one, other = before.parts.get(path, "not passed"), now.parts.get(path, "not passed")
-        if one != other:
-            found.append(f"{path}: {one} before, {other} now")
-    return found
+        old, new = before.parts.get(path, "not passed"), now.parts.get(path, "not passed")
+        if old != new:
+            lines.append(f"{path}: {old} before, {new} now")
+    return lines
 
 
 def nearest(known: Sequence[CallSignature], now: CallSignature) -> CallSignature:
-    """The most similar earlier call: the fewest differences; of several, the last."""
+    """Return the earlier call with the fewest differences; of several, the last."""
     return min(reversed(known), key=lambda earlier: len(differences(earlier, now)))
 
 
 def parameter_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names of positional parameters; empty where Python cannot tell them."""
+    """Return the names of the positional parameters; empty where Python cannot tell them."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -51,34 +53,36 @@ def parameter_names(function: Callable[..., object]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
-def _walk_all(args: Sequence[object], kwargs: Mapping[str, object], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for number, value in enumerate(args):
-        name = repr(names[number]) if number < len(names) else str(number)
-        yield from _walk(f"argument {name}", value)
+def _argument_parts(
+    args: Sequence[object], kwargs: Mapping[str, object], names: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    for position, value in enumerate(args):
+        name = repr(names[position]) if position < len(names) else str(position)
+        yield from _parts_of(f"argument {name}", value)
     for name, value in kwargs.items():
-        yield from _walk(f"argument {name!r}", value)
+        yield from _parts_of(f"argument {name!r}", value)
 
 
-def _walk(path: str, value: object) -> Iterator[tuple[str, str]]:
+def _parts_of(path: str, value: object) -> Iterator[tuple[str, str]]:
     import torch
 
     if isinstance(value, torch.Tensor):
-        yield path, _tensor(value)
+        yield path, _tensor_text(value)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _walk(f"{path}[{key!r}]", inner)
+            yield from _parts_of(f"{path}[{key!r}]", inner)
     elif isinstance(value, (list, tuple)):
         yield path, f"{type(value).__name__} of {len(value)}"
-        for number, inner in enumerate(value):
-            yield from _walk(f"{path}[{number}]", inner)
+        for index, inner in enumerate(value):
+            yield from _parts_of(f"{path}[{index}]", inner)
     elif isinstance(value, torch.nn.Module):
         yield path, f"{type(value).__name__} in {'train' if value.training else 'eval'} mode"
     else:
         text = repr(value)
-        yield path, text if len(text) <= 60 else f"{type(value).__name__}"  # noqa: PLR2004 - a line's worth
+        yield path, text if len(text) <= _MAX_VALUE_LENGTH else f"{type(value).__name__}"
 
 
-def _tensor(tensor: "torch.Tensor") -> str:
+def _tensor_text(tensor: "torch.Tensor") -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     stride = "" if tensor.is_contiguous() else f" stride {list(tensor.stride())}"
     grad = " requires_grad" if tensor.requires_grad else ""

@@ -17,25 +17,25 @@ def _schema(operation: Any) -> Any:
 
 @cache
 def is_view(operation: Any) -> bool:
-    """Whether an operator only returns views: its results alias an argument, and nothing is written."""
+    """Return whether an operator only returns views: its results share memory with an argument, and nothing is written."""
     import torch
 
     if torch.Tag.inplace_view in operation.tags:
         return True
     schema = _schema(operation)
-    returned = [result.alias_info for result in schema.returns]
-    return bool(returned) and all(info is not None and not info.is_write for info in returned)
+    infos = [result.alias_info for result in schema.returns]
+    return bool(infos) and all(info is not None and not info.is_write for info in infos)
 
 
 @cache
 def writes_in_place(operation: Any) -> bool:
-    """Whether an operator writes to an argument."""
+    """Return whether an operator writes to an argument."""
     return any(a.alias_info is not None and a.alias_info.is_write for a in _schema(operation).arguments)
 
 
 @cache
 def only_allocates(operation: Any) -> bool:
-    """Whether an operator only allocates memory, so that a replay can skip it."""
+    """Return whether an operator only allocates memory, so that a replay can skip it."""
     name = operation.name().partition(".")[0]
     return name in (
         "aten::empty",

@@ -1,7 +1,7 @@
 """Nested arguments and results: flattened into leaves with their paths, and built again.
 
-`torch.utils._pytree` does this for registered containers. Here every leaf also has the path a user would type
-(`batch['ids'][0]`), dataclasses are opened without being registered, and containers that cannot be rebuilt are left whole.
+`torch.utils._pytree` does this for registered containers. Here every leaf also has the path that a user would write
+(`batch['ids'][0]`), dataclasses need not be registered, and a container that cannot be rebuilt is one leaf.
 """
 
 import copy
@@ -18,7 +18,7 @@ from rocsolid.torchapi.private_api import private
 
 _LEAVES = private("torch.utils._pytree", "tree_leaves", "2.2..")
 _NODES = private("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
-_PLAIN: Final = (type(None), bool, int, str, bytes, type(...))
+_CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
 
@@ -30,13 +30,13 @@ class Registered(NamedTuple):
 
 
 def registered(kind: type) -> Registered | None:
-    """What was registered with torch for exactly this type, such as a model output of transformers."""
+    """Return the functions registered with torch for exactly this type, such as a model output of transformers."""
     node = _NODES.get().get(kind)
     return Registered(node.flatten_fn, node.unflatten_fn) if node is not None else None
 
 
 def leaves(value: Any) -> list[Any]:
-    """Every leaf by torch's own rules, without paths."""
+    """Return every leaf by torch's own rules, without paths."""
     return list(_LEAVES.get()(value))
 
 
@@ -45,14 +45,14 @@ class ContainerSpec:
     """One level of a container: its values, how each is reached, and how to build it again."""
 
     values: tuple[Any, ...]
-    steps: tuple[str, ...]  # as a user types them: [0], ['ids'], .scale
+    steps: tuple[str, ...]  # the code that reads each value: [0], ['ids'], .scale
     structure: Hashable  # what must be equal besides the type: length, keys, context
     rebuild: Callable[[Sequence[Any]], Any]
-    by_flattening: bool = False  # the values can only be reached through a registered flatten function
+    by_flattening: bool = False  # the values can only be read with the registered flatten function
 
 
 def open_container(value: Any) -> ContainerSpec | None:
-    """The spec of a container that can be rebuilt; None for leaves and for containers that cannot."""
+    """Return the spec of a container that can be rebuilt; None for everything else."""
     kind = type(value)
     if kind is list or kind is tuple:
         return _sequence(value, kind)
@@ -107,10 +107,10 @@ def _dataclass(value: Any) -> ContainerSpec:
     names = tuple(field.name for field in dataclasses.fields(value))
 
     def rebuild(values: Sequence[Any]) -> Any:
-        made = copy.copy(value)
+        rebuilt = copy.copy(value)
         for name, new in zip(names, values, strict=True):
-            object.__setattr__(made, name, new)  # works for frozen dataclasses too
-        return made
+            object.__setattr__(rebuilt, name, new)  # works for frozen dataclasses too
+        return rebuilt
 
     values = tuple(getattr(value, name) for name in names)
     return ContainerSpec(values=values, steps=tuple(f".{name}" for name in names), structure=names, rebuild=rebuild)
@@ -133,7 +133,7 @@ class Flattened:
     rebuild: Callable[[Iterator[Any]], Any]
 
     def unflatten(self, values: Sequence[Any]) -> Any:
-        """The same structure with other leaves."""
+        """Build the same structure with other leaves."""
         return self.rebuild(iter(values))
 
     @property
@@ -149,20 +149,20 @@ def flatten(value: Any, path: str) -> Flattened:
     spec = open_container(value)
     if spec is None:
         return Flattened((Leaf(path, value),), "*", next)
-    below = [flatten(v, path + step) for v, step in zip(spec.values, spec.steps, strict=True)]
+    children = [flatten(v, path + step) for v, step in zip(spec.values, spec.steps, strict=True)]
     return Flattened(
-        leaves=tuple(leaf for inner in below for leaf in inner.leaves),
-        structure=(type(value), spec.structure, tuple(inner.structure for inner in below)),
-        rebuild=lambda values: spec.rebuild([inner.rebuild(values) for inner in below]),
+        leaves=tuple(leaf for child in children for leaf in child.leaves),
+        structure=(type(value), spec.structure, tuple(child.structure for child in children)),
+        rebuild=lambda values: spec.rebuild([child.rebuild(values) for child in children]),
     )
 
 
 def constant_key(value: Any) -> Hashable | None:
-    """A hashable key with the type and value of a constant, so that True, 1 and 1.0 differ; None for anything else."""
+    """Return a hashable key with the type and value of a constant, so that True, 1 and 1.0 differ; None for anything else."""
     import torch
 
     kind = type(value)
-    if kind in _PLAIN or isinstance(
+    if kind in _CONSTANT_TYPES or isinstance(
         value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, Enum)
     ):
         return kind, value
@@ -173,18 +173,18 @@ def constant_key(value: Any) -> Hashable | None:
     if kind is slice:
         return _constant_keys(kind, (value.start, value.stop, value.step))
     if kind in (set, frozenset):
-        within = [constant_key(v) for v in value]
-        return None if None in within else (kind, frozenset(within))
+        keys = [constant_key(v) for v in value]
+        return None if None in keys else (kind, frozenset(keys))
     return None
 
 
 def _constant_keys(kind: type, values: tuple[Any, ...]) -> Hashable | None:
-    within = tuple(constant_key(v) for v in values)
-    return None if None in within else (kind, within)
+    keys = tuple(constant_key(v) for v in values)
+    return None if None in keys else (kind, keys)
 
 
 def compared_by_identity(value: Any) -> bool:
-    """Whether a value equals only itself: a module, a function, a random number generator."""
+    """Return whether a value equals only itself: a module, a function, a random number generator."""
     import torch
 
     return isinstance(value, (torch.nn.Module, torch.Generator, *_FUNCTIONS))

@@ -76,7 +76,7 @@ def test_a_result_that_includes_padding_is_refused_by_name(target: Any) -> None:
 
 def test_lengths_beyond_the_largest_bucket_and_empty_inputs(target: Any) -> None:
     eager = target.capture(lambda x: x * 2, buckets={"x": rs.Bucket(dim=0, sizes=[8])})
-    grows = target.capture(lambda x: x * 2, buckets={"x": rs.Bucket(dim=0, sizes=[8], over="grow")})
+    grows = target.capture(lambda x: x * 2, buckets={"x": rs.Bucket(dim=0, sizes=[8], too_long="grow")})
     for length in (8, 9, 20, 0, 9, 20):
         x = target.randn(length)
         assert torch.equal(eager(x), x * 2)
@@ -173,8 +173,8 @@ def test_wrong_bucket_arguments_raise_usage_error() -> None:
     for wrong in ([], [0, 4], [-1]):
         with pytest.raises(UsageError):
             rs.Bucket(dim=0, sizes=wrong)
-    with pytest.raises(UsageError, match="unknown over 'cut'; there are eager, grow"):
-        rs.Bucket(dim=0, sizes=[4], over="cut")
+    with pytest.raises(UsageError, match=r"'cut'.*choose one of eager, grow"):
+        rs.Bucket(dim=0, sizes=[4], too_long="cut")
 
 
 def test_a_compiled_function_is_not_compiled_for_every_length(target: Any) -> None:

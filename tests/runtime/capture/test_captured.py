@@ -200,7 +200,7 @@ def test_report_as_json_text_and_counters(target: Any) -> None:
     counters = report.counters()
     assert counters["rocsolid_replays_total"] == 2
     assert counters['rocsolid_eager_calls_total{reason="first call"}'] == 1
-    assert str(report).startswith(f"scaled ({target.backend}): 1 graph, 2 replays, 1 eager call, ")
+    assert str(report).startswith(f"scaled (backend {target.backend}): 1 graph, 2 replays, 1 eager call, ")
 
 
 def test_a_warning_is_logged_once_when_most_calls_run_in_eager(target: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -263,5 +263,5 @@ def test_the_compile_log_of_a_compiled_function_is_not_reachable_state() -> None
     before = state.fingerprint()
     for size in (2, 3):
         called(torch.ones(size))
-    assert inner.rocsolid.used == 1
+    assert inner.rocsolid.recompiles == 1
     assert state.fingerprint() == before

@@ -53,7 +53,7 @@ class Machine:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
         monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
 
-    def reach(self) -> Any:
+    def get(self) -> Any:
         return lambda *_: None
 
     def enter(self, stream: Stream) -> None:
@@ -61,9 +61,9 @@ class Machine:
 
     @contextlib.contextmanager
     def entered(self, stream: Stream) -> Any:
-        before, self.current = self.current, stream
+        previous, self.current = self.current, stream
         yield
-        self.current = before
+        self.current = previous
 
     def capture_begin(self, **_: Any) -> None:
         self.cleaned_up_on.append(self.current)

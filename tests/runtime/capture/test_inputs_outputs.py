@@ -82,7 +82,7 @@ def test_outputs_out_fills_the_callers_tensors(target: Any) -> None:
         x.mul_(2)
     with pytest.raises(CaptureError, match="pass out="):
         g(x)
-    with pytest.raises(UsageError, match=r"`out\['y'\]` must be a tensor of float32\[4\]"):
+    with pytest.raises(UsageError, match=r"`out\['y'\]` must be a float32\[4\] tensor"):
         g(x, out={"y": torch.empty(5, device=target.device), "n": None})
 
 

@@ -330,7 +330,7 @@ def test_a_function_that_branches_on_capture_is_compared_on_that_branch(target: 
 @pytest.mark.parametrize(
     ("text", "reason", "message"),
     [
-        ("HIP error: 907", "event", "an event recorded during the capture was queried"),
+        ("HIP error: 907", "event queried on CPU", "an event recorded during the capture was queried"),
         ("hipErrorStreamCaptureImplicit", "default stream", "work ran on the default stream"),
         ("HIP error: capturing stream has unjoined work", "unjoined stream", "was not joined back"),
         (
@@ -353,7 +353,7 @@ def test_an_error_of_the_runtime_is_explained(text: str, reason: str, message: s
     assert refusal.reason.value == reason
     assert message in refusal.message
     assert text in refusal.message
-    number = {"event": 907, "default stream": 906, "uncaptured event": 905}.get(
+    number = {"event queried on CPU": 907, "default stream": 906, "uncaptured event": 905}.get(
         reason, 904 if "joined" in text else 401
     )
     assert refusal.message.endswith(f"\nmore: rocsolid explain {number}")

@@ -137,11 +137,11 @@ CASES: list[tuple[Any, tuple[str, str, str]]] = [
     (waits_for_its_stream, ("host sync",) * 3),
     (waits_for_another_stream, ("host sync",) * 3),
     (queries_its_stream, ("host sync",) * 3),
-    (queries_an_event_of_its_own, ("event",) * 3),
-    (waits_for_an_event_of_its_own, ("event",) * 3),
-    (times_itself, ("event",) * 3),
-    (QueriesAnOldEvent(), ("", "event", "event")),
-    (WaitsForAnOldEvent(), ("event",) * 3),
+    (queries_an_event_of_its_own, ("event queried on CPU",) * 3),
+    (waits_for_an_event_of_its_own, ("event queried on CPU",) * 3),
+    (times_itself, ("event queried on CPU",) * 3),
+    (QueriesAnOldEvent(), ("", "event queried on CPU", "event queried on CPU")),
+    (WaitsForAnOldEvent(), ("event queried on CPU",) * 3),
     (queries_an_event_never_recorded, ("", "", "")),
     (forks, ("unjoined stream",) * 3),
     (forks_and_joins, ("", "", "")),
@@ -183,9 +183,7 @@ def test_the_refusal_names_the_call_the_error_the_line_and_the_fix() -> None:
 def test_on_error_raise() -> None:
     captured = rs.capture(forks, backend="record", simulate="cuda", on_error="raise")
 
-    with pytest.raises(
-        CaptureError, match=r"the end of the capture fails after cudaStreamWaitEvent .*Unjoined \(904\)"
-    ):
+    with pytest.raises(CaptureError, match=r"joined the capture with cudaStreamWaitEvent .*Unjoined \(904\)"):
         captured(torch.ones(2))
 
 

@@ -139,7 +139,7 @@ def test_a_training_replay_is_ordered_while_the_lock_is_held(monkeypatch: pytest
     locked: list[bool] = []
 
     class Ordering(record.HostOrdering):
-        def before(self) -> bool:
+        def wait_for_replays(self) -> bool:
             locked.append(self.lock.locked())
             return True
 

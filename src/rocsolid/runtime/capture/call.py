@@ -16,6 +16,8 @@ from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
 from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
 
+_MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its type
+
 
 class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the call runs in eager
     """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix."""
@@ -23,20 +25,20 @@ class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the
     def __init__(
         self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None, notes: Sequence[str] = ()
     ) -> None:
-        shown = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
-        self.message = "\n".join([problem, *shown, *notes, *([f"fix: {fix}"] if fix else [])])
+        code_lines = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
+        self.message = "\n".join([problem, *code_lines, *notes, *([f"fix: {fix}"] if fix else [])])
         super().__init__(self.message)
         self.reason = reason
         self.location = code.place if code else ""
 
 
 def _short_location(code: CodeLine) -> str:
-    """`file:line`, relative to the working directory where the file is inside it."""
+    """Return `file:line`, with the path relative to the working directory if the file is inside it."""
     return code.place.removeprefix(f"{Path.cwd()}/")
 
 
 class TensorSpec(NamedTuple):
-    """What must be equal for two tensors to use the same graph."""
+    """The properties of a tensor that are part of the cache key."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -54,15 +56,15 @@ class TensorSpec(NamedTuple):
 
 
 def spec_of(tensor: Any) -> TensorSpec:
-    """The spec of a tensor."""
+    """Return the spec of a tensor."""
     return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device, tensor.requires_grad)
 
 
 def _dense_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
+    strides, stride = [], 1
     for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
+        strides.append(stride)
+        stride *= max(size, 1)
     return tuple(reversed(strides))
 
 
@@ -78,12 +80,14 @@ class BucketedDim(NamedTuple):
 
 
 def call_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function or module. For a compiled module: of the module inside, since the wrapper takes anything.
+    """Return the signature of a function or module.
+
+    For a compiled module it is that of the module inside, because the wrapper accepts any arguments.
 
     Raises TypeError or ValueError where Python cannot tell the signature.
     """
-    plain = getattr(function, "_orig_mod", function)
-    return inspect.signature(getattr(plain, "forward", plain))
+    uncompiled = getattr(function, "_orig_mod", function)
+    return inspect.signature(getattr(uncompiled, "forward", uncompiled))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +96,12 @@ class Parameters:
 
     positional: tuple[str, ...] = ()
     var_positional: str = ""  # the name of `*args`
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()  # all names, in the order of the signature
     defaults: Mapping[str, Hashable] = field(default_factory=dict)  # keys of the defaults that are constants
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Parameters":
-        """The parameters, empty where Python cannot tell the signature."""
+        """Return the parameters; empty where Python cannot tell the signature."""
         try:
             parameters = call_signature(function).parameters.values()
         except (TypeError, ValueError):
@@ -116,18 +120,18 @@ class Parameters:
 
         The expression reads the argument from `args` and `kwargs`.
         """
-        given = {self._name(number): (f"args[{number}]", value) for number, value in enumerate(args)}
-        given.update({name: (f"kwargs[{name!r}]", value) for name, value in kwargs.items()})
-        rank = {name: number for number, name in enumerate(self.order)}
+        passed = {self._name(position): (f"args[{position}]", value) for position, value in enumerate(args)}
+        passed.update({name: (f"kwargs[{name!r}]", value) for name, value in kwargs.items()})
+        rank = {name: position for position, name in enumerate(self.order)}
         last = len(rank)
-        for name in sorted(given, key=lambda n: (rank.get(n, last), n if n in kwargs else "")):
-            yield name, *given[name]
+        for name in sorted(passed, key=lambda n: (rank.get(n, last), n if n in kwargs else "")):
+            yield name, *passed[name]
 
-    def _name(self, number: int) -> str:
-        if number < len(self.positional):
-            return self.positional[number]
-        extra = number - len(self.positional)
-        return f"{self.var_positional}[{extra}]" if self.var_positional else f"argument {number}"
+    def _name(self, position: int) -> str:
+        if position < len(self.positional):
+            return self.positional[position]
+        extra = position - len(self.positional)
+        return f"{self.var_positional}[{extra}]" if self.var_positional else f"argument {position}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +139,7 @@ class Argument:
     """One argument, flattened."""
 
     name: str
-    expression: str
+    expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
 
 
@@ -172,11 +176,11 @@ class Call:
     @property
     def signature(self) -> CallSignature:
         """The input signature as text, by argument path."""
-        text = {f"argument {path!r}": str(what) for path, what in _described(self)}
-        return CallSignature(parts={**text, **{name: _state_text(value) for name, value in self.torch_state}})
+        arguments = {f"argument {path!r}": text for path, text in _argument_texts(self)}
+        return CallSignature(parts={**arguments, **{name: _state_text(value) for name, value in self.torch_state}})
 
     def rebuild(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with these tensors in place of the call's."""
+        """Return the arguments with these tensors in place of the call's."""
         indices = iter(self.tensor_indices)
         args: list[Any] = [None] * len(self.args)
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
@@ -193,16 +197,16 @@ class Call:
         return args, kwargs
 
 
-def _described(call: Call) -> Iterator[tuple[str, object]]:
+def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
+    """Yield (path, text) of every leaf of the arguments."""
     indices = iter(call.tensor_indices)
     for argument in call.arguments:
         for leaf in argument.tree.leaves:
             if isinstance(leaf.value, torch.Tensor):
-                yield leaf.path, call.specs[next(indices)]
+                yield leaf.path, str(call.specs[next(indices)])
             else:
                 text = repr(leaf.value)
-                limit = 60
-                yield leaf.path, text if len(text) <= limit else type(leaf.value).__name__
+                yield leaf.path, text if len(text) <= _MAX_VALUE_LENGTH else type(leaf.value).__name__
 
 
 def _state_text(value: Hashable) -> str:
@@ -210,7 +214,7 @@ def _state_text(value: Hashable) -> str:
 
 
 def read_torch_state(modules: Sequence["weakref.ref[Any]"]) -> tuple[tuple[str, Hashable], ...]:
-    """The state of torch and of the modules that a result depends on, besides the arguments."""
+    """Return the state of torch and of the modules that a result depends on, besides the arguments."""
     training = tuple(module.training for reference in modules if (module := reference()) is not None)
     state: list[tuple[str, Hashable]] = [
         ("grad mode", torch.is_grad_enabled()),
@@ -242,7 +246,7 @@ def parse_call(
         Argument(name=name, expression=expression, tree=_tree(value, name, static))
         for name, expression, value in parameters.bind(args, kwargs)
     )
-    seen: dict[int, int] = {}
+    index_by_id: dict[int, int] = {}
     tensors: list[Leaf] = []
     indices: list[int] = []
     key: list[tuple[str, Hashable]] = []
@@ -252,7 +256,7 @@ def parse_call(
         for leaf in argument.tree.leaves:
             if isinstance(leaf.value, torch.Tensor):
                 _refuse_unsupported_tensor(leaf)
-                index = seen.setdefault(id(leaf.value), len(tensors))
+                index = index_by_id.setdefault(id(leaf.value), len(tensors))
                 if index == len(tensors):
                     tensors.append(leaf)
                 indices.append(index)
@@ -260,8 +264,8 @@ def parse_call(
             else:
                 leaf_keys.append(_leaf_key(leaf, argument, static, identity_objects))
         key.append((argument.name, (argument.tree.structure, tuple(leaf_keys))))
-    given = {argument.name for argument in arguments}
-    key += [(name, ("*", (default,))) for name, default in parameters.defaults.items() if name not in given]
+    passed = {argument.name for argument in arguments}
+    key += [(name, ("*", (default,))) for name, default in parameters.defaults.items() if name not in passed]
     _refuse_unknown_bucket_names(buckets or {}, [leaf.path for leaf in tensors])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
@@ -304,31 +308,33 @@ def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_
 
 
 def _refuse_unsupported_tensor(leaf: Leaf) -> None:
-    """Raises CannotCapture for a tensor that cannot be copied into a static buffer."""
+    """Raise CannotCapture for a tensor that cannot be copied into a static buffer."""
     tensor, fix = leaf.value, ""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
+        description = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
     elif tensor.layout is not torch.strided:
-        what = f"of layout {tensor.layout}"
+        description = f"of layout {tensor.layout}"
     elif tensor.is_quantized:
-        what = "quantized"
+        description = "quantized"
     elif tensor.is_conj() or tensor.is_neg():
-        what = "a lazy conjugate or negative view"
+        description = "a lazy conjugate or negative view"
         fix = f"pass {leaf.path}.resolve_conj().resolve_neg()"
     elif tensor.device.type == "meta":
-        what = "on the meta device"
+        description = "on the meta device"
     else:
         return
     raise CannotCapture(
-        Reason.ARGUMENT, f"argument `{leaf.path}` is {what}, which cannot be copied into a static buffer", fix=fix
+        Reason.ARGUMENT,
+        f"argument `{leaf.path}` is {description}, which cannot be copied into a static buffer",
+        fix=fix,
     )
 
 
 def _refuse_unknown_bucket_names(buckets: Mapping[str, Sequence[Bucket]], paths: Sequence[str]) -> None:
-    """A misspelled name would leave every length without its bucket. An optional argument that is left out is fine."""
+    """Raise CannotCapture when no name of `buckets=` is a tensor of the call; an optional argument may be left out."""
     if buckets and not any(path in buckets for path in paths):
-        named, present = (", ".join(f"`{name}`" for name in names) for names in (buckets, paths))
-        problem = f"buckets= names {named}, but the call has no such tensor; it has {present}"
+        bucket_names, tensor_names = (", ".join(f"`{name}`" for name in names) for names in (buckets, paths))
+        problem = f"buckets= names {bucket_names}, but the call has no such tensor; it has {tensor_names}"
         raise CannotCapture(Reason.BUCKET, problem, fix="use the parameter names of the function as keys of buckets=")
 
 
@@ -338,7 +344,7 @@ def _apply_buckets(
     bucketed: list[BucketedDim] = []
     groups: dict[int, int] = {}
     specs = []
-    for number, leaf in enumerate(tensors):
+    for index, leaf in enumerate(tensors):
         spec = spec_of(leaf.value)
         shape = list(spec.shape)
         for bucket in buckets.get(leaf.path, ()):
@@ -355,10 +361,10 @@ def _apply_buckets(
                 raise CannotCapture(
                     Reason.BUCKET,
                     f"argument `{leaf.path}` has length {length}, which exceeds the largest bucket, {largest}",
-                    fix='add a larger size, or use rs.Bucket(..., over="grow")',
+                    fix='add a larger size, or use rs.Bucket(..., too_long="grow")',
                 )
             group = groups.setdefault(length, len(groups))
-            bucketed.append(BucketedDim(number, dim, length, size, bucket.pad, group))
+            bucketed.append(BucketedDim(index, dim, length, size, bucket.pad, group))
             shape[dim] = size
         if leaf.path in buckets:
             spec = spec._replace(shape=tuple(shape), stride=_dense_stride(shape))

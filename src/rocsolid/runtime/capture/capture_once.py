@@ -42,31 +42,31 @@ from rocsolid.torchapi.graphs.capture_state import (
 )
 
 Function = Callable[..., Any]
-_SHOWN = 4
+_MAX_LISTED_CHANGES = 4
 
 
 class FirstRun:
     """The call, run in eager for the caller, and what the function was seen to do."""
 
     def __init__(self, function: Function, call: Call) -> None:
-        before = collect_reachable(function)
-        state_writes = WriteDetector((ref.path, ref.value) for ref in before.tensors)
+        state_before = collect_reachable(function)
+        state_writes = WriteDetector((ref.path, ref.value) for ref in state_before.tensors)
         argument_writes = WriteDetector((leaf.path, leaf.value) for leaf in call.tensors)
-        rng = RngSnapshot(call.device, before.generators)
-        self.buffers = make_buffers(call)  # before the function writes to anything
-        # Without padding the function would be compiled for a length that is never used again.
+        rng = RngSnapshot(call.device, state_before.generators)
+        self.buffers = make_buffers(call)  # copied before the function writes to its arguments
+        # The call is not padded here: a compiled function would be compiled for a length that is never used again.
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
         draws_random = rng.advanced()
         self.state = collect_reachable(function)
-        known = {id(ref.value) for ref in before.tensors}
+        known = {id(ref.value) for ref in state_before.tensors}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
-        written = state_writes.written()
-        self.may_change = [*written, *created]
-        paths = {path for path, _ in argument_writes.written()}
+        written_state = state_writes.written()
+        self.may_change = [*written_state, *created]
+        written_paths = {path for path, _ in argument_writes.written()}
         self.effects = WriteEffects(
-            arguments=tuple(n for n, leaf in enumerate(call.tensors) if leaf.path in paths),
-            state=tuple(written),
+            arguments=tuple(index for index, leaf in enumerate(call.tensors) if leaf.path in written_paths),
+            state=tuple(written_state),
             draws_random=draws_random,
         )
 
@@ -74,15 +74,15 @@ class FirstRun:
 def capture_once(
     function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: dict[str, Any] | None
 ) -> Entry:
-    """A verified entry for the call; raises CannotCapture when there can be none."""
-    with_backward = options.backward and _first_requiring_grad(first.result) != ""
+    """Capture the call and return a verified entry. Raises CannotCapture when the call cannot be captured."""
+    with_backward = options.backward and _path_requiring_grad(first.result) != ""
     _refuse_unrepeatable(first, call, with_backward=with_backward)
     started = time.perf_counter()
     static_inputs = [buffer.tensor for buffer in first.buffers]
     initial = InitialState(
         tensors=TensorSnapshot(tensors_to_save(first.state, first.may_change)),
         rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
-        inputs=TensorSnapshot([static_inputs[number] for number in first.effects.arguments]),
+        inputs=TensorSnapshot([static_inputs[index] for index in first.effects.arguments]),
     )
     with restoring(first.state, initial):
         if with_backward:
@@ -108,8 +108,8 @@ def _capture_inference(
         graph, result = _warm_up_and_capture(function, call, first, initial, options, backend)
     try:
         static_inputs = [buffer.tensor for buffer in first.buffers]
-        held = [ref.value for ref in first.state.tensors]
-        outputs = Outputs.of(result, static_inputs, held, {dim.tensor for dim in call.bucketed})
+        state_tensors = [ref.value for ref in first.state.tensors]
+        outputs = Outputs.of(result, static_inputs, state_tensors, {dim.tensor for dim in call.bucketed})
         if call.bucketed and options.unpad == "auto":
             from rocsolid.runtime.capture.padding import find_length_relations
 
@@ -131,7 +131,8 @@ def _capture_inference(
     return entry
 
 
-def _first_requiring_grad(result: Any) -> str:
+def _path_requiring_grad(result: Any) -> str:
+    """Return the path of the first result that requires grad; empty when none does."""
     return next(
         (x.path for x in result_leaves(result) if isinstance(x.value, torch.Tensor) and x.value.requires_grad), ""
     )
@@ -139,7 +140,7 @@ def _first_requiring_grad(result: Any) -> str:
 
 def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) -> None:
     """Raise CannotCapture for a call whose effect no replay can repeat."""
-    path = _first_requiring_grad(first.result)
+    path = _path_requiring_grad(first.result)
     if path and not with_backward:
         raise CannotCapture(
             Reason.GRADIENT,
@@ -147,9 +148,9 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
             fix="call it under torch.no_grad() or torch.inference_mode(), or capture with backward=True",
         )
     storages = [leaf.value.untyped_storage().data_ptr() for leaf in call.tensors]
-    for number in first.effects.arguments:
-        if storages.count(storages[number]) > 1 and call.tensors[number].value.numel():
-            path = call.tensors[number].path
+    for index in first.effects.arguments:
+        if storages.count(storages[index]) > 1 and call.tensors[index].value.numel():
+            path = call.tensors[index].path
             problem = f"the function writes to argument `{path}`, which shares memory with another argument"
             raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
 
@@ -167,7 +168,9 @@ def _warm_up_and_capture(
         initial.restore()
     missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
-        raise CannotCapture(Reason.MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first")
+        raise CannotCapture(
+            Reason.OUT_OF_MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first"
+        )
     session = backend.new_session((*options.generators, *first.state.generators))
 
     def record() -> tuple[Graph, Any]:
@@ -182,7 +185,7 @@ def _warm_up_and_capture(
     graph, result = run_capture(record, session, backend, initial, body)
     if graph.nodes == 0:
         graph.close()
-        raise CannotCapture(Reason.EMPTY, "the call launches no work that a graph could replay")
+        raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
 
 
@@ -193,7 +196,7 @@ def run_capture(
     initial: InitialState,
     body: Callable[[], Any],
 ) -> Any:
-    """Run a capture. A failure is cleaned up, and becomes a CannotCapture that names the operation and the user's line."""
+    """Run a capture. After a failure, clean up and raise a CannotCapture that names the operation and the user's line."""
     try:
         with fresh_autocast_cache():
             return record()
@@ -208,13 +211,16 @@ def run_capture(
         raise explain_failure(error, backend, body) from error
 
 
-def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, times: int) -> None:
-    """Run the function so that everything that happens only once happens now, and refuse what no replay repeats."""
-    for number in range(times):
+def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, runs: int) -> None:
+    """Run the function so that everything that happens only once happens before the capture.
+
+    Raises CannotCapture for a change of Python values, and for a compile in the last run.
+    """
+    for run in range(runs):
         initial.restore()
-        before = first.state.fingerprint() if number == 0 else {}
+        before = first.state.fingerprint() if run == 0 else {}
         try:
-            with compiles_refused(if_any=True) if 0 < number == times - 1 else nullcontext():
+            with compiles_refused(if_any=True) if 0 < run == runs - 1 else nullcontext():
                 body()
         except CompileInCaptureError as error:
             from rocsolid.runtime.capture.diagnosis import innermost_error
@@ -229,8 +235,9 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, tim
 def _refuse_side_effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     changed = [path for path in after if before.get(path) != after[path]]
     if changed:
-        names = ", ".join(f"`{path}`" for path in changed[:_SHOWN])
-        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        names = ", ".join(f"`{path}`" for path in changed[:_MAX_LISTED_CHANGES])
+        hidden = len(changed) - _MAX_LISTED_CHANGES
+        more = f" and {hidden} more" if hidden > 0 else ""
         raise CannotCapture(
             Reason.SIDE_EFFECT,
             f"the function changes {names}{more} in Python, and a replay does not repeat that",

@@ -40,24 +40,24 @@ from rocsolid.runtime.signature import differences, nearest
 
 _log = logging.getLogger("rocsolid")
 _inference_mode: Final = torch.is_inference_mode_enabled
-_SHOWN_CHANGES: Final = 4
-_FAST_PATHS_PER_GRAPH: Final = 4
+_MAX_LISTED_CHANGES: Final = 4
+_MAX_FAST_PATHS_PER_GRAPH: Final = 4
 
 Function = Callable[..., Any]
 TryInChild = Callable[[Function, Call, Options, Precautions], str]  # returns what went wrong, or an empty string
 
 
-class _Busy(threading.local):
-    """Whether this thread is inside a capture. Captured functions called there run as plain functions."""
+class _ThreadState(threading.local):
+    """Whether this thread is inside a capture. Captured functions that are called there run as plain functions."""
 
-    inside = False
+    inside_capture = False
 
 
-_busy: Final = _Busy()
+_thread: Final = _ThreadState()
 
 
 class Inputs(tuple[Any, ...]):  # noqa: SLOT001 - it has an attribute
-    """The positional arguments of a call with static buffers in place of the tensors; `kwargs` holds the keyword arguments."""
+    """The arguments of a call, with static buffers in place of the tensors; `kwargs` holds the keyword arguments."""
 
     kwargs: dict[str, Any]
 
@@ -79,7 +79,7 @@ class Captured:
         if options.eager_modules:
             from rocsolid.runtime.capture.eager_segments import find_eager_modules
 
-            find_eager_modules(function, options.eager_modules)  # report a wrong name now
+            find_eager_modules(function, options.eager_modules)  # raises for a wrong name
         self.__rocsolid_function__: Function | None = function
         self._weak_method: weakref.WeakMethod[Any] | None = None
         self._options = options
@@ -102,7 +102,7 @@ class Captured:
         return self._call_with_out(args, kwargs) if self._takes_out else self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The fast path, for a call that looks like an earlier one."""
+        """Take the fast path when the call has the form of an earlier one, and the slow path otherwise."""
         for path in self._fast_paths:
             tensors = path.read(args, kwargs)
             if tensors is None:
@@ -114,7 +114,7 @@ class Captured:
                 or _inference_mode() is not path.inference_mode
             ):
                 continue
-            if _busy.inside:
+            if _thread.inside_capture:
                 break
             entry, lengths = path.entry, NO_LENGTHS
             if entry is None:
@@ -130,7 +130,7 @@ class Captured:
         return self._call_slow(args, kwargs)
 
     def _switch_graph(self, path: FastPath, entry: Entry) -> None:
-        """Calls alternate between graphs: try this fast path first next time, and mark the graph as used."""
+        """The call used another graph than the last one: try its fast path first next time, and mark the graph as used."""
         if not entry.stats.closed:
             self._cache.mark_used(entry)
         others = tuple(other for other in self._fast_paths if other is not path)
@@ -140,15 +140,15 @@ class Captured:
     def _call_with_out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop("out", None)
         if out is None:
-            msg = f'{self.__name__} was captured with outputs="out": pass out=, tensors in the structure of the result'
+            msg = f'{self.__name__} was captured with outputs="out": pass out= with tensors in the same structure as the result'
             raise CaptureError(msg)
         with torch.no_grad():
             return copy_into_out(out, self._call(args, kwargs))
 
     def _call_slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The general path: find the graph by its cache key, or capture one, or run in eager."""
+        """Find the graph by its cache key, or capture one, or run in eager."""
         function = self._function()
-        if _busy.inside or _stream_is_capturing():
+        if _thread.inside_capture or _stream_is_capturing():
             return function(*args, **kwargs)
         if self._closed:
             return self._run_eager(function, args, kwargs, Reason.CLOSED)
@@ -170,7 +170,7 @@ class Captured:
         return result
 
     def _call_without_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], entry: Entry, why: object) -> Any:
-        """There is a graph, but a replay alone is not enough."""
+        """Handle a call whose graph was found but did not return a result; `why` is one of the constants of `entry.py`."""
         function = self._function()
         if why is IN_CAPTURE:
             return function(*args, **kwargs)
@@ -182,7 +182,7 @@ class Captured:
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         changes = entry.captured_state.changes()
         if changes:
-            self._invalidate(entry, "; ".join(changes[:_SHOWN_CHANGES]))
+            self._invalidate(entry, "; ".join(changes[:_MAX_LISTED_CHANGES]))
         return self._call_slow(args, kwargs)
 
     def _call_with_check(self, function: Function, call: Call, entry: Entry) -> Any:
@@ -219,7 +219,7 @@ class Captured:
     def _capture(self, function: Function, call: Call) -> Any:
         """Run the call in eager, capture it, and return the result of the eager run."""
         with capture_lock:
-            if self._cache.find(call.key) is not None:  # another thread was faster
+            if self._cache.find(call.key) is not None:  # another thread has captured it meanwhile
                 return self._call_slow(call.args, call.kwargs)
             try:
                 backend = self._select_backend(call)
@@ -241,7 +241,7 @@ class Captured:
         return first.result
 
     def _select_backend(self, call: Call) -> Backend | None:
-        """The backend that `backend=` names or that fits the call's tensors; None when there is nothing to capture on."""
+        """Return the backend that `backend=` names or that fits the call's tensors; None when the call is not to be captured."""
         options = self._options
         if options.backend == "eager":
             return None
@@ -258,7 +258,7 @@ class Captured:
             return None
         _refuse_mixed_devices(call)
         if call.device not in self._device_backends:
-            # One for all graphs of this function: they may share memory with each other, not with another function's.
+            # One backend for all graphs of this function: they may share memory with each other, but not with other functions.
             self._device_backends[call.device] = self._device_backend(call.device)
         return self._device_backends[call.device]
 
@@ -274,7 +274,7 @@ class Captured:
         )
 
     def _survives_in_child(self, function: Function, call: Call) -> bool:
-        """Where a library may end the process during a capture, capture in a child process first."""
+        """Return whether the call can be captured in a child process, which is tried first where a library may end the process."""
         _warn_about_collectives(self._precautions.collectives_warning)
         if self._child_tried or self._try_in_child is None:
             return True
@@ -295,22 +295,29 @@ class Captured:
         self._stats.count_capture(entry)
         self._modules = None
         self._add_fast_path(call, entry)
-        # Integers are not varied by the verification before, so the first real ones are checked too.
+        # The verification does not vary integers, so the first call with other integers is compared with eager too.
         verify = self._options.verify
-        integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
-        entry.stats.schedule_check(1 if verify.rounds and integers else verify.calls)
+        has_integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
+        entry.stats.schedule_check(1 if verify.rounds and has_integers else verify.calls)
 
     def _refuse(self, call: Call | None, why: CannotCapture) -> None:
-        """Remember a refusal, and raise with on_error="raise". A length beyond the largest bucket (no call) never raises."""
+        """Remember a refusal, and raise it with on_error="raise". A length beyond the largest bucket (`call` is None) never raises."""
         raises = self._options.on_error == "raise" and not (call is None and why.reason is Reason.BUCKET)
         self._stats.refuse(call, why, runs_in_eager=not raises)
         if raises:
             raise CaptureError(why.message) from why
 
     def _owner(self, function: Function) -> dict[str, Any] | None:
-        """The attributes of the module that holds this object in place of its own method; the method is then held weakly."""
+        """Return the attributes of the module that holds this object in place of its method; None when there is none.
+
+        The method is then held by a weak reference, because module and captured function would otherwise hold each other.
+        """
         module = getattr(function, "__self__", None)
-        if module is None or not hasattr(module, "__dict__") or all(held is not self for held in vars(module).values()):
+        if (
+            module is None
+            or not hasattr(module, "__dict__")
+            or all(value is not self for value in vars(module).values())
+        ):
             return None
         if self._weak_method is None and isinstance(function, types.MethodType):
             self._weak_method = weakref.WeakMethod(function)
@@ -338,7 +345,7 @@ class Captured:
         )
 
     def _add_fast_path(self, call: Call, entry: Entry) -> None:
-        """Let calls like this one use the fast path."""
+        """Make calls of the same form use the fast path."""
         with capture_lock:
             tensors = [leaf.value for leaf in call.tensors]
             for path in self._fast_paths:
@@ -346,17 +353,16 @@ class Captured:
                     path.add(call, entry)
                     return
             new = FastPath(call, entry, self._options.static, self._options.buckets)
-            limit = _FAST_PATHS_PER_GRAPH * max(1, self._options.max_graphs)
+            limit = _MAX_FAST_PATHS_PER_GRAPH * max(1, self._options.max_graphs)
             self._fast_paths = (new, *self._fast_paths)[:limit]
 
     def _invalidate(self, entry: Entry, reason: str, *, recapture: bool = True) -> None:
         with capture_lock:
             if self._cache.remove(entry):
                 self._stats.invalidate(reason)
-                then = (
-                    "recapturing with this call" if recapture and not self._frozen else "running in eager from now on"
-                )
-                _log.warning("%s: graph invalidated, %s (%s)", self.__name__, reason, then)
+                captures_again = recapture and not self._frozen
+                consequence = "recapturing with this call" if captures_again else "running in eager from now on"
+                _log.warning("%s: graph invalidated, %s (%s)", self.__name__, reason, consequence)
                 self._release([entry])
                 self._modules = None
 
@@ -395,7 +401,10 @@ class Captured:
         self._frozen = True
 
     def inputs(self, *args: Any, **kwargs: Any) -> Inputs:
-        """The static input buffers of the graph for such a call. Write into them and pass them back: they are not copied."""
+        """Return the static input buffers of the graph for such a call.
+
+        Write into them and call the captured function with them: this saves the copy.
+        """
         function = self._function()
         call = self._parse(function, args, kwargs)
         if self._cache.find(call.key) is None:
@@ -407,10 +416,10 @@ class Captured:
             raise CaptureError(msg)
         self._add_fast_path(call, entry)
         tensors = [
-            buffer.unpadded(tuple(x.length for x in call.bucketed if x.tensor == number))
+            buffer.unpadded(tuple(dim.length for dim in call.bucketed if dim.tensor == index))
             if isinstance(buffer, PaddedBuffer)
             else buffer.tensor
-            for number, buffer in enumerate(entry.buffers)
+            for index, buffer in enumerate(entry.buffers)
         ]
         positional, keywords = call.rebuild(tensors)
         inputs = Inputs(positional)
@@ -428,7 +437,7 @@ class Captured:
             self._release(entries)
 
     def explain(self, *args: Any, **kwargs: Any) -> CallPrediction:
-        """What such a call would do, and why. Nothing is run."""
+        """Return what such a call would do, and why, without running it."""
         try:
             call = self._parse(self._function(), args, kwargs)
         except CannotCapture as refusal:
@@ -439,13 +448,12 @@ class Captured:
         if refused is not None:
             return CallPrediction(action="eager", reason=refused.message)
         known = [entry.signature for entry in self._cache]
-        different = tuple(differences(nearest(known, call.signature), call.signature)) if known else ()
+        changed = tuple(differences(nearest(known, call.signature), call.signature)) if known else ()
         if self._frozen or self._closed:
-            state = "closed" if self._closed else "frozen"
-            return CallPrediction(
-                action="eager", reason=f"no graph for this call, and {self.__name__} is {state}", differences=different
-            )
-        return CallPrediction(action="capture", reason="no graph for this call yet", differences=different)
+            state = "closed" if self._closed else "frozen (captures nothing new)"
+            reason = f"no graph for this call, and {self.__name__} is {state}"
+            return CallPrediction(action="eager", reason=reason, differences=changed)
+        return CallPrediction(action="capture", reason="no graph for this call yet", differences=changed)
 
     def __repr__(self) -> str:
         return str(self.report())
@@ -454,13 +462,13 @@ class Captured:
         return self.report()._repr_html_()
 
     def report(self) -> CaptureReport:
-        """Graphs, counters and refusals. Can be printed, and saved with `.json()`."""
+        """Return graphs, counters and refusals. The report can be printed, and saved with `.json()`."""
         return self._stats.report(self._cache, self._backend_name, frozen=self._frozen)
 
     def debug_dump(self, path: str) -> None:
         """Write each graph to a file: `path.0` and so on. On a GPU this requires `keep_graph=True`."""
-        for number, entry in enumerate(self._cache):
-            entry.graph.dump(f"{path}.{number}")
+        for index, entry in enumerate(self._cache):
+            entry.graph.dump(f"{path}.{index}")
 
     def close(self) -> None:
         """Free every graph. Later calls run in eager. Results that were returned stay valid."""
@@ -474,11 +482,11 @@ class Captured:
         return getattr(self._function(), name)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a decorator of a method: each instance has its own graphs."""
+        """Return the captured method of an instance. Each instance has its own graphs."""
         if instance is None:
             return self
         bound = self._new(types.MethodType(self._function(), instance))
-        vars(instance)[self.__name__] = bound  # found there first from now on
+        vars(instance)[self.__name__] = bound  # the next attribute access finds it there
         return bound
 
     def _new(self, function: Function) -> "Captured":
@@ -499,12 +507,12 @@ class Captured:
 @contextmanager
 def _inside_capture() -> Iterator[None]:
     """Captured functions that are called in the block run as plain functions, without a graph of their own."""
-    before = _busy.inside
-    _busy.inside = True
+    was_inside = _thread.inside_capture
+    _thread.inside_capture = True
     try:
         yield
     finally:
-        _busy.inside = before
+        _thread.inside_capture = was_inside
 
 
 def _stream_is_capturing() -> bool:
@@ -514,8 +522,8 @@ def _stream_is_capturing() -> bool:
 def _refuse_mixed_devices(call: Call) -> None:
     devices = {leaf.value.device for leaf in call.tensors if leaf.value.device.type == "cuda"}
     if len(devices) > 1:
-        where = ", ".join(f"`{leaf.path}` on {leaf.value.device}" for leaf in call.tensors)
-        problem = f"the tensors of the call are on several GPUs, and a graph belongs to one: {where}"
+        places = ", ".join(f"`{leaf.path}` on {leaf.value.device}" for leaf in call.tensors)
+        problem = f"the tensors of the call are on several GPUs, and a graph belongs to one GPU: {places}"
         raise CannotCapture(Reason.ARGUMENT, problem, fix="move all arguments to one GPU")
     for leaf in call.tensors:
         if leaf.value.device.type == "cpu" and leaf.value.dim() == 0:
@@ -526,13 +534,13 @@ def _refuse_mixed_devices(call: Call) -> None:
             )
 
 
-_warned: Final[set[str]] = set()
+_logged_warnings: Final[set[str]] = set()
 
 
 def _warn_about_collectives(warning: str) -> None:
-    """Log once that collectives of this process may break a capture on this platform."""
-    if warning and warning not in _warned and _has_collectives():
-        _warned.add(warning)
+    """Log once that collectives of this process may make captures fail on this platform."""
+    if warning and warning not in _logged_warnings and _has_collectives():
+        _logged_warnings.add(warning)
         _log.warning("%s", warning)
 
 

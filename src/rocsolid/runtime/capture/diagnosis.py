@@ -18,40 +18,50 @@ from rocsolid.torchapi.dispatch import DispatchMode
 from rocsolid.torchapi.graphs.capture_state import COMPILE_FIX, COMPILE_PROBLEM, is_refused_compile, uncompiled
 from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
 
-_LONGEST_EXPRESSION = 60
+_MAX_EXPRESSION_LENGTH = 60
 # What a user writes for an operator that has another name in Python.
 _PYTHON_NAMES: Final = {"aten::_local_scalar_dense": ("item", "tolist", "float", "int", "bool")}
 
 
 def refuse_operation(
-    reason: Reason, operation: str, why: str, fix: str, code: CodeLine | None, notes: Sequence[str] = ()
+    reason: Reason,
+    operation: str,
+    why: str,
+    fix: str,
+    code: CodeLine | None,
+    notes: Sequence[str] = (),
+    *,
+    subject: str = "",
 ) -> CannotCapture:
-    """A refusal that begins with the user's expression, or with the operation where the expression is not known."""
+    """Return a refusal that begins with the user's expression, or with the operation where the expression is not known.
+
+    `subject` is text to put before the expression, such as "work inside ".
+    """
     names = _PYTHON_NAMES.get(operation, (operation.rpartition(".")[2].rpartition("::")[2],))
     if code and code.text and code.start == code.end:  # Python 3.10, or an expression of several lines
         start, end = underline(code.text, *names)
         code = replace(code, start=start, end=end)
     expression = code.text[code.start : code.end] if code else ""
-    if not expression or len(expression) > _LONGEST_EXPRESSION:
-        shown = f"Tensor.{names[0]}()" if operation in _PYTHON_NAMES else operation
-        return CannotCapture(reason, f"`{shown}` {why}", fix=fix, code=code, notes=notes)
+    if not expression or len(expression) > _MAX_EXPRESSION_LENGTH:
+        python_name = f"Tensor.{names[0]}()" if operation in _PYTHON_NAMES else operation
+        return CannotCapture(reason, f"{subject}`{python_name}` {why}", fix=fix, code=code, notes=notes)
     notes = notes if any(name in expression for name in names) else [f"operator: {operation}", *notes]
-    return CannotCapture(reason, f"`{expression}` {why}", fix=fix, code=code, notes=notes)
+    return CannotCapture(reason, f"{subject}`{expression}` {why}", fix=fix, code=code, notes=notes)
 
 
 def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
-    """The refusal for an exception during a capture.
+    """Return the refusal for an exception during a capture.
 
-    The last error often only reports that something failed before, so the first error of the chain counts. On a GPU the operation
-    is found by running the function again without a capture, with every host sync made an error.
+    The last error often only reports that something failed before, so the first error of the chain is used. On a GPU the function
+    is run again without a capture, and torch is told to raise an error at every host sync, to find the operation.
     """
     if is_refused_compile(error):
         code = traceback_code_line(innermost_error(error).__traceback__)
         return CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code)
     first = innermost_error(error)
-    found = find_sync(body) if backend.uses_gpu else None
-    if found is not None:
-        return refuse_operation(found.reason, found.operation, found.why, found.fix, found.code)
+    sync = find_sync(body) if backend.uses_gpu else None
+    if sync is not None:
+        return refuse_operation(sync.reason, sync.operation, sync.why, sync.fix, sync.code)
     code = traceback_code_line(first.__traceback__)
     meaning = meaning_of(str(first)) or meaning_of(str(error))
     if meaning is None:
@@ -65,7 +75,7 @@ def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any])
 
 
 def innermost_error(error: BaseException) -> BaseException:
-    """The first error of a chain."""
+    """Return the first error of a chain of exceptions."""
     seen = {id(error)}
     while True:
         inner = error.__cause__ or error.__context__
@@ -91,7 +101,7 @@ class _SyncDetector(DispatchMode):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: HostSync | None = None
+        self.first_sync: HostSync | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().partition(".")[0]
@@ -99,7 +109,7 @@ class _SyncDetector(DispatchMode):  # type: ignore[misc]
             out = func(*args, **(kwargs or {}))
         except RuntimeError as error:
             if "synchroniz" in str(error):
-                why = "waits for the GPU, and a graph cannot wait for it"
+                why = "waits for the GPU, which is not possible during a capture"
                 fix = "keep the value on the GPU, e.g. torch.where(condition, a, b)"
                 self._remember(name, Reason.HOST_SYNC, why, fix)
             raise
@@ -110,37 +120,37 @@ class _SyncDetector(DispatchMode):  # type: ignore[misc]
         return out
 
     def _remember(self, operation: str, reason: Reason, why: str, fix: str) -> None:
-        if self.found is None:
-            self.found = HostSync(operation=operation, reason=reason, why=why, fix=fix, code=user_code_line())
+        if self.first_sync is None:
+            self.first_sync = HostSync(operation=operation, reason=reason, why=why, fix=fix, code=user_code_line())
 
 
 def _copies_from_pageable(args: Any, out: Any) -> bool:
-    given = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.device.type == "cpu" and arg.numel()]
-    on_gpu = isinstance(out, torch.Tensor) and out.device.type == "cuda"
-    return on_gpu and any(not arg.is_pinned() for arg in given)
+    cpu_tensors = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.device.type == "cpu" and arg.numel()]
+    copied_to_gpu = isinstance(out, torch.Tensor) and out.device.type == "cuda"
+    return copied_to_gpu and any(not tensor.is_pinned() for tensor in cpu_tensors)
 
 
 def find_sync(body: Callable[[], Any]) -> HostSync | None:
-    """Run a function without capturing, and return its first host sync; None when there is none or it fails otherwise."""
+    """Run a function without capturing, and return its first host sync; None when there is none, or when it fails before."""
     detector = _SyncDetector()
     try:
         with _syncs_are_errors(), uncompiled(), detector:
             body()
-    except Exception:  # noqa: BLE001 - either the error made by the sync, or the function's own, which was raised before
-        return detector.found
+    except Exception:  # noqa: BLE001 - the error of the sync, or the function's own, which the caller reports
+        return detector.first_sync
     finally:
         torch.cuda.synchronize()
-    return detector.found
+    return detector.first_sync
 
 
 @contextmanager
 def _syncs_are_errors() -> Iterator[None]:
-    before = torch.cuda.get_sync_debug_mode()
+    previous_mode = torch.cuda.get_sync_debug_mode()
     try:
-        # The first switch warns that the mode is a prototype; where warnings are errors, that would be raised after the switch.
+        # Torch warns that the mode is a prototype. Where warnings are errors, this call would raise.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        torch.cuda.set_sync_debug_mode(previous_mode)

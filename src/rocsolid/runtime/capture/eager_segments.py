@@ -1,7 +1,7 @@
 """Splits a capture at the modules named in `eager_modules=`: they run in eager between the graphs of the rest.
 
-For a step that no graph can hold, such as work on the CPU or a branch on values. The module must return tensors of the same
-shapes every time.
+This is for modules that cannot be captured, such as work on the CPU or a branch on values. The module must return tensors of the
+same shapes every time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from rocsolid.torchapi.pytree import Flattened, flatten
 
 
 class EagerSegment:
-    """A module's call between two graphs. A replay calls the module with what the graphs have computed."""
+    """A module's call between two graphs. A replay calls the module with the results of the graph before."""
 
     nodes: int | None = None
     bytes = 0
@@ -31,36 +31,42 @@ class EagerSegment:
         self._forward = forward
         self._args = args
         self._kwargs = kwargs
-        self._captured: Flattened = flatten(result, f"{name}(...)")
+        self._captured: Flattened = flatten(result, "result")
 
     def replay(self) -> None:
         """Call the module, and copy its results to where the next graph reads them."""
-        now = flatten(self._forward(*self._args, **self._kwargs), f"{self._name}(...)")
-        if now.structure != self._captured.structure:
-            problem = f"the result of `{self._name}` has a different structure than during the capture"
-            raise self._changed(problem)
-        for new, old in zip(now.leaves, self._captured.leaves, strict=True):
+        result = flatten(self._forward(*self._args, **self._kwargs), "result")
+        if result.structure != self._captured.structure:
+            problem = f"the result of module `{self._name}` has a different structure than during the capture"
+            raise self._refusal(problem)
+        for new, old in zip(result.leaves, self._captured.leaves, strict=True):
             if not isinstance(old.value, torch.Tensor):
                 if new.value != old.value:
-                    problem = f"`{new.path}` is {new.value!r}, it was {old.value!r} during the capture"
-                    raise self._changed(problem)
+                    raise self._changed(new.path, repr(new.value), repr(old.value))
             elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
-                was, is_ = (f"{t.dtype}{list(t.shape)}".removeprefix("torch.") for t in (old.value, new.value))
-                problem = f"`{new.path}` is {is_}, it was {was} during the capture"
-                raise self._changed(problem)
+                raise self._changed(new.path, _dtype_and_shape(new.value), _dtype_and_shape(old.value))
             elif storage_id(new.value) != storage_id(old.value):
                 old.value.copy_(new.value)
 
-    def _changed(self, problem: str) -> CannotCapture:
+    def _changed(self, path: str, now: str, before: str) -> CannotCapture:
+        place = "" if path == "result" else f" in `{path}`"
+        problem = f"module `{self._name}` returned {now}{place}; during the capture it returned {before}"
+        return self._refusal(problem)
+
+    def _refusal(self, problem: str) -> CannotCapture:
         fix = f"make `{self._name}` return tensors of the same shapes and dtypes every time"
         return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
 
     def close(self) -> None:
-        """Free the tensors in between."""
+        """Free the arguments of the call."""
         self._args, self._kwargs = (), {}
 
     def dump(self, path: str) -> None:
-        """Writes nothing: there is no graph in it."""
+        """Write nothing, because there is no graph here."""
+
+
+def _dtype_and_shape(tensor: Any) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}".removeprefix("torch.")
 
 
 class SegmentedGraph:
@@ -85,18 +91,18 @@ class SegmentedGraph:
 
     def dump(self, path: str) -> None:
         """Write each graph to a file of its own."""
-        for number, part in enumerate(self._parts):
-            part.dump(f"{path}.{number}")
+        for index, part in enumerate(self._parts):
+            part.dump(f"{path}.{index}")
 
 
 def capture_segments(
     session: Session, body: Callable[[], Any], function: Callable[..., Any], eager_modules: Sequence[Any]
 ) -> tuple[Graph, Any]:
-    """Capture the body with a cut at every call of an eager module."""
+    """Capture the body; each call of an eager module ends one graph, and the next graph begins after it."""
     parts: list[Graph] = []
     with ExitStack() as scope:
         for name, module in find_eager_modules(function, eager_modules).items():
-            scope.enter_context(_cut_at(name, module, session, parts))
+            scope.enter_context(_end_graph_at(name, module, session, parts))
         session.begin()
         result = body()
         last = session.end()
@@ -104,35 +110,36 @@ def capture_segments(
 
 
 @contextmanager
-def _cut_at(name: str, module: Any, session: Session, parts: list[Graph]) -> Iterator[None]:
-    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph]) -> Iterator[None]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             parts.append(session.end())
-            result = plain(*args, **kwargs)
-            parts.append(EagerSegment(name, plain, args, kwargs, result))
+            result = original(*args, **kwargs)
+            parts.append(EagerSegment(name, original, args, kwargs, result))
             session.begin()
             return result
 
         return forward
 
-    swap = AttributePatch(module, "forward", make)
+    patch = AttributePatch(module, "forward", make)
     try:
         yield
     finally:
-        swap.undo()
+        patch.undo()
 
 
 def find_eager_modules(function: Callable[..., Any], eager_modules: Sequence[Any]) -> Mapping[str, Any]:
-    """The modules by name; each is given by its name or as the module itself."""
+    """Return the modules by name. Each is given by its name or as the module itself."""
     modules = dict(collect_reachable(function).named_modules)
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for wanted in eager_modules:
         if isinstance(wanted, torch.nn.Module):
-            found[next((path for path, module in modules.items() if module is wanted), type(wanted).__name__)] = wanted
+            name = next((path for path, module in modules.items() if module is wanted), type(wanted).__name__)
+            by_name[name] = wanted
         elif wanted in modules:
-            found[wanted] = modules[wanted]
+            by_name[wanted] = modules[wanted]
         else:
             known = ", ".join(path for path in modules if path)
             msg = f"eager_modules= names {wanted!r}, which is not a module of the function; it has: {known}"
             raise UsageError(msg)
-    return found
+    return by_name

@@ -21,11 +21,11 @@ from rocsolid.torchapi.graphs.tensor_checks import byte_count, storage_id
 if TYPE_CHECKING:
     from rocsolid.runtime.capture.training import TrainingStep
 
-# Returned by `Entry.run` in place of a result.
+# `Entry.run` returns one of these in place of a result.
 INVALID: Final = object()  # the captured state has changed: the result must not be used
 SEGMENT_FAILED: Final = object()  # an eager segment returned something else than during the capture
 IN_CAPTURE: Final = object()  # another capture is recording the current stream: run the function itself
-CHECK_DUE: Final = object()  # this call is to be compared with eager
+CHECK_DUE: Final = object()  # this call must be compared with eager
 _NEVER: Final = -1
 
 # Copies the tensors in, replays and returns the result: (tensors, lengths by group) -> result.
@@ -34,24 +34,24 @@ ReplayStep = Callable[[Sequence[Any], Mapping[int, int]], Any]
 
 @dataclass(slots=True)
 class EntryStats:
-    """What changes about an entry after it is built: counters, the next check, closed or not."""
+    """The part of an entry that changes after it is built: counters, the next check, closed or not."""
 
     replays: int = 0
     check_at: int = _NEVER  # the number of replays after which the next call is compared with eager
     checks: int = 0
     relative_error: float | None = None
     capture_ms: float = 0.0
-    last_used: int = 0  # by the cache's own clock
-    branches_on_capture: bool = False  # the function asks torch whether it is being captured, and acts on it
+    last_used: int = 0  # the cache's clock at the last use
+    branches_on_capture: bool = False  # the function takes another branch when torch says that it is being captured
     closed: bool = False
-    failure: CannotCapture | None = None
+    failure: CannotCapture | None = None  # of an eager segment
 
     def record_capture(self, capture_ms: float) -> None:
         """Store how long capture and verification took."""
         self.capture_ms = capture_ms
 
     def record_branch(self) -> None:
-        """The function takes another branch during a capture; later checks compare with that branch."""
+        """Store that the function takes another branch during a capture; later checks compare with that branch."""
         self.branches_on_capture = True
 
     def record_use(self, clock: int) -> None:
@@ -64,7 +64,7 @@ class EntryStats:
         self.relative_error = max(self.relative_error or 0.0, relative_error)
 
     def schedule_check(self, calls: int | None) -> None:
-        """Compare the `calls`-th call from now with eager; None: no more checks."""
+        """Compare the `calls`-th call from now with eager; with None, no call is compared any more."""
         self.check_at = _NEVER if calls is None else self.replays + calls - 1
 
 
@@ -81,11 +81,13 @@ class Entry:
     outputs: Outputs
     captured_state: CapturedState
     ordering: Ordering
-    lock: Any  # of the ordering
+    lock: Any  # the lock of the ordering
     written_arguments: tuple[int, ...]  # indices of tensors that the function writes to
     written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
     mutates: tuple[str, ...]  # paths of both
-    check_before_replay: bool  # check the captured state before the replay, because one replay too many does harm
+    check_before_replay: (
+        bool  # check the captured state before the replay, because a replay changes state (writes, random numbers)
+    )
     copy_in: CopyIn
     replay: Callable[[], None]
     make_result: MakeResult
@@ -95,7 +97,7 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        """Memory of the graph and its static inputs."""
+        """The memory of the graph and its static inputs."""
         return self.graph.bytes + sum(byte_count(buffer.memory) for buffer in self.buffers)
 
     def run(self, tensors: Sequence[Any], lengths: Mapping[int, int], *, filled: bool = False) -> Any:
@@ -105,9 +107,9 @@ class Entry:
         """
         stats = self.stats
         with self.lock:
-            if stats.closed:  # by another thread, just now
+            if stats.closed:  # another thread has closed it meanwhile
                 return INVALID
-            if not self.ordering.before():
+            if not self.ordering.wait_for_replays():
                 return IN_CAPTURE
             if stats.replays == stats.check_at:
                 return CHECK_DUE
@@ -124,16 +126,16 @@ class Entry:
             except CannotCapture as failure:
                 stats.failure = failure
                 return SEGMENT_FAILED
-            # Checked while the GPU works.
+            # The replay only launched the work, so the CPU checks this while the GPU runs it.
             if not self.check_before_replay and not self.captured_state.is_unchanged():
                 return INVALID
             stats.replays += 1
             return result
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
-        """For verification: replay on these tensors and return copies of the results."""
+        """Replay on these tensors and return copies of the results, for verification."""
         with self.lock, torch.no_grad():
-            self.ordering.before()
+            self.ordering.wait_for_replays()
             self.ordering.wait_for_host_reads()
             self.copy_in(tensors)
             self.replay()
@@ -142,14 +144,17 @@ class Entry:
             return self.outputs.assemble(owned, [static.clone() for static in self.static_inputs])
 
     def shares_memory(self, tensors: Sequence[Any]) -> bool:
-        """Whether an argument that is written to shares memory with another, which separate buffers cannot reproduce."""
+        """Return whether an argument that is written to shares memory with another one.
+
+        The static buffers do not share memory, so a replay would not write to the other argument.
+        """
         if not self.written_arguments:
             return False
         storages = [storage_id(tensor) for tensor in tensors]
         return any(storages.count(storages[written]) > 1 for written in self.written_arguments)
 
     def record(self) -> GraphRecord:
-        """The part of the report about this graph."""
+        """Return the part of the report about this graph."""
         return GraphRecord(
             key=self.signature.parts,
             replays=self.stats.replays,
@@ -166,21 +171,21 @@ class Entry:
         with self.lock:
             self.stats.closed = True
             self.graph.close()
-            for held in (self.buffers, self.static_inputs, self.identity_objects):
-                held.clear()
+            for objects in (self.buffers, self.static_inputs, self.identity_objects):
+                objects.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteEffects:
     """What the function writes to, and whether it draws random numbers."""
 
-    arguments: tuple[int, ...]
-    state: tuple[tuple[str, Any], ...]
+    arguments: tuple[int, ...]  # indices of the call's tensors
+    state: tuple[tuple[str, Any], ...]  # (path, tensor)
     draws_random: bool
 
     def paths(self, call: Call) -> tuple[str, ...]:
-        """Paths of the written arguments and tensors."""
-        return (*(call.tensors[n].path for n in self.arguments), *(path for path, _ in self.state))
+        """Return the paths of the written arguments and tensors."""
+        return (*(call.tensors[index].path for index in self.arguments), *(path for path, _ in self.state))
 
 
 def build_entry(  # noqa: PLR0913 - the parts of an entry
@@ -195,17 +200,17 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     output_mode: str = "clone",
     training: "TrainingStep | None" = None,
 ) -> Entry:
-    """An entry with everything prepared that a replay needs."""
+    """Return an entry with everything prepared that a replay needs."""
     static_inputs = [buffer.tensor for buffer in buffers]
     copy_in = make_copy_in(buffers)
     make_result = make_result_function(outputs, output_mode)
     step: ReplayStep | None = training
     if training is None:
-        grad = torch.is_grad_enabled() and any(leaf.value.requires_grad for leaf in call.tensors)
-        on_host = call.device.type != "cpu" and any(x.value.device.type == "cpu" for x in call.tensors)
-        if grad or on_host or effects.arguments:
-            copy_and_replay = _careful_replay(
-                graph, buffers, static_inputs, copy_in, ordering, effects.arguments, on_host=on_host
+        requires_grad = torch.is_grad_enabled() and any(leaf.value.requires_grad for leaf in call.tensors)
+        has_cpu_buffers = call.device.type != "cpu" and any(x.value.device.type == "cpu" for x in call.tensors)
+        if requires_grad or has_cpu_buffers or effects.arguments:
+            copy_and_replay = _make_copy_and_replay(
+                graph, buffers, static_inputs, copy_in, ordering, effects.arguments, has_cpu_buffers=has_cpu_buffers
             )
 
             def step(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
@@ -236,29 +241,29 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     )
 
 
-def _careful_replay(
+def _make_copy_and_replay(
     graph: Graph,
     buffers: Sequence[Buffer],
     static_inputs: Sequence[Any],
     copy_in: CopyIn,
     ordering: Ordering,
-    written: Sequence[int],
+    written_arguments: Sequence[int],
     *,
-    on_host: bool,
+    has_cpu_buffers: bool,
 ) -> CopyIn:
-    """Copy and replay for the few calls that need more: gradients off, buffers in CPU memory, arguments that are written to."""
+    """Return a function that copies and replays, for calls with gradients, buffers in CPU memory or written arguments."""
     replay = graph.replay
 
     def copy_and_replay(tensors: Sequence[Any]) -> None:
         with torch.no_grad():
-            if on_host:
+            if has_cpu_buffers:
                 ordering.wait_for_host_reads()
             copy_in(tensors)
             replay()
-            if on_host:
+            if has_cpu_buffers:
                 ordering.mark_replay()
-            for number in written:
-                if tensors[number] is not static_inputs[number]:
-                    buffers[number].copy_back(tensors[number])
+            for index in written_arguments:
+                if tensors[index] is not static_inputs[index]:
+                    buffers[index].copy_back(tensors[index])
 
     return copy_and_replay

@@ -1,8 +1,8 @@
 """The replay fast path: from a call to its graph with as little Python as possible.
 
-Flattening a nested call costs more than replaying a small graph. So for each way a call is written we generate code that reads
-the tensors, such as `kwargs['batch']['ids']`, which takes a tenth of a microsecond per tensor. Shapes, strides, dtypes and torch
-state are then compared by torch's C++ guards.
+Flattening a nested call costs more than replaying a small graph. So for each form of a call (the same arguments, passed the same
+way) we generate code that reads the tensors, such as `kwargs['batch']['ids']`, which takes a tenth of a microsecond per tensor.
+Torch's C++ guards then compare shapes, strides, dtypes and torch state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Read = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any] | None]
 
 
 class FastPath:
-    """Maps calls that look like one call to its entry; with buckets, to the entry for their lengths."""
+    """Maps calls of the same form to their entry; with buckets, to the entry for their lengths."""
 
     def __init__(
         self, call: Call, entry: Entry, static: Sequence[str], buckets: Mapping[str, Sequence[Bucket]]
@@ -37,13 +37,13 @@ class FastPath:
         self.same_torch_state = state_check()
         self.inference_mode = torch.is_inference_mode_enabled()
         self.entry: Entry | None = None if call.bucketed else entry
-        # With buckets no call passes the static inputs as they are; None is never equal to a tensor.
+        # With buckets no call passes the static inputs themselves; no tensor is None, so the comparison always fails.
         self.static_inputs: Sequence[Any] = [None] if call.bucketed else entry.static_inputs
         self._dims: list[tuple[int, int, Bucket]] = []
         self._entries: dict[tuple[Any, ...], Entry] = {}
         if call.bucketed:
-            dims = [bucket for leaf in call.tensors for bucket in buckets.get(leaf.path, ())]
-            self._dims = [(x.tensor, x.dim, bucket) for x, bucket in zip(call.bucketed, dims, strict=True)]
+            used_buckets = [bucket for leaf in call.tensors for bucket in buckets.get(leaf.path, ())]
+            self._dims = [(x.tensor, x.dim, bucket) for x, bucket in zip(call.bucketed, used_buckets, strict=True)]
             self.add(call, entry)
 
     def add(self, call: Call, entry: Entry) -> None:
@@ -51,7 +51,7 @@ class FastPath:
         self._entries[_size_key([dim.size for dim in call.bucketed], [dim.length for dim in call.bucketed])] = entry
 
     def uses(self, entry: Entry) -> bool:
-        """Whether calls may end at this entry."""
+        """Return whether this fast path may lead to the entry."""
         return self.entry is entry or (self.entry is None and entry in self._entries.values())
 
     def remove(self, entry: Entry) -> bool:
@@ -62,8 +62,8 @@ class FastPath:
         return bool(self._entries)
 
     def find_by_length(self, tensors: Sequence[Any]) -> tuple[Entry | None, Mapping[int, int]]:
-        """The entry for these tensors, which match, and the lengths of their bucketed dimensions by group."""
-        lengths = [tensors[number].shape[dim] for number, dim, _ in self._dims]
+        """Return the entry for tensors that match, and the lengths of their bucketed dimensions by group."""
+        lengths = [tensors[index].shape[dim] for index, dim, _ in self._dims]
         sizes = [bucket.fit(length) for length, (_, _, bucket) in zip(lengths, self._dims, strict=True)]
         if None in sizes:
             return None, NO_LENGTHS
@@ -77,18 +77,18 @@ class FastPath:
 
 
 def _size_key(sizes: Sequence[int | None], lengths: Sequence[int]) -> tuple[Any, ...]:
-    """The sizes, and which lengths are equal."""
+    """Return a key of the sizes and of which lengths are equal."""
     return (*sizes, *(lengths.index(length) for length in lengths))
 
 
 def make_reader(call: Call, static: Sequence[str] = ()) -> Read:
-    """A function that returns the tensors of a call with the same structure and constants, and None for other calls."""
+    """Return a function that reads the tensors of a call with the same structure and constants, and returns None for others."""
     generator = _ReaderGenerator()
     for argument in call.arguments:
         value = (
             call.args[int(argument.expression[5:-1])] if argument.expression[0] == "a" else call.kwargs[argument.name]
         )
-        generator.visit(value, argument.expression, whole=argument.name in static)
+        generator.visit(value, argument.expression, by_identity=argument.name in static)
     return generator.function(len(call.args), len(call.kwargs))
 
 
@@ -98,36 +98,36 @@ class _ReaderGenerator:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._globals: dict[str, Any] = {"constant_key": constant_key}
-        self._tensors: dict[int, str] = {}
-        self._expressions: list[str] = []
-        self._count = 0
+        self._tensors: dict[int, str] = {}  # variable names by id()
+        self._expressions: list[str] = []  # one per tensor
+        self._variables = 0  # how many variables the generated code has so far
 
-    def visit(self, value: Any, expression: str, *, whole: bool = False) -> None:
-        """Add the lines that read and check one value. `whole`: compare by identity, do not look inside."""
-        name = f"v{self._count}"
-        self._count += 1
-        if isinstance(value, torch.Tensor) and not whole:
+    def visit(self, value: Any, expression: str, *, by_identity: bool = False) -> None:
+        """Add the lines that read and check one value. With `by_identity` the object is compared, not what it contains."""
+        name = f"v{self._variables}"
+        self._variables += 1
+        if isinstance(value, torch.Tensor) and not by_identity:
             self._tensor(value, name, expression)
             return
         self._lines.append(f"{name} = {expression}")
-        spec = None if whole else open_container(value)
+        spec = None if by_identity else open_container(value)
         if spec is None:
-            self._constant(value, name, whole=whole)
+            self._constant(value, name, by_identity=by_identity)
             return
         self._reject_if(f"type({name}) is not {self._global(type(value))}")
         if spec.by_flattening:
             flatten = registered(type(value))[0]  # type: ignore[index]
             self._lines.append(f"{name}_, {name}c = {self._global(flatten)}({name})")
             self._reject_if(f"len({name}_) != {len(spec.values)} or {name}c != {self._global(flatten(value)[1])}")
-            steps = [f"{name}_[{number}]" for number in range(len(spec.values))]
+            children = [f"{name}_[{index}]" for index in range(len(spec.values))]
         else:
             if isinstance(value, dict):
                 self._reject_if(f"tuple({name}) != {self._global(spec.structure)}")
             elif isinstance(value, (list, tuple)):
                 self._reject_if(f"len({name}) != {len(value)}")
-            steps = [name + step for step in spec.steps]
-        for child, step in zip(spec.values, steps, strict=True):
-            self.visit(child, step)
+            children = [name + step for step in spec.steps]
+        for child_value, child in zip(spec.values, children, strict=True):
+            self.visit(child_value, child)
 
     def _tensor(self, value: Any, name: str, expression: str) -> None:
         first = self._tensors.get(id(value))
@@ -138,14 +138,14 @@ class _ReaderGenerator:
         self._expressions.append(expression)
         self._lines.append(f"{name} = {expression}")
 
-    def _constant(self, value: Any, name: str, *, whole: bool) -> None:
-        if whole or isinstance(value, torch.nn.Module) or constant_key(value) is None:
+    def _constant(self, value: Any, name: str, *, by_identity: bool) -> None:
+        if by_identity or isinstance(value, torch.nn.Module) or constant_key(value) is None:
             self._reject_if(f"{name} is not {self._global(value)}")
-            if whole and hasattr(value, "__dict__"):
+            if by_identity and hasattr(value, "__dict__"):
                 fields = [(field, key) for field, v in vars(value).items() if (key := constant_key(v)) is not None]
                 fields_now = f"[(f, k) for f, v in vars({name}).items() if (k := constant_key(v)) is not None]"
                 self._reject_if(f"{fields_now} != {self._global(fields)}")
-        elif any(value is one for one in _SINGLETONS):
+        elif any(value is singleton for singleton in _SINGLETONS):
             self._reject_if(f"{name} is not {value!r}")
         elif type(value) in (int, str):
             self._reject_if(f"type({name}) is not {type(value).__name__} or {name} != {value!r}")
@@ -163,13 +163,13 @@ class _ReaderGenerator:
         return name
 
     def function(self, positional: int, keywords: int) -> Read:
-        """The compiled function."""
-        head = f"if len(args) != {positional} or len(kwargs) != {keywords}: return None"
-        if self._expressions == [f"args[{number}]" for number in range(positional)] and not keywords:
-            body = [head, "return args"]  # only tensors, in order
+        """Compile the lines and return the function."""
+        length_check = f"if len(args) != {positional} or len(kwargs) != {keywords}: return None"
+        if self._expressions == [f"args[{position}]" for position in range(positional)] and not keywords:
+            body = [length_check, "return args"]  # only tensors, in order
         else:
             names = "".join(f"{name}, " for name in self._tensors.values())
-            body = [head, "try:", *(f"    {line}" for line in self._lines), f"    return ({names})"]
+            body = [length_check, "try:", *(f"    {line}" for line in self._lines), f"    return ({names})"]
             body += ["except (LookupError, AttributeError, TypeError): return None"]
         source = "\n    ".join(["def read(args, kwargs):", *body])
         exec(source, self._globals)  # noqa: S102 - generated above from types, lengths and reprs of constants

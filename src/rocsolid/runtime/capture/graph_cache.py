@@ -15,8 +15,11 @@ from rocsolid.runtime.capture.entry import Entry
 
 _log = logging.getLogger("rocsolid")
 _WARN_AFTER_EAGER_CALLS: Final = 100
-_KEPT_MESSAGES: Final = 20
-_EXPECTED: Final = (Reason.FIRST_CALL, Reason.NO_DEVICE)  # eager calls for these reasons are no cause for a warning
+_MAX_INVALIDATION_REASONS: Final = 20
+_EXPECTED_REASONS: Final = (
+    Reason.FIRST_CALL,
+    Reason.NO_DEVICE,
+)  # eager calls for these reasons are no cause for a warning
 
 
 class GraphCache:
@@ -26,7 +29,7 @@ class GraphCache:
         self._max_graphs = max_graphs
         self._budget_bytes = budget_bytes
         self._entries: dict[Hashable, Entry] = {}
-        self._clock = 0
+        self._clock = 0  # counts uses, to find the least recently used entry
         self.last_used: Entry | None = None
         self.evictions = 0
 
@@ -37,7 +40,7 @@ class GraphCache:
         return len(self._entries)
 
     def find(self, key: Hashable) -> Entry | None:
-        """The entry of a key, marked as used now."""
+        """Return the entry of a key and mark it as the most recently used one; None when there is none."""
         entry = self._entries.get(key)
         if entry is not None:
             self.mark_used(entry)
@@ -51,18 +54,18 @@ class GraphCache:
 
     @property
     def bytes(self) -> int:
-        """Memory of all entries."""
+        """The memory of all entries."""
         return sum(entry.bytes for entry in self)
 
     @property
     def replays(self) -> int:
-        """Replays of the graphs that are in the cache."""
+        """The number of replays of the graphs in the cache."""
         return sum(entry.stats.replays for entry in self)
 
     def make_room(self, needed_bytes: int) -> list[Entry]:
-        """Evict what must go before another graph is captured. Raises CannotCapture when an empty cache is too small."""
+        """Evict entries until another graph fits, and return them. Raises CannotCapture when it would not fit into an empty cache."""
         if self._max_graphs == 0:
-            raise CannotCapture(Reason.LIMIT, "max_graphs=0: nothing is captured")
+            raise CannotCapture(Reason.MAX_GRAPHS, "max_graphs=0 allows no graphs")
         self._refuse_if_too_large(needed_bytes)
         evicted = []
         while self._entries and (len(self._entries) >= self._max_graphs or self._exceeds_budget(needed_bytes)):
@@ -70,7 +73,7 @@ class GraphCache:
         return evicted
 
     def add(self, entry: Entry) -> list[Entry]:
-        """Add an entry, and evict others when it is larger than expected."""
+        """Add an entry. Evicts others when it is larger than expected, and returns them."""
         self._refuse_if_too_large(entry.bytes)
         evicted = []
         while self._entries and self._exceeds_budget(entry.bytes):
@@ -109,7 +112,7 @@ class GraphCache:
     def _refuse_if_too_large(self, needed_bytes: int) -> None:
         if self._budget_bytes is not None and needed_bytes > self._budget_bytes:
             problem = f"the graph needs {needed_bytes:,} bytes, memory_budget_bytes= allows {self._budget_bytes:,}"
-            raise CannotCapture(Reason.MEMORY, problem, fix="raise memory_budget_bytes=")
+            raise CannotCapture(Reason.MEMORY_BUDGET, problem, fix="raise memory_budget_bytes=")
 
 
 class CaptureStats:
@@ -119,10 +122,10 @@ class CaptureStats:
         self._name = name
         self._eager_calls: Counter[Reason] = Counter()
         self._refusals: dict[Hashable, Refusal] = {}
-        self._logged: set[str] = set()
+        self._logged: set[str] = set()  # messages that were logged already
         self._invalidated: list[str] = []
         self._warning = ""
-        self._past_replays = 0  # of graphs that are no longer in the cache
+        self._past_replays = 0  # replays of graphs that are no longer in the cache
         self._captures = 0
         self._checks = 0
         self._check_failures = 0
@@ -132,9 +135,9 @@ class CaptureStats:
         self._eager_calls[reason] += 1
         if self._warning:
             return
-        count = sum(n for why, n in self._eager_calls.items() if why not in _EXPECTED)
-        if count >= _WARN_AFTER_EAGER_CALLS and count > self._past_replays + cache.replays:
-            reasons = ", ".join(f"{why.value} ({times})" for why, times in self._eager_calls.most_common())
+        unexpected = sum(count for why, count in self._eager_calls.items() if why not in _EXPECTED_REASONS)
+        if unexpected >= _WARN_AFTER_EAGER_CALLS and unexpected > self._past_replays + cache.replays:
+            reasons = ", ".join(f"{why.value} ({count})" for why, count in self._eager_calls.most_common())
             self._warning = f"{self._name}: most calls run in eager instead of replaying a graph: {reasons}"
             _log.warning("%s\nmore: report() of the captured function lists every reason", self._warning)
 
@@ -148,11 +151,11 @@ class CaptureStats:
         self._checks += 1
 
     def count_removed(self, entry: Entry) -> None:
-        """Keep the replays of a graph that is no longer in the cache."""
+        """Add the replays of a graph that is no longer in the cache to the total."""
         self._past_replays += entry.stats.replays
 
     def refuse(self, call: Call | None, why: CannotCapture, *, runs_in_eager: bool) -> None:
-        """Remember why a call cannot be captured. That it runs in eager is logged once."""
+        """Remember why a call cannot be captured. Each refusal is logged once."""
         if why.reason in (Reason.WRONG_RESULT, Reason.PADDING):
             self._check_failures += 1
         key: Hashable = why.message if call is None else call.key
@@ -163,7 +166,7 @@ class CaptureStats:
             _log.warning("%s: not captured, runs in eager\n%s", self._name, indent(why.message, "  "))
 
     def refusal(self, call: Call) -> Refusal | None:
-        """Why this call cannot be captured, if that was tried before."""
+        """Return why this call cannot be captured; None when no capture of it was refused."""
         return self._refusals.get(call.key)
 
     def forget_refusals(self) -> None:
@@ -172,10 +175,10 @@ class CaptureStats:
 
     def invalidate(self, reason: str) -> None:
         """Remember why a graph was invalidated."""
-        self._invalidated = [*self._invalidated, reason][-_KEPT_MESSAGES:]
+        self._invalidated = [*self._invalidated, reason][-_MAX_INVALIDATION_REASONS:]
 
     def report(self, cache: GraphCache, backend: str, *, frozen: bool) -> CaptureReport:
-        """The report of the captured function."""
+        """Return the report of the captured function."""
         return CaptureReport(
             name=self._name,
             backend=backend,
@@ -183,7 +186,7 @@ class CaptureStats:
             refusals=tuple(self._refusals.values()),
             invalidated=tuple(self._invalidated),
             replays=self._past_replays + cache.replays,
-            eager_calls={reason.value: times for reason, times in self._eager_calls.items()},
+            eager_calls={reason.value: count for reason, count in self._eager_calls.items()},
             captures=self._captures,
             evictions=cache.evictions,
             checks=self._checks,

@@ -21,7 +21,7 @@ class Verify:
     """When a replay is compared with eager."""
 
     rounds: int = 2  # comparisons before the first result of a replay is returned
-    calls: int | None = None  # then compare again every so many calls; None: never
+    calls: int | None = None  # compare again after every `calls` calls; None: never
     ignore: tuple[str, ...] = ()  # paths of results that are not compared, such as 'result[1]'
 
 
@@ -29,7 +29,7 @@ def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
     """Compare a replay with eager before the first result is returned, and again every `calls` calls.
 
     Args:
-        calls: every how many calls a replay is compared with eager.
+        calls: the number of calls from one comparison to the next.
         rounds: comparisons before the first result, each with different inputs.
         ignore: results that are not compared, by their path: `result[1]`.
 
@@ -72,13 +72,13 @@ class Options:
     def __post_init__(self) -> None:
         tolerance = Tolerance(rtol=self.rtol, atol=self.atol, ignore=self.verify.ignore)
         object.__setattr__(self, "tolerance", tolerance)
-        _one_of("outputs", self.outputs, _OUTPUTS)
-        _one_of("on_error", self.on_error, _ON_ERROR)
-        _one_of("pool", self.pool, _POOLS)
-        _one_of("unpad", self.unpad, _UNPAD)
-        _one_of("backend", self.backend, _BACKENDS)
+        _require_one_of("outputs", self.outputs, _OUTPUTS)
+        _require_one_of("on_error", self.on_error, _ON_ERROR)
+        _require_one_of("pool", self.pool, _POOLS)
+        _require_one_of("unpad", self.unpad, _UNPAD)
+        _require_one_of("backend", self.backend, _BACKENDS)
         if self.simulate:
-            _one_of("simulate", self.simulate, tuple(runtime.value for runtime in Runtime))
+            _require_one_of("simulate", self.simulate, tuple(runtime.value for runtime in Runtime))
         if self.simulate and self.backend != "record":
             msg = f'simulate={self.simulate!r} requires backend="record" (got backend={self.backend!r})'
             raise UsageError(msg)
@@ -102,20 +102,20 @@ class Options:
 
 
 def parse_verify(given: object) -> Verify:
-    """The meaning of `verify=`: 'first', 'off', or `rs.every(n)`."""
+    """Convert the value of `verify=`: 'first', 'off', or `rs.every(n)`."""
     if isinstance(given, Verify):
         return given
-    _one_of("verify", str(given), ("first", "off"))
+    _require_one_of("verify", str(given), ("first", "off"))
     return Verify() if given == "first" else Verify(rounds=0)
 
 
 def parse_buckets(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict[str, tuple[Bucket, ...]]:
-    """A tuple of buckets for each argument; one bucket may be given without a list."""
+    """Return a tuple of buckets for each argument; one bucket may be given without a list."""
     return {
         name: (buckets,) if isinstance(buckets, Bucket) else tuple(buckets) for name, buckets in (given or {}).items()
     }
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def _require_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UnknownNameError(name, value, known)

@@ -1,7 +1,8 @@
 """What a replay returns: copies of the graph's results, views that raise when they are stale, or the caller's own tensors.
 
-A result tensor may be memory of the graph, a view of an argument, or a tensor that the function merely holds. Only the first
-kind is copied. The others are returned as in eager: a view of the caller's argument, or the held tensor itself.
+A result tensor may be in the graph's memory (owned), be a view of an argument (input), or be a tensor that the function returns
+from its state, such as a buffer of a module (held). Only owned results are copied. The others are returned as in eager: a view of
+the caller's argument, or the held tensor itself.
 """
 
 import weakref
@@ -20,7 +21,7 @@ from rocsolid.torchapi.graphs.tensor_checks import element_span, storage_id
 from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten, open_container
 
 MakeResult = Callable[[Sequence[Any], Mapping[int, int]], Any]
-_STALE: Final = (
+_STALE_MESSAGE: Final = (
     "stale output: a later call of the captured function has overwritten this tensor\n"
     'fix: use it before the next call, keep a copy (`y = fast(x).clone()`), or capture with outputs="clone"'
 )
@@ -31,7 +32,7 @@ class StaleTensor(torch.Tensor):  # type: ignore[misc]
 
     @classmethod
     def __torch_function__(cls, *_: Any, **__: Any) -> Any:
-        raise StaleOutputError(_STALE)
+        raise StaleOutputError(_STALE_MESSAGE)
 
 
 class LengthRelation(NamedTuple):
@@ -46,7 +47,7 @@ class LengthRelation(NamedTuple):
 class _InputView(NamedTuple):
     """A result that is a view of one of the call's tensors."""
 
-    tensor: int
+    tensor: int  # index into the call's tensors
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int  # relative to the call's tensor
@@ -64,15 +65,15 @@ class Outputs:
 
     @classmethod
     def of(
-        cls, result: Any, static_inputs: Sequence[Any], held: Sequence[Any], padded: Collection[int] = ()
+        cls, result: Any, static_inputs: Sequence[Any], state_tensors: Sequence[Any], padded: Collection[int] = ()
     ) -> "Outputs":
         """Sort the leaves of a captured result by where their memory is.
 
-        `held` are tensors that the function reaches without arguments, `padded` the indices of padded buffers.
+        `state_tensors` are tensors that the function reaches without arguments, `padded` the indices of padded buffers.
         """
         tree = flatten(result, "result")
-        inputs = {storage_id(static): number for number, static in reversed(list(enumerate(static_inputs)))}
-        held_storages = {storage_id(tensor) for tensor in held}
+        inputs = {storage_id(static): index for index, static in reversed(list(enumerate(static_inputs)))}
+        held_storages = {storage_id(tensor) for tensor in state_tensors}
         owned: list[Any] = []
         plan: list[tuple[str, Any]] = []
         for leaf in tree.leaves:
@@ -81,7 +82,7 @@ class Outputs:
                 if open_container(value) is None and constant_key(value) is None:
                     kind = type(value)
                     raise CannotCapture(
-                        Reason.RESULT,
+                        Reason.RESULT_TYPE,
                         f"`{leaf.path}` is a {kind.__module__}.{kind.__qualname__}, which a replay cannot rebuild",
                         fix="return tensors, numbers, containers of them, or a registered pytree node",
                     )
@@ -96,49 +97,49 @@ class Outputs:
         return cls(tree=tree, owned=owned, plan=plan)
 
     def current(self, lengths: Mapping[int, int]) -> list[Any]:
-        """The owned results without padding, still in the graph's memory."""
+        """Return the owned results without padding, still in the graph's memory."""
         if not self.relations:
             return self.owned
-        return [self._unpad(number, tensor, lengths) for number, tensor in enumerate(self.owned)]
+        return [self._unpad(index, tensor, lengths) for index, tensor in enumerate(self.owned)]
 
-    def _unpad(self, number: int, tensor: Any, lengths: Mapping[int, int]) -> Any:
-        for relation in self.relations.get(number, ()):
+    def _unpad(self, index: int, tensor: Any, lengths: Mapping[int, int]) -> Any:
+        for relation in self.relations.get(index, ()):
             size = relation.factor * lengths[relation.group] + relation.offset
             if size != tensor.shape[relation.dim]:
                 tensor = tensor.narrow(relation.dim, 0, size)
         return tensor
 
     def unpad(self, leaves: Sequence[Leaf], lengths: Mapping[int, int]) -> list[Leaf]:
-        """The leaves of a padded result without padding; leaves that do not depend on a length stay as they are."""
+        """Return the leaves of a padded result without padding; leaves that do not depend on a length stay as they are."""
         if len(leaves) != len(self.plan):
             return list(leaves)
         return [
-            Leaf(leaf.path, self._unpad(what, leaf.value, lengths)) if kind == "owned" else leaf
-            for leaf, (kind, what) in zip(leaves, self.plan, strict=True)
+            Leaf(leaf.path, self._unpad(item, leaf.value, lengths)) if kind == "owned" else leaf
+            for leaf, (kind, item) in zip(leaves, self.plan, strict=True)
         ]
 
     def assemble(self, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        """The result with these owned tensors, for a call with these arguments."""
-        return self.tree.unflatten([self._leaf(kind, what, owned, tensors) for kind, what in self.plan])
+        """Build the result from these owned tensors, for a call with these tensors as arguments."""
+        return self.tree.unflatten([self._leaf(kind, item, owned, tensors) for kind, item in self.plan])
 
-    def _leaf(self, kind: str, what: Any, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
+    def _leaf(self, kind: str, item: Any, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
         if kind == "owned":
-            return owned[what]
+            return owned[item]
         if kind == "held":
-            return what
-        base = tensors[what.tensor]
-        if what.whole:
+            return item
+        base = tensors[item.tensor]
+        if item.whole:
             return base
-        return base.as_strided(what.shape, what.stride, base.storage_offset() + what.offset)
+        return base.as_strided(item.shape, item.stride, base.storage_offset() + item.offset)
 
 
 def _input_view(
     value: Any, static_inputs: Sequence[Any], inputs: Mapping[int, int], padded: Collection[int]
 ) -> _InputView | None:
-    number = inputs.get(storage_id(value))
-    if number is None or not value.numel():
+    index = inputs.get(storage_id(value))
+    if index is None or not value.numel():
         return None
-    static = static_inputs[number]
+    static = static_inputs[index]
     offset = value.storage_offset() - static.storage_offset()
     whole = (
         offset == 0
@@ -146,19 +147,19 @@ def _input_view(
         and value.stride() == static.stride()
         and value.dtype == static.dtype
     )
-    if number in padded and not whole:
+    if index in padded and not whole:
         return None
-    return _InputView(number, tuple(value.shape), tuple(value.stride()), offset, whole)
+    return _InputView(index, tuple(value.shape), tuple(value.stride()), offset, whole)
 
 
 def make_result_function(outputs: Outputs, mode: str) -> MakeResult:
-    """The fastest function that makes the caller's result after a replay, for `outputs=mode`."""
+    """Return the fastest function that makes the caller's result after a replay, for `outputs=mode`."""
     if outputs.plan == [("owned", 0)] and outputs.tree.structure == "*" and not outputs.relations:
         return {"clone": _one_clone, "alias": _one_alias, "out": _one_static}[mode](outputs.owned[0])
-    hand_out = {"clone": _clones, "alias": _aliases, "out": _statics}[mode](outputs)
+    owned_results = {"clone": _clones, "alias": _aliases, "out": _statics}[mode](outputs)
 
     def make_result(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
-        return outputs.assemble(hand_out(lengths), tensors)
+        return outputs.assemble(owned_results(lengths), tensors)
 
     return make_result
 
@@ -180,7 +181,7 @@ def _clones(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
 
 
 def _clones_that_share(owned: Sequence[Any]) -> list[Any]:
-    """Copies that share memory with each other where the originals do."""
+    """Return copies that share memory with each other where the originals do."""
     bases: dict[int, tuple[Any, int]] = {}
     groups: dict[int, list[Any]] = {}
     for tensor in owned:
@@ -203,16 +204,16 @@ def _clones_that_share(owned: Sequence[Any]) -> list[Any]:
 
 
 def _aliases(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
-    """Views of the graph's memory. Views from earlier calls that are still held become stale."""
-    handed: list[weakref.ref[Any]] = []
+    """Return a function that makes views of the graph's memory, and makes the views of the call before stale."""
+    last_views: list[weakref.ref[Any]] = []
 
     def aliases(lengths: Mapping[int, int]) -> Sequence[Any]:
-        for reference in handed:
+        for reference in last_views:
             old = reference()
             if old is not None:
                 old.__class__ = StaleTensor
         made = [tensor.detach() for tensor in outputs.current(lengths)]
-        handed[:] = map(weakref.ref, made)
+        last_views[:] = map(weakref.ref, made)
         return made
 
     return aliases
@@ -227,16 +228,16 @@ def _one_static(static: Any) -> MakeResult:
 
 
 def _one_alias(static: Any) -> MakeResult:
-    handed: Callable[[], Any] = lambda: None  # noqa: E731 - like a dead weak reference
+    last_view: Callable[[], Any] = lambda: None  # noqa: E731 - like a dead weak reference
     refer, alias = weakref.ref, static.detach
 
     def make_result(_tensors: Sequence[Any], _lengths: Mapping[int, int]) -> Any:
-        nonlocal handed
-        old = handed()
+        nonlocal last_view
+        old = last_view()
         if old is not None:
             old.__class__ = StaleTensor
         made = alias()
-        handed = refer(made)
+        last_view = refer(made)
         return made
 
     return make_result
@@ -246,8 +247,8 @@ def _statics(outputs: Outputs) -> Callable[[Mapping[int, int]], Sequence[Any]]:
     return outputs.current
 
 
-def _outline(flat: Flattened) -> str:
-    """The structure as text: `{'y': Tensor}`."""
+def _structure_text(flat: Flattened) -> str:
+    """Return the structure as text: `{'y': Tensor}`."""
     return repr(flat.unflatten([type(leaf.value).__name__ for leaf in flat.leaves])).replace("'Tensor'", "Tensor")
 
 
@@ -255,14 +256,14 @@ def copy_into_out(out: Any, result: Any) -> Any:
     """Copy a result into the caller's `out=` tensors, which have the same structure."""
     targets, sources = flatten(out, "out"), flatten(result, "out")
     if targets.structure != sources.structure:
-        msg = f"out= must have the structure of the result, {_outline(sources)}; got {_outline(targets)}"
+        msg = f"out= must have the same structure as the result, {_structure_text(sources)}; got {_structure_text(targets)}"
         raise UsageError(msg)
     for target, source in zip(targets.leaves, sources.leaves, strict=True):
         if isinstance(source.value, torch.Tensor):
             fits = isinstance(target.value, torch.Tensor) and target.value.shape == source.value.shape
             if not fits or target.value.dtype != source.value.dtype:
-                want = f"{source.value.dtype}{list(source.value.shape)}".replace("torch.", "")
-                msg = f"`{target.path}` must be a tensor of {want}, like the result"
+                required = f"{source.value.dtype}{list(source.value.shape)}".replace("torch.", "")
+                msg = f"`{target.path}` must be a {required} tensor, like the result"
                 raise UsageError(msg)
             target.value.copy_(source.value)
     return out

@@ -14,33 +14,31 @@ from rocsolid.torchapi.pytree import flatten
 def find_length_relations(
     function: Callable[..., Any], call: Call, outputs: Outputs, static_inputs: Sequence[Any], initial: InitialState
 ) -> dict[int, tuple[LengthRelation, ...]]:
-    """The relations of each owned result, by its index.
+    """Return the relations of each owned result, by its index.
 
-    Found by running the function with one length changed at a time: a dimension that merely has the size of a bucket must not
-    be cut.
+    The function is run with one length changed at a time: a dimension that only happens to have the size of a bucket must not be
+    cut.
     """
-    found: dict[int, list[LengthRelation]] = {}
+    relations: dict[int, list[LengthRelation]] = {}
     for group in sorted({dim.group for dim in call.bucketed}):
         dims = [dim for dim in call.bucketed if dim.group == group]
-        size, other = dims[0].size, _other_length(dims[0])
+        size, other_length = dims[0].size, _other_length(dims[0])
         if any(dim.size != size for dim in dims):
             sizes = ", ".join(f"`{call.tensors[dim.tensor].path}` to {dim.size}" for dim in dims)
             problem = f"arguments of the same length are padded to different sizes: {sizes}"
             raise CannotCapture(Reason.BUCKET, problem, fix="give these arguments the same bucket sizes")
-        if other < 1:
+        if other_length < 1:
             continue
-        shorter = _run(function, call, static_inputs, dims, other, initial)
-        tree = flatten(shorter, "result")
+        other_result = _run(function, call, static_inputs, dims, other_length, initial)
+        tree = flatten(other_result, "result")
         if tree.structure != outputs.tree.structure:
-            problem = f"the result has a different structure for length {size} and length {other}"
+            problem = f"the result has a different structure for length {size} and length {other_length}"
             raise CannotCapture(Reason.BUCKET, problem, fix="capture without buckets=")
-        for leaf, (kind, number) in zip(tree.leaves, outputs.plan, strict=True):
+        for leaf, (kind, index) in zip(tree.leaves, outputs.plan, strict=True):
             if kind == "owned":
-                long = tuple(outputs.owned[number].shape)
-                found.setdefault(number, []).extend(
-                    _relations(leaf.path, long, tuple(leaf.value.shape), (size, other), group)
-                )
-    return {number: tuple(relations) for number, relations in found.items() if relations}
+                shapes = tuple(outputs.owned[index].shape), tuple(leaf.value.shape)
+                relations.setdefault(index, []).extend(_relations(leaf.path, shapes, (size, other_length), group))
+    return {index: tuple(found) for index, found in relations.items() if found}
 
 
 def _other_length(dim: BucketedDim) -> int:
@@ -65,20 +63,25 @@ def _run(
 
 
 def _relations(
-    path: str, long: tuple[int, ...], short: tuple[int, ...], lengths: tuple[int, int], group: int
+    path: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], lengths: tuple[int, int], group: int
 ) -> Iterator[LengthRelation]:
-    size, other = lengths
-    if len(long) != len(short):
-        problem = f"`{path}` has {len(long)} dimensions for length {size} and {len(short)} for length {other}"
+    """Compare the shapes of one result for two lengths. Raises CannotCapture when a dimension depends on them in no simple way."""
+    shape, other_shape = shapes
+    length, other_length = lengths
+    if len(shape) != len(other_shape):
+        problem = (
+            f"`{path}` has {len(shape)} dimensions for length {length} and {len(other_shape)} for length {other_length}"
+        )
         raise CannotCapture(Reason.BUCKET, problem, fix="capture without buckets=")
-    for dim, (a, b) in enumerate(zip(long, short, strict=True)):
-        factor, rest = divmod(a - b, size - other)
-        if a != b and (rest or factor < 1):
+    for dim, (size, other_size) in enumerate(zip(shape, other_shape, strict=True)):
+        if size == other_size:
+            continue
+        factor, remainder = divmod(size - other_size, length - other_length)
+        if remainder or factor < 1:
             raise CannotCapture(
                 Reason.BUCKET,
-                f"dimension {dim} of `{path}` is {a} for length {size} and {b} for length {other}: "
+                f"dimension {dim} of `{path}` is {size} for length {length} and {other_size} for length {other_length}: "
                 "the relation cannot be inferred",
                 fix='call it only with lengths that are bucket sizes, or use unpad="never"',
             )
-        if a != b:
-            yield LengthRelation(dim, factor, a - factor * size, group)
+        yield LengthRelation(dim, factor, size - factor * length, group)

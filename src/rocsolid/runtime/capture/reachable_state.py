@@ -1,8 +1,8 @@
 """What a function can reach besides its arguments (modules, tensors, numbers, lists), and snapshots of it.
 
 A graph contains the addresses and values of this state at the time of the capture. So we collect it to restore it after the
-warm-up runs, to detect Python side effects that no replay repeats, and to detect before each replay what was replaced since
-(`invalidation.py`).
+warm-up runs, to detect Python side effects that no replay repeats, and to detect at each replay what was replaced since the
+capture (`invalidation.py`).
 """
 
 import functools
@@ -18,10 +18,10 @@ import torch
 from rocsolid.torchapi.graphs.tensor_checks import write_count
 from rocsolid.torchapi.pytree import constant_key
 
-_MAX_VALUES: Final = 50_000  # values visited; what a function reaches beyond is not watched
-_LARGE_CONTAINER: Final = 64
-_SMALL_BYTES: Final = 256 * 2**20  # buffers up to this size are saved even if no write to them was seen
-_WRAPPED: Final = ("__wrapped__", "_torchdynamo_orig_callable", "__rocsolid_function__")
+_MAX_VALUES: Final = 50_000  # values to visit; what a function reaches beyond these is not watched
+_MAX_WATCHED_CONSTANTS: Final = 64  # constants in a larger list or dictionary are not watched
+_MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved even if no write to them was seen
+_WRAPPED_FUNCTION_ATTRIBUTES: Final = ("__wrapped__", "_torchdynamo_orig_callable", "__rocsolid_function__")
 _SKIPPED_MODULES: Final = ("torch.", "numpy.", "builtins", "logging", "threading", "collections", "_thread", "_io")
 
 
@@ -30,11 +30,11 @@ class Reference(NamedTuple):
 
     path: str
     holder: Any
-    key: Any  # None for a cell
+    key: Any  # None for a closure cell
     value: Any
 
     def current(self) -> Any:
-        """The value that is held now; raises LookupError when there is none."""
+        """Return the present value; raises LookupError when there is none."""
         if self.key is None:
             try:
                 return self.holder.cell_contents
@@ -51,7 +51,7 @@ class Reference(NamedTuple):
 
 
 class _GradHolder:
-    """Makes `tensor.grad` look like a dictionary entry, so that it is watched like everything else."""
+    """Gives `tensor.grad` the interface of a dictionary entry, so that a Reference can hold it."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -75,41 +75,41 @@ class ReachableState:
     generators: list[Any] = field(default_factory=list)
 
     def fingerprint(self) -> dict[str, Hashable]:
-        """What a call must not change, because a replay does not repeat it: constants, bindings, lengths of containers."""
-        prints: dict[str, Hashable] = {}
+        """Return what a call must not change, because a replay does not repeat it: constants, bindings, lengths of containers."""
+        values: dict[str, Hashable] = {}
         for reference in (*self.constants, *self.tensors, *self.modules):
             try:
                 value = reference.current()
             except LookupError:
-                prints[reference.path] = "deleted"
+                values[reference.path] = "deleted"
                 continue
             key = constant_key(value)
-            prints[reference.path] = id(value) if key is None else key
-        prints.update({f"len({path})": len(held) for path, held in self.containers})
-        return prints
+            values[reference.path] = id(value) if key is None else key
+        values.update({f"len({path})": len(container) for path, container in self.containers})
+        return values
 
     def without_gradients(self) -> "ReachableState":
-        """For a training step: gradients are its results, and are set and cleared between the calls."""
+        """Return the state without gradients, which a training step sets and the caller clears between the calls."""
         return replace(self, tensors=[ref for ref in self.tensors if not isinstance(ref.holder, _GradHolder)])
 
     def copy_containers(self) -> list[tuple[Any, Any]]:
-        """The lists and dictionaries, each with a shallow copy."""
-        return [(held, held.copy()) for _, held in self.containers]
+        """Return the lists and dictionaries, each with a shallow copy."""
+        return [(container, container.copy()) for _, container in self.containers]
 
 
 def _restore_containers(copies: list[tuple[Any, Any]]) -> None:
-    for held, copy in copies:
-        if isinstance(held, MutableMapping):
-            if len(held) != len(copy) or any(held.get(k) is not v for k, v in copy.items()):
-                held.clear()
-                held.update(copy)
-        elif len(held) != len(copy) or any(a is not b for a, b in zip(held, copy, strict=True)):
-            held.clear()
-            held.extend(copy)
+    for container, copy in copies:
+        if isinstance(container, MutableMapping):
+            if len(container) != len(copy) or any(container.get(k) is not v for k, v in copy.items()):
+                container.clear()
+                container.update(copy)
+        elif len(container) != len(copy) or any(a is not b for a, b in zip(container, copy, strict=True)):
+            container.clear()
+            container.extend(copy)
 
 
 def collect_reachable(function: Callable[..., Any]) -> ReachableState:
-    """Everything the function can reach now."""
+    """Return everything that the function can reach now."""
     return _Collector().run(function)
 
 
@@ -138,8 +138,8 @@ class _Collector:
         elif isinstance(value, types.MethodType):
             self._next.extend([(path, value.__self__), (path, value.__func__)])
         elif isinstance(value, functools.partial):
-            held = [value.func, *value.args, *value.keywords.values()]
-            self._next.extend((f"{path}<partial {n}>", v) for n, v in enumerate(held))
+            parts = [value.func, *value.args, *value.keywords.values()]
+            self._next.extend((f"{path}<partial {index}>", part) for index, part in enumerate(parts))
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value)
         elif isinstance(value, torch.Generator):
@@ -151,7 +151,9 @@ class _Collector:
         """Sort a reference by the type of its value, and continue with that value."""
         value = reference.value
         if _is_rocsolid_object(value):  # another captured function: continue with what it wraps
-            self._next.extend((reference.path, vars(value)[name]) for name in _WRAPPED if name in vars(value))
+            self._next.extend(
+                (reference.path, vars(value)[name]) for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(value)
+            )
             return
         if isinstance(value, torch.Tensor):
             self._state.tensors.append(reference)
@@ -171,7 +173,7 @@ class _Collector:
         for kind in ("_parameters", "_buffers", "_modules"):
             for name, value in attributes[kind].items():
                 self._add(Reference(_joined(path, name), attributes[kind], name, value))
-        for wrapped in _WRAPPED:
+        for wrapped in _WRAPPED_FUNCTION_ATTRIBUTES:
             if wrapped in attributes:
                 self._next.append((path, attributes[wrapped]))
         if type(module).__module__.startswith("torch."):
@@ -193,17 +195,19 @@ class _Collector:
                     self._add(Reference(_joined(path, name), function.__globals__, name, value))
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         self._next.extend((f"{path}<default>", value) for value in defaults if not _is_rocsolid_object(value))
-        self._next.extend((path, vars(function)[name]) for name in _WRAPPED if name in vars(function))
+        self._next.extend(
+            (path, vars(function)[name]) for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(function)
+        )
 
-    def _visit_container(self, path: str, held: Any) -> None:
-        pairs: Iterator[tuple[Any, Any]] = iter(held.items()) if isinstance(held, dict) else iter(enumerate(held))
-        if not isinstance(held, tuple):
-            self._state.containers.append((path, held))
-        large = len(held) > _LARGE_CONTAINER
-        for key, value in pairs:
+    def _visit_container(self, path: str, container: Any) -> None:
+        items: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
+        if not isinstance(container, tuple):
+            self._state.containers.append((path, container))
+        large = len(container) > _MAX_WATCHED_CONSTANTS
+        for key, value in items:
             if large and constant_key(value) is not None:
-                continue  # a table of words or numbers: checking each on every call would cost more than the call
-            self._add(Reference(f"{path}[{key!r}]", held, key, value))
+                continue  # a table of words or numbers: checking each of them would cost more than the call
+            self._add(Reference(f"{path}[{key!r}]", container, key, value))
 
     def _visit_attributes(self, path: str, attributes: dict[str, Any]) -> None:
         for name, value in attributes.items():
@@ -223,13 +227,13 @@ def _global_names(code: types.CodeType) -> set[str]:
 
 
 def _is_user_object(value: Any) -> bool:
-    """Whether to visit the attributes of an object: an instance of a class that is not torch's or the standard library's."""
+    """Return whether an object is an instance of a class that is not torch's or the standard library's."""
     kind = type(value)
     return hasattr(value, "__dict__") and not isinstance(value, type) and not _is_library(kind.__module__)
 
 
 def _is_rocsolid_object(value: Any) -> bool:
-    """Whether it is an object of rocsolid, such as the compile log of a function, which changes as the function compiles."""
+    """Return whether an object is rocsolid's own, such as the log of a function's compiles, which changes with every compile."""
     return type(value).__module__.startswith("rocsolid.")
 
 
@@ -249,7 +253,7 @@ class WriteDetector:
         self._before = [(path, tensor, write_count(tensor)) for path, tensor in tensors]
 
     def written(self) -> list[tuple[str, Any]]:
-        """The tensors written to since this object was made."""
+        """Return the tensors that were written to since this object was made."""
         return [
             (path, tensor) for path, tensor, before in self._before if before is None or write_count(tensor) != before
         ]
@@ -270,13 +274,13 @@ class TensorSnapshot:
 
 
 def tensors_to_save(state: ReachableState, written: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Tensors that a run may change: those seen to be written, and all that are not parameters if they are small.
+    """Return the tensors that a run may change: `written`, and all that are not parameters if they are small together.
 
-    A kernel from outside torch raises no version counter, so not every write is seen.
+    Kernels from outside torch do not raise version counters, so not every write is detected.
     """
     saved = [tensor for _, tensor in written]
     others = [ref.value for ref in state.tensors if not isinstance(ref.value, torch.nn.Parameter)]
-    if sum(tensor.numel() * tensor.element_size() for tensor in others) <= _SMALL_BYTES:
+    if sum(tensor.numel() * tensor.element_size() for tensor in others) <= _MAX_SAVED_BYTES:
         saved += others
     return saved
 
@@ -297,7 +301,7 @@ class RngSnapshot:
             generator.set_state(saved)
 
     def advanced(self) -> bool:
-        """Whether any generator was drawn from since the snapshot."""
+        """Return whether any generator was drawn from since the snapshot."""
         return any(
             not torch.equal(generator.get_state(), saved)
             for generator, saved in zip(self._generators, self._saved, strict=True)
@@ -306,7 +310,7 @@ class RngSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class InitialState:
-    """The state from which every run around a capture starts: tensors, random numbers, written arguments."""
+    """The state from which every warm-up, capture and verification run starts: tensors, random numbers, written arguments."""
 
     tensors: TensorSnapshot
     rng: RngSnapshot
@@ -322,7 +326,7 @@ class InitialState:
 @contextmanager
 def restoring(state: ReachableState, initial: InitialState) -> Iterator[None]:
     """Restore tensors, random numbers and Python values at the end of the block, whatever runs inside."""
-    bindings = [_rebased(ref) for ref in (*state.constants, *state.tensors, *state.modules)]
+    bindings = [_with_current_value(ref) for ref in (*state.constants, *state.tensors, *state.modules)]
     copies = state.copy_containers()
     try:
         yield
@@ -334,7 +338,7 @@ def restoring(state: ReachableState, initial: InitialState) -> Iterator[None]:
         _restore_containers(copies)
 
 
-def _rebased(reference: Reference) -> Reference | None:
+def _with_current_value(reference: Reference) -> Reference | None:
     try:
         return reference._replace(value=reference.current())
     except LookupError:

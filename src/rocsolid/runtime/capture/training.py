@@ -27,11 +27,11 @@ from rocsolid.torchapi.pytree import Leaf, flatten
 
 Function = Callable[..., Any]
 _SEED = 0x5EED
-_LATE = (
+_LATE_BACKWARD = (
     "backward() of a captured call ran after a later call, which has overwritten the saved activations\n"
     "fix: call backward() before the next call of the captured function, or capture with backward=False"
 )
-_CLOSED = (
+_BACKWARD_AFTER_CLOSE = (
     "backward() of a captured call ran after its graph was invalidated, evicted or closed\n"
     "fix: call backward() before changing the model or closing the captured function"
 )
@@ -47,8 +47,8 @@ class FixedPass:
         ]
         self.parameters = _trained_parameters(state)
         self._aliases = self.alias_parameters()
-        index = {id(p): number for number, p in enumerate(self.parameters)}
-        self._references = [(ref, index[id(ref.value)]) for ref in state.tensors if id(ref.value) in index]
+        index_by_id = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        self._references = [(r, index_by_id[id(r.value)]) for r in state.tensors if id(r.value) in index_by_id]
         args, kwargs = call.rebuild(self.inputs)
         self._forward: Callable[[], Any] = lambda: function(*args, **kwargs)
         self.output_grads: list[Any] = []  # static gradients of the results
@@ -56,25 +56,26 @@ class FixedPass:
         self.result: Any = None
 
     def forward(self) -> list[Any]:
-        """Run the function; returns the results that require grad."""
+        """Run the function and return the results that require grad."""
         with self.using(self._aliases):
             self.result = self._forward()
         return requiring_grad(self.result)
 
     def alias_parameters(self) -> list[Any]:
-        """New parameters that share memory with the function's own."""
+        """Return new parameters that share memory with the function's own."""
         return [_alias(parameter) for parameter in self.parameters]
 
     @contextmanager
     def using(self, aliases: Sequence[Any]) -> Iterator[None]:
-        """Let the function find these parameters in place of its own.
+        """Replace the function's parameters by these inside the block.
 
-        A parameter whose autograd graph is still alive is tied to the stream that graph was made on, and a captured backward
-        would pull that stream into the capture. It may also have hooks, which belong to the caller's backward only.
+        Autograd runs the backward of a parameter on the stream of its earlier autograd graph while that is alive, and a captured
+        backward would make that stream part of the capture. The parameter may also have hooks, which must run only in the caller's
+        backward.
         """
         try:
-            for reference, number in self._references:
-                reference._replace(value=aliases[number]).restore()
+            for reference, index in self._references:
+                reference._replace(value=aliases[index]).restore()
             yield
         finally:
             for reference, _ in self._references:
@@ -86,7 +87,7 @@ class FixedPass:
         self.input_grads = list(torch.autograd.grad(results, wanted, self.output_grads, allow_unused=True))
 
     def both(self) -> None:
-        """Forward, then backward with gradients of one."""
+        """Run forward, then backward with ones as the gradients of the results."""
         results = self.forward()
         if len(self.output_grads) != len(results):
             self.output_grads = [torch.ones_like(result) for result in results]
@@ -100,13 +101,13 @@ def _alias(parameter: Any) -> Any:
 
 
 def _trained_parameters(state: ReachableState) -> list[Any]:
-    """The parameters that a function reaches and that require grad, each once."""
+    """Return the parameters that a function reaches and that require grad, each once."""
     found = [ref.value for ref in state.tensors if isinstance(ref.value, torch.nn.Parameter)]
     return [p for p in {id(p): p for p in found}.values() if p.requires_grad]
 
 
 def requiring_grad(result: Any) -> list[Any]:
-    """The tensors of a result that require grad."""
+    """Return the tensors of a result that require grad."""
     leaves = flatten(result, "result").leaves
     return [x.value for x in leaves if isinstance(x.value, torch.Tensor) and x.value.requires_grad]
 
@@ -155,12 +156,12 @@ class TrainingStep:
         self._ordering = ordering
         self._written_arguments = written_arguments
         self.differentiable = [
-            number
-            for leaf, (kind, number) in zip(outputs.tree.leaves, outputs.plan, strict=True)
+            index
+            for leaf, (kind, index) in zip(outputs.tree.leaves, outputs.plan, strict=True)
             if kind == "owned" and leaf.value.requires_grad
         ]
         tensors = (*fixed.inputs, *fixed.parameters)
-        self._requires_grad = [number for number, tensor in enumerate(tensors) if tensor.requires_grad]
+        self._requires_grad = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
         self.generation = 0  # counts forward replays, to detect a backward that comes too late
 
     def __call__(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:  # noqa: ARG002 - buckets are not supported
@@ -168,33 +169,33 @@ class TrainingStep:
         return self.apply(tensors, self.fixed.parameters)
 
     def apply(self, tensors: Sequence[Any], parameters: Sequence[Any]) -> Any:
-        """The same, with the gradients of the parameters going to `parameters`."""
+        """Replay the forward pass; a later backward adds the gradients of the parameters to `parameters`."""
         owned = _AutogradStep.apply(self, len(tensors), *tensors, *parameters)
         return self._outputs.assemble(owned, tensors)
 
     def replay_forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Copy in, replay, copy the results out. The lock must be held."""
+        """Copy the inputs in, replay, and return copies of the results. The lock must be held."""
         self._copy_in([tensor.detach() for tensor in tensors])
         self._graph.replay()
         self.generation += 1
-        for number in self._written_arguments:
-            self._buffers[number].copy_back(tensors[number])
+        for index in self._written_arguments:
+            self._buffers[index].copy_back(tensors[index])
         return tuple(tensor.clone() for tensor in self._outputs.owned)
 
     def replay_backward(self, generation: int, gradients: Sequence[Any]) -> list[Any]:
-        """Gradients of inputs and parameters; None where there is none."""
+        """Replay the backward pass and return the gradients of inputs and parameters; None where there is none."""
         with self._ordering.lock:
             if self._graph.closed:
-                raise CaptureError(_CLOSED)
+                raise CaptureError(_BACKWARD_AFTER_CLOSE)
             if generation != self.generation:
-                raise CaptureError(_LATE)
-            for static, number in zip(self.fixed.output_grads, self.differentiable, strict=True):
-                given = gradients[number]
-                static.zero_() if given is None else static.copy_(given)
+                raise CaptureError(_LATE_BACKWARD)
+            for static, index in zip(self.fixed.output_grads, self.differentiable, strict=True):
+                gradient = gradients[index]
+                static.zero_() if gradient is None else static.copy_(gradient)
             self._graph.replay_backward()
-            made = iter([None if gradient is None else gradient.clone() for gradient in self.fixed.input_grads])
+            copies = iter([None if grad is None else grad.clone() for grad in self.fixed.input_grads])
             count = len(self.fixed.inputs) + len(self.fixed.parameters)
-            return [next(made) if number in self._requires_grad else None for number in range(count)]
+            return [next(copies) if index in self._requires_grad else None for index in range(count)]
 
 
 class _AutogradStep(torch.autograd.Function):  # type: ignore[misc]
@@ -202,7 +203,7 @@ class _AutogradStep(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, step: TrainingStep, count: int, *tensors: Any) -> tuple[Any, ...]:
         owned = step.replay_forward(tensors[:count])
         ctx.step, ctx.generation = step, step.generation
-        ctx.mark_non_differentiable(*(t for n, t in enumerate(owned) if n not in step.differentiable))
+        ctx.mark_non_differentiable(*(t for index, t in enumerate(owned) if index not in step.differentiable))
         ctx.set_materialize_grads(False)
         return owned
 
@@ -220,7 +221,7 @@ def capture_training_step(
     backend: Backend,
     owner: dict[str, Any] | None,
 ) -> Entry:
-    """A verified entry with forward and backward; raises CannotCapture when there can be none."""
+    """Capture forward and backward and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     fixed = FixedPass(function, call, first.buffers, first.state)
     with backend.capture_scope(), reported_as_capturing():
         graph = _warm_up_and_capture(fixed, first, initial, options, backend)
@@ -238,9 +239,9 @@ def capture_training_step(
             effects=first.effects,
             training=step,
         )
-        for number in range(options.verify.rounds):
-            random = torch.Generator(device=call.device).manual_seed(_SEED + number)
-            inputs = [vary_input(leaf.value, random) for leaf in call.tensors]
+        for verify_round in range(options.verify.rounds):
+            generator = torch.Generator(device=call.device).manual_seed(_SEED + verify_round)
+            inputs = [vary_input(leaf.value, generator) for leaf in call.tensors]
             comparison = _compare(function, call, entry, inputs, initial, options.tolerance)
             refuse_wrong_result(comparison)
     except BaseException:
@@ -309,9 +310,9 @@ def _compare(
                 Leaf(x.path, x.value.detach() if isinstance(x.value, torch.Tensor) else x.value)
                 for x in result_leaves(result)
             ),
-            *(Leaf(f"gradient {number}", gradient) for number, gradient in enumerate(gradients)),
+            *(Leaf(f"gradient {index}", gradient) for index, gradient in enumerate(gradients)),
             *(Leaf(f"state `{path}`", tensor.detach().clone()) for path, tensor in entry.written_state),
-            *(Leaf(f"argument {number}", tensors[number].detach()) for number in entry.written_arguments),
+            *(Leaf(f"argument {index}", tensors[index].detach()) for index in entry.written_arguments),
         ]
 
     def eager(tensors: Sequence[Any], aliases: Sequence[Any]) -> Any:
@@ -320,12 +321,12 @@ def _compare(
             return function(*args, **kwargs)
 
     def replay(tensors: Sequence[Any], aliases: Sequence[Any]) -> Any:
-        entry.ordering.before()
+        entry.ordering.wait_for_replays()
         return step.apply(tensors, aliases)
 
-    want, got = run(eager), run(replay)
-    comparison = compare(want, got, tolerance)
+    expected, got = run(eager), run(replay)
+    comparison = compare(expected, got, tolerance)
     if not comparison.equal:
-        comparison = compare(want, got, tolerance, noise_between(want, run(eager)))
+        comparison = compare(expected, got, tolerance, noise_between(expected, run(eager)))
     entry.stats.record_check(comparison.error)
     return comparison

@@ -15,8 +15,8 @@ from rocsolid.runtime.capture.reachable_state import InitialState, RngSnapshot, 
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
-_PADDING_SCALE = 4.0  # a different length means different kernels, which sum in a different order
-_OTHER_BRANCH_SCALE = 8.0  # different kernels, which round differently
+_PADDING_SCALE = 4.0  # times the tolerance: for another length other kernels run, which sum in a different order
+_OTHER_BRANCH_SCALE = 8.0  # times the tolerance: on another branch other kernels run, which round differently
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
     "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
@@ -33,13 +33,13 @@ class Verifier:
         self._rounds = options.verify.rounds
         self._tolerance = options.tolerance
         self._initial = initial
-        self._random = torch.Generator(device=call.device).manual_seed(_SEED)
+        self._generator = torch.Generator(device=call.device).manual_seed(_SEED)
 
     def verify(self, entry: Entry) -> None:
-        """Compare `verify.rounds` times. Raises CannotCapture that names the result and its error."""
-        for number in range(self._rounds):
-            inputs = [vary_input(leaf.value, self._random) for leaf in self._call.tensors]
-            if number == 0 and self._call.bucketed:
+        """Compare `verify.rounds` times. Raises a CannotCapture that names the result and its error."""
+        for verify_round in range(self._rounds):
+            inputs = [vary_input(leaf.value, self._generator) for leaf in self._call.tensors]
+            if verify_round == 0 and self._call.bucketed:
                 self._check_padding(entry, inputs)
             comparison = self._compare(entry, inputs)
             entry.stats.record_check(comparison.error)
@@ -64,7 +64,7 @@ class Verifier:
     ) -> Comparison:
         """Compare with eager on the branch that the function takes during a capture.
 
-        Libraries ask torch whether they are being captured and then use other kernels. That branch must be close to the usual one.
+        Some libraries check whether they are being captured, and then use other kernels. The results of both branches must be close.
         """
         with reported_as_capturing():
             branch = self._run_eager(entry, inputs)
@@ -76,7 +76,7 @@ class Verifier:
         return same_branch
 
     def _run_eager(self, entry: Entry, inputs: Sequence[Any]) -> list[Leaf]:
-        """Results, written state and written arguments of an eager run on padded copies of the inputs."""
+        """Run in eager on padded copies of the inputs. Returns results, written state and written arguments."""
         padded = padded_copies(self._call, inputs)
         self._initial.restore()
         args, kwargs = self._call.rebuild(padded)
@@ -85,19 +85,20 @@ class Verifier:
         return [*unpadded, *_written_state(entry), *_written_arguments(entry, padded)]
 
     def _check_padding(self, entry: Entry, inputs: Sequence[Any]) -> None:
-        """Compare the padded call, unpadded again, with the call itself; both in eager, without a graph."""
+        """Compare the unpadded result of the padded call with the result of the call without padding, both in eager."""
         lengths = self._call.lengths_by_group
         with uncompiled():
             self._initial.restore()
             args, kwargs = self._call.rebuild(inputs)
-            plain = _copied(result_leaves(self._function(*args, **kwargs)))
+            unpadded_call = _copied(result_leaves(self._function(*args, **kwargs)))
             self._initial.restore()
             args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
-            padded = entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
-        compared = [number for number, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
+            padded_call = entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
+        compared = [index for index, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
         tolerance = self._tolerance
         scale = _PADDING_SCALE if tolerance.rtol is None else 1.0
-        comparison = compare([plain[n] for n in compared], [padded[n] for n in compared], tolerance, scale=scale)
+        expected, got = ([leaves[index] for index in compared] for leaves in (unpadded_call, padded_call))
+        comparison = compare(expected, got, tolerance, scale=scale)
         if not comparison.equal:
             sizes = ", ".join(f"`{self._call.tensors[d.tensor].path}` to {d.size}" for d in self._call.bucketed)
             raise CannotCapture(
@@ -114,7 +115,7 @@ def refuse_wrong_result(comparison: Comparison) -> None:
 
 
 def wrong_result(comparison: Comparison) -> CannotCapture:
-    """The refusal of a graph whose results differ from eager."""
+    """Return the refusal of a graph whose results differ from eager."""
     mismatches = "; ".join(comparison.mismatches)
     if comparison.nondeterministic:
         return CannotCapture(
@@ -146,53 +147,53 @@ def check_replay(
     got += _written_arguments(entry, entry.static_inputs)
     branch = _run_capture_branch(function, entry, call, initial) if entry.stats.branches_on_capture else None
     initial.restore()
-    # At the padded size, so that a compiled function is not called with a length it was not compiled for.
-    given = padded_copies(call, tensors) if call.bucketed else tensors
-    args, kwargs = call.rebuild(given)
+    # Run at the padded size, so that a compiled function is not called with a length that it was not compiled for.
+    inputs = padded_copies(call, tensors) if call.bucketed else tensors
+    args, kwargs = call.rebuild(inputs)
     result = function(*args, **kwargs)
     leaves = entry.outputs.unpad(result_leaves(result), lengths)
-    eager = [*leaves, *_written_state(entry), *_written_arguments(entry, given)]
+    eager = [*leaves, *_written_state(entry), *_written_arguments(entry, inputs)]
     comparison = compare(branch or eager, got, tolerance)
     if call.bucketed:
-        result = _unpadded_result(entry, leaves, tensors, given)
+        result = _unpadded_result(entry, leaves, tensors, inputs)
     entry.stats.record_check(comparison.error)
     return result, comparison
 
 
 def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, initial: InitialState) -> list[Leaf]:
-    """Eager's result on the branch that the function takes during a capture."""
+    """Run in eager on the branch that the function takes during a capture, and return its results."""
     initial.restore()
-    given = padded_copies(call, [leaf.value for leaf in call.tensors])
-    args, kwargs = call.rebuild(given)
+    inputs = padded_copies(call, [leaf.value for leaf in call.tensors])
+    args, kwargs = call.rebuild(inputs)
     with reported_as_capturing():
         leaves = _copied(result_leaves(function(*args, **kwargs)))
     return [
         *entry.outputs.unpad(leaves, call.lengths_by_group),
         *_written_state(entry),
-        *_written_arguments(entry, given),
+        *_written_arguments(entry, inputs),
     ]
 
 
 def _unpadded_result(entry: Entry, leaves: Sequence[Leaf], tensors: Sequence[Any], padded: Sequence[Any]) -> Any:
-    """The result of a padded call as the caller gets it; written arguments are copied back."""
+    """Return the result of a padded call without padding, and copy written arguments back to the caller's tensors."""
     with torch.no_grad():
-        for number in entry.written_arguments:
-            target = tensors[number]
-            target.copy_(padded[number][tuple(slice(0, size) for size in target.shape)])
+        for index in entry.written_arguments:
+            target = tensors[index]
+            target.copy_(padded[index][tuple(slice(0, size) for size in target.shape)])
     owned = [leaf.value.clone() for leaf, (kind, _) in zip(leaves, entry.outputs.plan, strict=True) if kind == "owned"]
     return entry.outputs.assemble(owned, tensors)
 
 
 def padded_copies(call: Call, tensors: Sequence[Any]) -> list[Any]:
-    """Copies of a call's tensors, padded like the static inputs."""
-    made = []
-    for number, (tensor, spec) in enumerate(zip(tensors, call.specs, strict=True)):
-        bucketed = [dim for dim in call.bucketed if dim.tensor == number]
+    """Return copies of a call's tensors, padded like the static inputs."""
+    copies = []
+    for index, (tensor, spec) in enumerate(zip(tensors, call.specs, strict=True)):
+        bucketed = [dim for dim in call.bucketed if dim.tensor == index]
         buffer = PaddedBuffer(spec, bucketed) if bucketed else Buffer(spec)
         with torch.no_grad():
             buffer.copy_in(tensor)
-        made.append(buffer.tensor.requires_grad_(tensor.requires_grad))
-    return made
+        copies.append(buffer.tensor.requires_grad_(tensor.requires_grad))
+    return copies
 
 
 def _copied(leaves: Sequence[Leaf]) -> list[Leaf]:
@@ -207,20 +208,20 @@ def _written_state(entry: Entry) -> list[Leaf]:
 
 
 def _written_arguments(entry: Entry, tensors: Sequence[Any]) -> list[Leaf]:
-    return [Leaf(f"argument {number}", tensors[number].detach().clone()) for number in entry.written_arguments]
+    return [Leaf(f"argument {index}", tensors[index].detach().clone()) for index in entry.written_arguments]
 
 
-def vary_input(tensor: Any, random: Any) -> Any:
-    """A different input of the same shape and layout: floats are rolled and scaled, integers stay as they are.
+def vary_input(tensor: Any, generator: Any) -> Any:
+    """Return a different input of the same shape and layout: floats are rolled and scaled, integers stay as they are.
 
-    Indices, lengths and offsets must fit each other; an invented one could make a kernel read outside its memory.
+    Integers may be indices, lengths or offsets, and a random one could make a kernel read outside its memory.
     """
     varied = Buffer(spec_of(tensor))
     varied.copy_in(tensor.detach())
     if tensor.is_floating_point() and tensor.numel():
         memory = varied.memory
-        shift = int(torch.randint(1, memory.numel() + 1, (1,), generator=random, device=random.device))
-        noise = torch.rand(memory.shape, generator=random, device=random.device).to(memory.device)
+        shift = int(torch.randint(1, memory.numel() + 1, (1,), generator=generator, device=generator.device))
+        noise = torch.rand(memory.shape, generator=generator, device=generator.device).to(memory.device)
         values = memory.float().flatten().roll(shift).reshape(memory.shape)
         all_zero = not bool((values != 0).any())
         memory.copy_(noise - 0.5 if all_zero else values * (0.5 + noise))

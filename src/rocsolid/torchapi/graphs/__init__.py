@@ -1,1 +1,1 @@
-"""Private names around CUDA and HIP graphs: capture state, batched copies, driver calls, memory."""
+"""Private torch names and driver calls for CUDA and HIP graphs: capture state, batched copies, driver calls, tensor checks."""

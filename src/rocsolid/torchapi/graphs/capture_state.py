@@ -1,7 +1,8 @@
-"""What code sees during a graph capture: compiles are refused, the random number state stays readable.
+"""Changes torch's behaviour during a graph capture: compiles are refused, and the random number state can be read.
 
 A compile during a capture fails with a message about copies, or does not fail and captures wrong values (torch 2.10 to 2.13).
-The stance `fail_on_recompile` refuses it on every torch, first compiles included. Torch 2.14 and later refuse it themselves.
+The `torch.compiler` stance `fail_on_recompile` refuses every compile, also the first one of a function, on every torch release.
+Torch 2.14 and later refuse a compile during a capture themselves.
 """
 
 import sys
@@ -42,22 +43,22 @@ def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
 
 
 def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
-    """The `torch.compiler` stance that refuses to compile, with torch's own error."""
+    """Return the `torch.compiler` stance that refuses to compile, with torch's own error."""
     return nullcontext() if if_any and not _anything_compiled() else _stance("fail_on_recompile")
 
 
 def is_refused_compile(error: BaseException) -> bool:
-    """Whether an error is such a refusal, torch's or ours."""
+    """Return whether an error is the refusal of a compile, by torch or by `compiles_refused`."""
     return isinstance(error, CompileInCaptureError) or "fail_on_recompile" in str(error)
 
 
 def uncompiled() -> AbstractContextManager[object]:
-    """Compiled functions run in eager inside the block."""
+    """Return a context in which compiled functions run in eager."""
     return _stance("force_eager") if _anything_compiled() else nullcontext()
 
 
 def _anything_compiled() -> bool:
-    """Whether this process may have compiled something: Dynamo is loaded."""
+    """Return whether this process may have compiled something: it has imported Dynamo."""
     return "torch._dynamo" in sys.modules
 
 
@@ -74,27 +75,27 @@ class _ReportedAsCapturing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: list[int] = []
-        self._swap: AttributePatch | None = None
+        self._patch: AttributePatch | None = None
 
     def enter(self) -> None:
         import torch
 
         with self._lock:
             self._threads.append(threading.get_ident())
-            self._swap = self._swap or AttributePatch(torch.cuda, "is_current_stream_capturing", self._replacement)
+            self._patch = self._patch or AttributePatch(torch.cuda, "is_current_stream_capturing", self._replacement)
 
     def leave(self) -> None:
         with self._lock:
             self._threads.remove(threading.get_ident())
-            if not self._threads and self._swap is not None:
-                self._swap.undo()
-                self._swap = None
+            if not self._threads and self._patch is not None:
+                self._patch.undo()
+                self._patch = None
 
-    def _replacement(self, plain: Callable[[], bool]) -> Callable[[], bool]:
+    def _replacement(self, original: Callable[[], bool]) -> Callable[[], bool]:
         def is_current_stream_capturing() -> bool:
             caller = sys._getframe(1).f_globals.get("__name__", "")
             reported = threading.get_ident() in self._threads and not caller.startswith("torch.")
-            return reported or plain()
+            return reported or original()
 
         vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # Dynamo evaluates it while tracing
         return is_current_stream_capturing
@@ -105,10 +106,10 @@ _reported = _ReportedAsCapturing()
 
 @contextmanager
 def reported_as_capturing() -> Iterator[None]:
-    """`torch.cuda.is_current_stream_capturing()` returns True in this thread inside the block, except for torch's own code.
+    """Make `torch.cuda.is_current_stream_capturing()` return True in this thread inside the block, except for torch's own code.
 
     Libraries call it and take another branch during a capture: they do not read a value on the CPU, and build a mask that they
-    skip otherwise. The warm-up must take that branch, or the capture would run code that never ran before. The verification must
+    otherwise skip. The warm-up must take that branch, or the capture would run code that never ran before. The verification must
     take it too, or it would compare two branches that round differently.
     """
     _reported.enter()
@@ -120,7 +121,7 @@ def reported_as_capturing() -> Iterator[None]:
 
 @contextmanager
 def rng_state_frozen() -> Iterator[None]:
-    """Inside the block, reads of the GPU's random number state return the state from before, and writes are ignored.
+    """Inside the block, reading the GPU's random number state returns the state from before the block; setting it does nothing.
 
     Up to torch 2.9, reading it during a capture raises, and Dynamo reads it whenever it traces. From 2.10 on reading is allowed,
     and this does nothing.
@@ -132,23 +133,23 @@ def rng_state_frozen() -> Iterator[None]:
         return
     saved = {index: torch.cuda.get_rng_state(index) for index in range(torch.cuda.device_count())}
 
-    def current(device: Any = "cuda") -> int:
-        given = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
-        return int(torch.cuda.current_device() if given.index is None else given.index)
+    def index_of(device: Any = "cuda") -> int:
+        parsed = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
+        return int(torch.cuda.current_device() if parsed.index is None else parsed.index)
 
-    def get(_plain: Any) -> Any:
-        return lambda device="cuda": saved[current(device)].clone()
+    def get(_original: Any) -> Any:
+        return lambda device="cuda": saved[index_of(device)].clone()
 
-    def set_(_plain: Any) -> Any:
+    def set_(_original: Any) -> Any:
         return lambda new_state, device="cuda": None  # noqa: ARG005 - the signature of set_rng_state
 
-    swaps = [AttributePatch(module, "get_rng_state", get) for module in (torch.cuda, torch.cuda.random)]
-    swaps += [AttributePatch(module, "set_rng_state", set_) for module in (torch.cuda, torch.cuda.random)]
+    patches = [AttributePatch(module, "get_rng_state", get) for module in (torch.cuda, torch.cuda.random)]
+    patches += [AttributePatch(module, "set_rng_state", set_) for module in (torch.cuda, torch.cuda.random)]
     try:
         yield
     finally:
-        for swap in reversed(swaps):
-            swap.undo()
+        for patch in reversed(patches):
+            patch.undo()
 
 
 def _reading_raises(torch: ModuleType) -> bool:
@@ -159,28 +160,29 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
     """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
-    swaps: list[AttributePatch] = []
+    patches: list[AttributePatch] = []
 
     def attach(module: ModuleType) -> None:
         graph = vars(module)["graph"]
-        swaps.extend([AttributePatch(graph, "__enter__", _entering), AttributePatch(graph, "__exit__", _leaving)])
+        patches.append(AttributePatch(graph, "__enter__", _wrap_enter))
+        patches.append(AttributePatch(graph, "__exit__", _wrap_exit))
 
-    cancel = when_imported("torch.cuda.graphs", attach)
+    cancel_import_hook = when_imported("torch.cuda.graphs", attach)
 
     def undo() -> None:
-        cancel()
-        for swap in reversed(swaps):
-            swap.undo()
-        swaps.clear()
+        cancel_import_hook()
+        for patch in reversed(patches):
+            patch.undo()
+        patches.clear()
 
     return undo
 
 
-def _entering(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_enter(original: Callable[..., Any]) -> Callable[..., Any]:
     def enter(graph: Any) -> Any:
         scope = ExitStack()
         scope.enter_context(rng_state_frozen())
-        entered = plain(graph)
+        entered = original(graph)
         scope.enter_context(compiles_refused())
         vars(graph)["_rocsolid_scope"] = scope
         return entered
@@ -188,11 +190,11 @@ def _entering(plain: Callable[..., Any]) -> Callable[..., Any]:
     return enter
 
 
-def _leaving(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_exit(original: Callable[..., Any]) -> Callable[..., Any]:
     def leave(graph: Any, kind: Any, error: Any, trace: Any) -> Any:
         scope: ExitStack | None = vars(graph).pop("_rocsolid_scope", None)
         try:
-            plain(graph, kind, error, trace)
+            original(graph, kind, error, trace)
         except Exception:
             # Up to torch 2.14 a capture that cannot be ended leaves its stream current.
             if vars(graph).get("stream_ctx") is not None:
@@ -201,7 +203,7 @@ def _leaving(plain: Callable[..., Any]) -> Callable[..., Any]:
                 if scope is not None:
                     scope.close()
                 raise
-            # The error inside the block is the cause, and is what the user must see.
+            # The error inside the block is the cause, so that one is raised.
         if scope is not None:
             scope.__exit__(kind, error, trace)
 

@@ -1,6 +1,6 @@
-// Copies many small tensors with one launch. Row y of the grid copies tensor y; its blocks stride over it together.
-// Where the copies go and how long they are stays the same from call to call and lies in device memory; where they come
-// from changes with every call and travels with the launch, so there is a kernel for few and one for many.
+// Copies many small tensors with one launch. The blocks of row y of the grid copy tensor y together.
+// The target addresses and sizes are the same for every call and are stored in device memory. The source addresses change
+// with every call and are arguments of the launch, so there is a kernel for few tensors and one for many.
 struct Target { char* to; unsigned long long bytes; };
 template <int MOST> struct Sources { const char* from[MOST]; };
 

@@ -1,4 +1,4 @@
-"""What torch's CUDA graphs need besides their public methods: keep a graph, count nodes, clean up a failed capture."""
+"""Functions that torch's CUDA graphs lack: keep a graph for a dump, count its nodes, clean up after a failed capture."""
 
 import contextlib
 import ctypes
@@ -12,18 +12,19 @@ from rocsolid.torchapi.private_api import private
 _REPLAY = private("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
 _END_POOL = private("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
 _RELEASE_POOL = private("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
+_CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 
 def replay_function(graph: Any) -> Callable[[], None]:
-    """The graph's C++ replay, without the Python method that only calls it."""
+    """Return the graph's C++ replay, without the Python method that only calls it."""
     bound: Callable[[], None] = _REPLAY.get().__get__(graph)
     return bound
 
 
 def new_graph(*, keep: bool) -> Any:
-    """An empty graph. With `keep` it can be dumped later, which costs CPU memory.
+    """Return an empty graph. With `keep` it can be dumped later, which costs CPU memory.
 
-    Torch 2.8 and later have `keep_graph=True`. Before, the debug mode kept the graph; in 2.11 that keeps nothing.
+    Torch 2.8 and later have `keep_graph=True`. In earlier releases the debug mode keeps the graph; in 2.11 it does not.
     """
     import torch
 
@@ -77,25 +78,22 @@ def clean_up_failed_capture(graph: Any, device: int, pool: Any, generators: Sequ
 
 
 def is_capturing(stream: Any) -> bool:
-    """Whether the runtime is capturing a stream. HIP keeps capturing when the end failed because of unjoined work."""
-    query, state = driver_function("StreamIsCapturing"), ctypes.c_int()
-    active = 1
-    return (
-        query is not None
-        and not query(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(state))
-        and state.value == active
-    )
+    """Return whether the runtime is capturing a stream. HIP keeps capturing when it could not end a capture with unjoined work."""
+    query, status = driver_function("StreamIsCapturing"), ctypes.c_int()
+    if query is None or query(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(status)):
+        return False
+    return status.value == _CAPTURE_ACTIVE
 
 
 def count_captured_nodes(stream: Any) -> int | None:
-    """How many operations the capture on a stream has recorded so far; None where the runtime does not report it."""
+    """Return how many operations the capture on a stream has recorded; None where the runtime does not report it."""
     info, nodes = driver_function("StreamGetCaptureInfo_v2"), driver_function("GraphGetNodes")
     if info is None or nodes is None:
         return None
-    status, identity, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
+    status, capture_id, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
     dependencies, count = ctypes.c_void_p(), ctypes.c_size_t()
-    parts = (ctypes.byref(part) for part in (status, identity, graph, dependencies, count))
-    if info(ctypes.c_void_p(stream.cuda_stream), *parts) or not graph.value:
+    results = (ctypes.byref(result) for result in (status, capture_id, graph, dependencies, count))
+    if info(ctypes.c_void_p(stream.cuda_stream), *results) or not graph.value:
         return None
     if nodes(graph, None, ctypes.byref(count)):
         return None

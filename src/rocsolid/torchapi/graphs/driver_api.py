@@ -17,7 +17,7 @@ _RAW_STREAM = private("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_b
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The CUDA driver, or HIP."""
+    """Return the library of the CUDA driver or of HIP; None where it cannot be loaded."""
     import torch
 
     names = ("libamdhip64.so",) if torch.version.hip is not None else ("libcuda.so.1", "libcuda.so")
@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def driver_function(name: str) -> Any:
-    """A function of the library by its name without prefix (`StreamCreate`); None where it does not exist."""
+    """Return a function of the library, by its name without prefix (`StreamCreate`); None where it does not exist."""
     import torch
 
     prefix = "hip" if torch.version.hip is not None else "cu"
@@ -36,45 +36,45 @@ def driver_function(name: str) -> Any:
 
 
 def current_stream_handle() -> Callable[[int], int]:
-    """A function that returns the raw handle of a device's current stream, without creating a Stream object."""
+    """Return a function that returns the raw handle of a device's current stream, without creating a Stream object."""
     handle: Callable[[int], int] = _RAW_STREAM.get()
     return handle
 
 
 def new_stream(device: int) -> Any:
-    """A stream of its own: torch has 32 streams per device and hands them out again after that."""
+    """Return a stream that nothing else uses: torch has 32 streams per device, and returns the same ones again after that."""
     import torch
 
-    create, made = driver_function("StreamCreate"), ctypes.c_void_p()
+    create, handle = driver_function("StreamCreate"), ctypes.c_void_p()
     with torch.cuda.device(device):
         _make_context_current()
         non_blocking = 1
-        if torch.version.hip is not None or create is None or create(ctypes.byref(made), non_blocking):
+        if torch.version.hip is not None or create is None or create(ctypes.byref(handle), non_blocking):
             return torch.cuda.Stream()
-        return torch.cuda.ExternalStream(made.value)
+        return torch.cuda.ExternalStream(handle.value)
 
 
 def _make_context_current() -> None:
-    """Make torch's current device the one that the driver works on; torch does that when it first needs it."""
+    """Make the driver use torch's current device; torch itself does this only at its first call of the driver."""
     import torch
 
     torch.cuda.current_stream().synchronize()
 
 
 @cache
-def copy_kernel(device: int, most: int) -> ctypes.c_void_p | None:
-    """The kernel that copies up to `most` tensors, loaded on a CUDA device; None where it cannot be loaded."""
+def copy_kernel(device: int, max_tensors: int) -> ctypes.c_void_p | None:
+    """Load the kernel that copies up to `max_tensors` tensors on a CUDA device; None where it cannot be loaded."""
     import torch
 
     load, find = driver_function("ModuleLoadData"), driver_function("ModuleGetFunction")
     if torch.version.hip is not None or None in (load, find, driver_function("LaunchKernelEx")):
         return None
-    text = resources.files("rocsolid.torchapi.graphs").joinpath("copy_many.ptx").read_bytes()
+    ptx = resources.files("rocsolid.torchapi.graphs").joinpath("copy_many.ptx").read_bytes()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
         _make_context_current()
-        failed = load(ctypes.byref(module), text + b"\0")
-        if failed or find(ctypes.byref(function), module, f"rocsolid_copy_{most}".encode()):
+        failed = load(ctypes.byref(module), ptx + b"\0")
+        if failed or find(ctypes.byref(function), module, f"rocsolid_copy_{max_tensors}".encode()):
             return None
     return function
 
@@ -91,10 +91,10 @@ class _LaunchConfig(ctypes.Structure):
 
 
 def make_launch(function: ctypes.c_void_p, grid: tuple[int, int], threads: int, packed: Any) -> Callable[[int], int]:
-    """A function that launches a kernel on a stream and returns the error code, 0 on success.
+    """Return a function that launches a kernel on a stream and returns the error code, 0 on success.
 
-    The kernel's arguments are what the buffer `packed` contains at that time. Everything but the stream is prepared here, so a
-    call costs little more than the launch itself.
+    The kernel's arguments are what the buffer `packed` contains at the time of the launch. Everything but the stream is prepared
+    here, so a call costs little more than the launch itself.
     """
     size = ctypes.c_size_t(ctypes.sizeof(packed))
     buffer_pointer, buffer_size, end = 1, 2, 0  # CU_LAUNCH_PARAM_*
@@ -102,13 +102,13 @@ def make_launch(function: ctypes.c_void_p, grid: tuple[int, int], threads: int, 
     config = _LaunchConfig(grid_x=grid[0], grid_y=grid[1], grid_z=1, block_x=threads, block_y=1, block_z=1)
     launch, no_arguments = driver_function("LaunchKernelEx"), ctypes.c_void_p(None)
     config_pointer = ctypes.byref(config)
-    current = 0
+    last_stream = 0
 
     def launch_on(stream: int, _alive: Any = (packed, size)) -> int:
-        nonlocal current
-        if stream != current:
-            config.stream = current = stream
-        failed: int = launch(config_pointer, function, no_arguments, extra)
-        return failed
+        nonlocal last_stream
+        if stream != last_stream:
+            config.stream = last_stream = stream
+        error: int = launch(config_pointer, function, no_arguments, extra)
+        return error
 
     return launch_on

@@ -1,4 +1,4 @@
-"""Facts about tensors that a replay depends on: do they match, do they share memory, were they written to.
+"""Checks of tensors for a replay: whether they match, whether they share memory, whether they were written to.
 
 For 128 tensors, comparing shapes, strides and dtypes in Python costs more than the replay. Torch's compiled Dynamo guards do it
 in a tenth of the time.
@@ -15,7 +15,7 @@ _ADDRESSES_EQUAL = private("torch._C", "_tensors_data_ptrs_at_indices_equal", "2
 
 
 def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:
-    """A function that tells whether tensors match these in type, shape, stride, dtype, device and requires_grad.
+    """Return a function that tells whether tensors match these in type, shape, stride, dtype, device and requires_grad.
 
     `free_dims` lists, by tensor, the dimensions that may have any size; such a tensor may have any strides. Grad mode and
     inference mode must be as they are now. The same tensor passed twice never matches.
@@ -24,11 +24,11 @@ def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]
         return _no_tensors
     free_dims = free_dims or {}
     sizes = [
-        [None if dim in free_dims.get(number, ()) else size for dim, size in enumerate(tensor.shape)]
-        for number, tensor in enumerate(tensors)
+        [None if dim in free_dims.get(index, ()) else size for dim, size in enumerate(tensor.shape)]
+        for index, tensor in enumerate(tensors)
     ]
     strides = [
-        [None] * tensor.dim() if number in free_dims else list(tensor.stride()) for number, tensor in enumerate(tensors)
+        [None] * tensor.dim() if index in free_dims else list(tensor.stride()) for index, tensor in enumerate(tensors)
     ]
     guards = _TENSOR_GUARDS.get()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = guards.check
@@ -40,16 +40,16 @@ def _no_tensors(*tensors: Any) -> bool:
 
 
 def state_check() -> Callable[[], bool]:
-    """A function that tells whether torch's global state is as it is now.
+    """Return a function that tells whether torch's global state is still as it is now.
 
-    Grad mode, autocast, deterministic algorithms, float32 matmul precision, default dtype, number of threads.
+    The state is grad mode, autocast, deterministic algorithms, float32 matmul precision, default dtype and number of threads.
     """
     check: Callable[[], bool] = _STATE_GUARD.get()().check
     return check
 
 
 def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None:
-    """Torch's C++ function that compares tensors' addresses with a list of numbers; None in CPU builds."""
+    """Return torch's C++ function that compares tensors' addresses with a list of numbers; None in CPU builds."""
     if not _ADDRESSES_EQUAL.exists():
         return None
     equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] = _ADDRESSES_EQUAL.get()
@@ -57,20 +57,20 @@ def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int
 
 
 def storage_id(tensor: Any) -> int:
-    """A number that is equal for tensors that share a storage."""
+    """Return a number that is equal for tensors that share a storage."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def byte_count(tensor: Any) -> int:
-    """The size of a tensor's elements in bytes."""
+    """Return the size of all elements of a tensor in bytes."""
     return int(tensor.numel() * tensor.element_size())
 
 
 def element_span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """The number of elements from the first to the last element of a tensor in memory, both included."""
+    """Return the number of elements in memory from a tensor's first to its last element, gaps included."""
     return 1 + int(sum(step * (size - 1) for step, size in zip(stride, shape, strict=True) if size))
 
 
 def write_count(tensor: Any) -> int | None:
-    """How often a tensor was written to in place; None for a tensor made in inference mode, which has no counter."""
+    """Return how often a tensor was written to in place; None for a tensor made in inference mode, which has no counter."""
     return None if tensor.is_inference() else int(tensor._version)

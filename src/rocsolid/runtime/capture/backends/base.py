@@ -10,7 +10,7 @@ capture_lock: Final = threading.RLock()  # one capture at a time in the process
 
 @contextmanager
 def pause_captures() -> Iterator[None]:
-    """No `rs.capture` capture starts while the block runs. Use it in a thread that queries events or streams.
+    """Start no capture of `rs.capture` while the block runs. Use it in a thread that queries events or streams.
 
     A query during a capture can make the capture fail, on HIP even from another thread.
 
@@ -27,8 +27,8 @@ def pause_captures() -> Iterator[None]:
 class Graph(Protocol):
     """Recorded work that can be replayed on the same memory."""
 
-    nodes: int | None  # operations in it; None where the runtime does not report it
-    bytes: int  # memory that it holds
+    nodes: int | None  # number of operations; None where the runtime does not report it
+    bytes: int  # memory that the graph holds
 
     def replay(self) -> None:
         """Run the recorded work again."""
@@ -62,10 +62,13 @@ class Session(Protocol):
 class Ordering(Protocol):
     """Orders calls from different threads and streams, for all graphs that share memory."""
 
-    lock: threading.Lock  # held from the first copy into a buffer until the results are handed out
+    lock: threading.Lock  # held from the first copy into a buffer until the results are returned
 
-    def before(self) -> bool:
-        """Call before the current stream writes the buffers and replays. False while this stream is being captured."""
+    def wait_for_replays(self) -> bool:
+        """Make the current stream wait for earlier replays. Call this before the buffers are written.
+
+        Returns False when the current stream is being captured: the graph must not be replayed then.
+        """
         ...
 
     def wait_for_host_reads(self) -> None:
@@ -88,19 +91,19 @@ class Backend(Protocol):
     uses_gpu: bool
 
     def capture_scope(self) -> AbstractContextManager[None]:
-        """Context for warm-up and capture: the device, the capture stream, the garbage collector off."""
+        """Return a context for warm-up and capture: the device and capture stream are current, the garbage collector is off."""
         ...
 
     def warm_up_scope(self) -> AbstractContextManager[None]:
-        """Context for the warm-up runs, inside the capture scope."""
+        """Return a context for the warm-up runs, inside the capture scope."""
         ...
 
     def new_session(self, generators: Sequence[Any]) -> Session:
-        """A new capture; only inside the capture scope."""
+        """Return a new capture; call this only inside the capture scope."""
         ...
 
     def ordering(self) -> Ordering:
-        """The ordering of a new graph; graphs that share memory share it."""
+        """Return the ordering of a new graph; graphs that share memory share it."""
         ...
 
     def missing_memory(self, needed_bytes: int) -> str:

@@ -27,7 +27,7 @@ from rocsolid.torchapi.graphs.device_graphs import (
 )
 from rocsolid.torchapi.graphs.driver_api import current_stream_handle, new_stream
 
-_SPARE_BYTES: Final = 256 * 2**20
+_SPARE_BYTES: Final = 256 * 2**20  # with less free memory than this, torch's cache is emptied before a capture
 
 
 class CaptureStream:
@@ -35,9 +35,9 @@ class CaptureStream:
 
     The libraries keep one workspace per handle and stream, and a graph keeps using the workspace of the stream it was captured
     on. So each captured function has its own stream: two functions that replay at the same time would otherwise write into the
-    same workspace. The workspace is in a memory pool of its own, because freeing all workspaces would otherwise make the
-    graph's memory available to other tensors. `mode="reduce-overhead"` frees them at every capture (seen on torch 2.11: a hand-made graph
-    then failed with an illegal memory access).
+    same workspace. The workspace is in a memory pool of its own, because torch can free all workspaces, and their memory would
+    then be given to other tensors. `mode="reduce-overhead"` frees them at every capture (seen on torch 2.11: a hand-made graph then
+    failed with an illegal memory access).
     """
 
     def __init__(self, device: int) -> None:
@@ -47,16 +47,16 @@ class CaptureStream:
         # Never destroyed: with torch 2.11, destroying it at exit ended the process after captures that had failed.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._pool))
         self._matrix = torch.zeros(8, 8, device=torch.device("cuda", device), dtype=torch.bfloat16)
-        self.unusable = False  # the runtime never ended a capture on it
+        self.unusable = False  # set when a capture on it could not be ended
 
     def allocate_workspaces(self) -> None:
         """Make the matrix libraries allocate their workspaces on the current stream, which must be this one.
 
-        A matrix product that is refused (deterministic algorithms) is refused in the captured function, too.
+        Errors are ignored: a product that torch refuses here (deterministic algorithms) is refused in the captured function too.
         """
         with contextlib.suppress(RuntimeError), torch.no_grad(), torch.cuda.use_mem_pool(self._pool):
             matrix = self._matrix
-            torch.addmm(matrix[0], matrix @ matrix, matrix)  # with and without bias: different libraries
+            torch.addmm(matrix[0], matrix @ matrix, matrix)  # products with and without bias use different libraries
 
 
 _unused_streams: Final[dict[int, list[CaptureStream]]] = {}
@@ -64,7 +64,7 @@ _unused_lock: Final = threading.Lock()
 
 
 def acquire_capture_stream(user: object, device: int) -> CaptureStream:
-    """A capture stream that belongs to `user` until `user` is garbage-collected; then it is reused."""
+    """Return a capture stream that belongs to `user` until `user` is garbage-collected. Then it is reused."""
     with _unused_lock:
         unused = _unused_streams.setdefault(device, [])
         stream = unused.pop() if unused else CaptureStream(device)
@@ -86,7 +86,7 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def acquire(self) -> Any:
-        """The handle, for one more graph."""
+        """Return the handle of the pool, and count one more graph that uses it."""
         with self._lock:
             if self._users == 0:
                 self._handle = torch.cuda.graph_pool_handle()
@@ -94,7 +94,7 @@ class MemoryPool:
             return self._handle
 
     def release(self) -> None:
-        """One graph less uses the pool."""
+        """Count one graph less that uses the pool."""
         with self._lock:
             self._users -= 1
 
@@ -113,7 +113,7 @@ class DeviceGraph:
         """Destroy the graph. On ROCm this waits for the GPU, so it never happens during a call."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            self.replay = _closed
+            self.replay = _raise_closed
             self._graph.reset()
             pool.release()
 
@@ -131,7 +131,7 @@ class DeviceGraph:
             raise CannotRunError(msg)
 
 
-def _closed() -> None:
+def _raise_closed() -> None:
     msg = "the graph is closed"
     raise RuntimeError(msg)
 
@@ -195,21 +195,21 @@ class StreamOrdering:
         self._device = device
         self._stream = torch.cuda.current_stream(device)
         handle = current_stream_handle()
-        self._current = handle
+        self._current_handle = handle
         self._handle = handle(device)
-        self._host_reads: Any = None
+        self._host_reads: Any = None  # event after the last replay that reads buffers in CPU memory
 
-    def before(self) -> bool:
-        """Order the current stream behind the last one that replayed. False while the current stream is being captured."""
-        handle = self._current(self._device)
+    def wait_for_replays(self) -> bool:
+        """Make the current stream wait for the stream of the last replay. Returns False while it is being captured."""
+        handle = self._current_handle(self._device)
         return handle == self._handle or self._switch_stream(handle)
 
     def _switch_stream(self, handle: int) -> bool:
-        now = torch.cuda.current_stream(self._device)
+        stream = torch.cuda.current_stream(self._device)
         if torch.cuda.is_current_stream_capturing():
             return False
-        now.wait_stream(self._stream)
-        self._stream, self._handle = now, handle
+        stream.wait_stream(self._stream)
+        self._stream, self._handle = stream, handle
         return True
 
     def wait_for_host_reads(self) -> None:
@@ -240,61 +240,64 @@ class DeviceBackend:
         self._shared_pool = MemoryPool() if shared_pool else None
         self._warm_up_on_capture_stream = warm_up_on_capture_stream
         self._keep_graph = keep_graph
-        self._caller: Any = None
+        self._caller_stream: Any = None
         self._capture_stream: CaptureStream | None = None
         self._ordering: StreamOrdering | None = None
 
     @contextmanager
     def capture_scope(self) -> Iterator[None]:
-        """On the capture stream, with the garbage collector off: it could destroy a graph or unload a kernel during a capture."""
-        collecting = gc.isenabled()
+        """Make the capture stream current, and turn the garbage collector off.
+
+        The garbage collector could destroy a graph or unload a kernel during a capture.
+        """
+        gc_was_enabled = gc.isenabled()
         with torch.cuda.device(self._device):
             self._capture_stream = self._capture_stream or acquire_capture_stream(self, self._device)
             caller, stream = torch.cuda.current_stream(), self._capture_stream.stream
-            self._caller = caller
+            self._caller_stream = caller
             stream.wait_stream(caller)
             gc.disable()
-            used = stream
+            last_stream = stream
             try:
                 with torch.cuda.stream(stream):
                     self._capture_stream.allocate_workspaces()
                     try:
                         yield
                     finally:
-                        used = torch.cuda.current_stream()  # a different one where a capture could not be ended
+                        last_stream = torch.cuda.current_stream()  # another one if a capture could not be ended
             finally:
-                if collecting:
+                if gc_was_enabled:
                     gc.enable()
-                caller.wait_stream(used)
-                if used.cuda_stream != stream.cuda_stream:
+                caller.wait_stream(last_stream)
+                if last_stream.cuda_stream != stream.cuda_stream:
                     self._capture_stream.unusable, self._capture_stream = True, None
 
     @contextmanager
     def warm_up_scope(self) -> Iterator[None]:
-        """On the caller's stream, or on the capture stream where libraries keep state per stream (ROCm).
+        """Make the caller's stream current, or the capture stream where libraries keep state per stream (ROCm).
 
         Launching more than a few kernels on a side stream makes every CUDA graph of the process slower: see
-        docs/background/capture.md. NVIDIA's libraries keep nothing per stream but the workspaces.
+        docs/background/capture.md. NVIDIA's libraries keep nothing but workspaces per stream.
         """
         if self._warm_up_on_capture_stream or self._capture_stream is None:
             yield
             return
-        self._caller.wait_stream(self._capture_stream.stream)
-        with torch.cuda.stream(self._caller):
+        self._caller_stream.wait_stream(self._capture_stream.stream)
+        with torch.cuda.stream(self._caller_stream):
             yield
-        self._capture_stream.stream.wait_stream(self._caller)
+        self._capture_stream.stream.wait_stream(self._caller_stream)
 
     def new_session(self, generators: Sequence[Any]) -> DeviceSession:
-        """A new capture."""
+        """Return a new capture."""
         return DeviceSession(self._device, self._shared_pool or MemoryPool(), generators, keep=self._keep_graph)
 
     def ordering(self) -> StreamOrdering:
-        """One ordering for all graphs of the function."""
+        """Return the one ordering of all graphs of the function."""
         self._ordering = self._ordering or StreamOrdering(self._device)
         return self._ordering
 
     def missing_memory(self, needed_bytes: int) -> str:
-        """Free torch's cached memory when the GPU is nearly full. Returns what is missing when that is not enough."""
+        """Free torch's cached memory when the GPU is nearly full. Returns an error message when that is not enough."""
         if torch.cuda.mem_get_info(self._device)[0] < 2 * needed_bytes + _SPARE_BYTES:
             torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(self._device)[0]

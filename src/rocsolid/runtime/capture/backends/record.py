@@ -1,7 +1,8 @@
 """The record backend: records the operators of a call on the CPU and replays them with the rules of a GPU graph.
 
-It has the properties that make GPU graphs difficult: inputs and outputs at fixed addresses, no Python during a replay, weights
-that moved stay stale, no values read on the CPU, random numbers that advance. So capture code can be tested without a GPU.
+It has the properties that make GPU graphs difficult: inputs and outputs have fixed addresses, no Python runs during a replay, a
+replay uses the old memory of a weight that was moved, no value can be read on the CPU, and random numbers advance with every
+replay. So capture code can be tested without a GPU.
 It has no memory pools and no driver; streams and events exist only with a simulated runtime (`simulated_runtime.py`).
 """
 
@@ -40,12 +41,12 @@ def _refuse(reason: Reason, operation: str, why: str, fix: str) -> CannotCapture
 
 
 class Recording(DispatchMode):  # type: ignore[misc]
-    """Sees every operator below autograd and autocast, runs it, and stores what is needed to run it again."""
+    """Receives every operator below autograd and autocast, runs it, and stores what is needed to run it again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: list[tuple[str, Callable[[], object]]] = []
-        self.storages: dict[int, int] = {}
+        self.steps: list[tuple[str, Callable[[], object]]] = []  # (operator, function that runs it again)
+        self.storages: dict[int, int] = {}  # bytes by storage id
         self.refusal: CannotCapture | None = None
 
     def refuse(self, refusal: CannotCapture) -> CannotCapture:
@@ -69,14 +70,14 @@ class Recording(DispatchMode):  # type: ignore[misc]
                 _refuse(
                     Reason.HOST_SYNC,
                     name,
-                    "copies a value to the CPU, and a graph cannot wait for it",
+                    "copies a value to the CPU, which is not possible during a capture",
                     "keep the value on the GPU, e.g. torch.where(condition, a, b), or read it outside the captured function",
                 )
             )
         masked = name in _INDEXING and any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
         if masked and name != "aten::index" and args[2].numel() == 1:
             masked = False  # one value for the whole mask is a masked fill, whose shape is fixed
-        # Indexing has the tag only because of masks.
+        # Operators of _INDEXING have the tag too, but only a mask makes their shape depend on values.
         if masked or (torch.Tag.dynamic_output_shape in tags and name not in _INDEXING):
             raise self.refuse(
                 _refuse(
@@ -98,26 +99,32 @@ class Recording(DispatchMode):  # type: ignore[misc]
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         fixed_args, fixed_kwargs = _fixed(args), _fixed(kwargs)
-        outs = list(_tensors(out))
-        sources = {storage_id(tensor) for tensor in _tensors((args, kwargs))}
-        fresh = [(number, tensor.detach()) for number, tensor in enumerate(outs) if storage_id(tensor) not in sources]
-        for _, tensor in fresh:
+        input_storages = {storage_id(tensor) for tensor in _tensors((args, kwargs))}
+        new_outputs = [
+            (index, tensor.detach())
+            for index, tensor in enumerate(_tensors(out))
+            if storage_id(tensor) not in input_storages
+        ]
+        for _, tensor in new_outputs:
             self.storages[storage_id(tensor)] = tensor.untyped_storage().nbytes()
-        if only_allocates(func) or not (fresh or writes_in_place(func)):
+        if only_allocates(func) or not (new_outputs or writes_in_place(func)):
             return
 
-        def again() -> None:
+        def run_again() -> None:
             result = func(*fixed_args, **fixed_kwargs)
-            if fresh:
+            if new_outputs:
                 results = list(_tensors(result))
-                for number, target in fresh:
-                    target.copy_(results[number])
+                for index, target in new_outputs:
+                    target.copy_(results[index])
 
-        self.steps.append((func.name(), again))
+        self.steps.append((func.name(), run_again))
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]
-    """Refuses calls that copy to the CPU on a GPU tensor, but never become an operator on a CPU tensor."""
+    """Refuses calls that read a tensor on the CPU.
+
+    `Recording` does not receive them: only on a GPU tensor do they run an operator, the copy to the CPU.
+    """
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()
@@ -126,7 +133,7 @@ class _HostReads(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _HOST_READS:
             name = getattr(func, "__name__", str(func))
-            why = f"{_HOST_READS[func]}, and a graph cannot wait for it"
+            why = f"{_HOST_READS[func]}, which is not possible during a capture"
             fix = "call it on the result, outside the captured function"
             raise self._recording.refuse(_refuse(Reason.HOST_SYNC, f"Tensor.{name}", why, fix))
         return func(*args, **(kwargs or {}))
@@ -137,15 +144,15 @@ class RecordGraph:
 
     def __init__(self, recording: Recording) -> None:
         self._steps = recording.steps
-        self._replay = [again for _, again in recording.steps]
+        self._replay = [run_again for _, run_again in recording.steps]
         self.nodes: int | None = len(recording.steps)
         self.bytes = sum(recording.storages.values())
 
     def replay(self) -> None:
         """Run every operator again, into the same memory."""
         with torch.inference_mode(), torch.autocast("cpu", enabled=False):
-            for again in self._replay:
-                again()
+            for run_again in self._replay:
+                run_again()
 
     def close(self) -> None:
         """Free the memory."""
@@ -181,7 +188,7 @@ class RecordSession:
         self._recording = Recording()
         scope = ExitStack()
         scope.enter_context(_rng_state_refused(self._recording))
-        # Compiled code calls no operators that could be recorded. Uncompiled, it computes the same.
+        # Compiled code calls no operators that could be recorded. In eager the function computes the same.
         scope.enter_context(uncompiled())
         if self._rules is not None:
             scope.enter_context(self._rules.capturing(self._recording))
@@ -213,8 +220,8 @@ class HostOrdering:
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
-    def before(self) -> bool:
-        """Always True."""
+    def wait_for_replays(self) -> bool:
+        """Return True: the CPU has no streams."""
         return True
 
     def wait_for_host_reads(self) -> None:
@@ -237,36 +244,36 @@ class RecordBackend:
         self._rules = rules
 
     def capture_scope(self) -> AbstractContextManager[None]:
-        """Does nothing on the CPU."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def warm_up_scope(self) -> AbstractContextManager[None]:
-        """Does nothing on the CPU."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def new_session(self, generators: Sequence[Any]) -> RecordSession:  # noqa: ARG002 - replays draw from the generators themselves
-        """A new recording."""
+        """Return a new recording."""
         return RecordSession(self._rules)
 
     def ordering(self) -> HostOrdering:
-        """A new ordering: recorded graphs share no memory."""
+        """Return a new ordering: recorded graphs share no memory."""
         return HostOrdering()
 
-    def missing_memory(self, needed_bytes: int) -> str:  # noqa: ARG002 - CPU memory is not limited here
-        """Nothing is ever missing."""
+    def missing_memory(self, needed_bytes: int) -> str:  # noqa: ARG002 - the interface of a backend
+        """Return an empty string: CPU memory is not limited here."""
         return ""
 
 
 @contextmanager
 def _rng_state_refused(recording: Recording) -> Iterator[None]:
-    """Refuse to read or set the random number state in this thread: that happens on the CPU, and no replay repeats it."""
+    """Refuse reading and setting the random number state in this thread: it happens on the CPU, and no replay repeats it."""
     thread = threading.get_ident()
 
-    def guarded(name: str) -> Callable[[Any], Any]:
-        def make(plain: Any) -> Any:
+    def refusing(name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if threading.get_ident() != thread:
-                    return plain(*args, **kwargs)
+                    return original(*args, **kwargs)
                 why = "uses the random number state on the CPU, and a replay does not repeat that"
                 fix = "call it before the captured function"
                 raise recording.refuse(_refuse(Reason.RNG_STATE, f"torch.{name}", why, fix))
@@ -275,12 +282,14 @@ def _rng_state_refused(recording: Recording) -> Iterator[None]:
 
         return make
 
-    swaps = [AttributePatch(owner, name, guarded(name)) for name in _RNG_FUNCTIONS for owner in (torch, torch.random)]
+    patches = [
+        AttributePatch(owner, name, refusing(name)) for name in _RNG_FUNCTIONS for owner in (torch, torch.random)
+    ]
     try:
         yield
     finally:
-        for swap in reversed(swaps):
-            swap.undo()
+        for patch in reversed(patches):
+            patch.undo()
 
 
 def _tensors(value: Any) -> Iterator[Any]:
@@ -295,7 +304,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _fixed(value: Any) -> Any:
-    """The value with every tensor bound to the memory it has now, whatever happens to the tensor later."""
+    """Return the value with tensors that keep their present memory, even if the original tensors are moved later."""
     if isinstance(value, torch.Tensor):
         return value.detach()
     if isinstance(value, (list, tuple)):

@@ -1,9 +1,12 @@
-"""Simulates the capture rules of HIP or CUDA without a GPU: what that runtime refuses during a capture, we refuse.
+"""Simulates the capture rules of HIP or CUDA without a GPU: the calls that the runtime refuses during a capture are refused here.
 
 While a function captured with `simulate=` runs, the streams and events of `torch.cuda` are replaced by fakes, because torch has
-none without a GPU. They order nothing, since on the CPU a call has finished when it returns. They only know whether they take
-part in the capture. What a call does during a capture is looked up in the capture-rule table, for the mode `thread_local`, which
-`rs.capture` uses.
+none without a GPU. Waiting for a fake stream or event does nothing, because work on the CPU is finished when the call returns. A
+fake only stores whether it takes part in the capture. What a call does during a capture is looked up in the capture-rule table,
+for the mode `thread_local`, which `rs.capture` uses.
+
+Three words: a stream *joins* the capture when it waits for an event of the capture; the work on it is then captured too. It is
+*joined back* when the capturing stream waits for it. Until then it is *unjoined*, and the capture cannot be ended.
 """
 
 import logging
@@ -16,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rocsolid.catalog.capture_rules import PINS_IN_RELAXED_MODE, find_rule
+from rocsolid.catalog.capture_rules import RELEASES_THAT_PIN_IN_RELAXED_MODE, find_capture_rule
 from rocsolid.catalog.runtime_errors import runtime_error
 from rocsolid.model.capture_report import CaptureReport
 from rocsolid.model.capture_rule import Behavior, CaptureMode, CaptureRule, Outcome, Runtime
@@ -48,48 +51,56 @@ class SimulatedRuntime:
         self.default_stream = FakeStream()
         self.current_stream = self.default_stream
         self.recording: _Recording | None = None
-        self._thread = threading.get_ident()
-        self.unjoined: dict[FakeStream, CodeLine | None] = {}  # streams that joined the capture, and where
+        self._capturing_thread = threading.get_ident()
+        # Streams that joined the capture and are not joined back yet, each with the user's line that made it join.
+        self.unjoined: dict[FakeStream, CodeLine | None] = {}
 
-    def check_call(self, operation: str, case: str) -> Outcome:
-        """Apply the capture rule of a call: allow it, warn, or raise CannotCapture."""
-        rule = find_rule(case if threading.get_ident() == self._thread else f"thread-{case}")
+    def check_call(self, operation: str, rule_id: str, *, subject: str = "") -> Outcome:
+        """Apply a capture rule to a call: allow it, warn, or raise CannotCapture.
+
+        `subject` comes before the operation in the warning, where the operation itself is not what the graph lacks.
+        """
+        from_other_thread = threading.get_ident() != self._capturing_thread
+        rule = find_capture_rule(f"thread-{rule_id}" if from_other_thread else rule_id)
         if self.recording is None or rule is None:
             return Outcome.UNKNOWN
         behavior = rule.behavior(self.runtime, _MODE)
         if behavior.fails:
             self._refuse(rule, behavior, operation, user_code_line())
         if behavior.outcome is Outcome.LEFT_OUT:
-            code = user_code_line()
-            notes = [f"why: {_described(rule, self.runtime)} succeeds, but is silently left out"]
+            notes = [f"why: {_call_and_situation(rule, self.runtime)} succeeds, but is silently left out"]
             why = f"is missing from the graph on {self.runtime.label}"
-            _log.warning("%s", refuse_operation(rule.cause, operation, why, rule.fix, code, notes).message)
+            refusal = refuse_operation(rule.cause, operation, why, rule.fix, user_code_line(), notes, subject=subject)
+            _log.warning("%s", refusal.message)
         return behavior.outcome
 
     def _refuse(self, rule: CaptureRule, behavior: Behavior, operation: str, code: CodeLine | None) -> None:
-        """Fail the capture, even when the function catches the exception."""
+        """Raise CannotCapture. The capture fails even when the function catches the exception."""
         error = runtime_error(behavior.error)
-        number = f"{error.name(self.runtime)} ({error.number})" if error else "an error"
-        at_end = "the end of the capture fails after " if behavior.outcome is Outcome.FAILS_AT_END else ""
-        notes = [f"why: {at_end}{_described(rule, self.runtime)}{':' if at_end else ' fails with'} {number}"]
+        error_name = f"{error.name(self.runtime)} ({error.number})" if error else "an error"
+        if behavior.outcome is Outcome.FAILS_AT_END:  # the only such rule is the one for an unjoined stream
+            joined = f"a second stream joined the capture with {rule.name(self.runtime)} and was not joined back"
+            note = f"why: {joined}, so ending the capture fails: {error_name}"
+        else:
+            note = f"why: {_call_and_situation(rule, self.runtime)} fails with {error_name}"
         why = f"cannot be captured on {self.runtime.label}"
-        refusal = refuse_operation(rule.cause, operation, why, rule.fix, code, notes)
+        refusal = refuse_operation(rule.cause, operation, why, rule.fix, code, [note])
         raise self.recording.refuse(refusal) if self.recording is not None else refusal
 
     @contextmanager
     def capturing(self, recording: _Recording) -> Iterator[None]:
-        """Calls inside the block happen during a capture."""
-        before, stream = self.current_stream, FakeStream()
-        stream.recording = recording
-        self.current_stream, self.recording, self.unjoined = stream, recording, {}
+        """Treat calls inside the block as calls during a capture, on a new current stream."""
+        previous_stream, capture_stream = self.current_stream, FakeStream()
+        capture_stream.recording = recording
+        self.current_stream, self.recording, self.unjoined = capture_stream, recording, {}
         try:
             yield
         finally:
-            self.current_stream, self.recording = before, None
+            self.current_stream, self.recording = previous_stream, None
 
     def end_capture(self) -> None:
         """Raise CannotCapture when a stream joined the capture and was not joined back."""
-        rule = find_rule("fork-unjoined")
+        rule = find_capture_rule("fork-unjoined")
         if rule is None or not self.unjoined:
             return
         behavior = rule.behavior(self.runtime, _MODE)
@@ -97,7 +108,7 @@ class SimulatedRuntime:
             self._refuse(rule, behavior, "torch.cuda.Stream.wait_stream", next(iter(self.unjoined.values())))
 
 
-def _described(rule: CaptureRule, runtime: Runtime) -> str:
+def _call_and_situation(rule: CaptureRule, runtime: Runtime) -> str:
     return f"{rule.name(runtime)} {rule.situation}".rstrip()
 
 
@@ -105,7 +116,7 @@ _active: list[SimulatedRuntime] = []  # the innermost last; changed only while `
 
 
 def active_runtime() -> SimulatedRuntime | None:
-    """The runtime that is being simulated now."""
+    """Return the runtime that is being simulated now; None outside a simulation."""
     return _active[-1] if _active else None
 
 
@@ -113,20 +124,20 @@ class FakeStream:
     """Replaces `torch.cuda.Stream`."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.recording: object = None  # the capture that it takes part in
-        self._outer: list[FakeStream] = []
+        self.recording: object = None  # the capture that the stream takes part in
+        self._previous_streams: list[FakeStream] = []  # current before each `with` block of this stream
 
     def wait_event(self, event: "FakeEvent") -> None:
-        """Join the capture, join a stream back, or wait for work outside the capture."""
+        """Let this stream join the capture, join the event's stream back, or apply the rule for an event from outside."""
         runtime = active_runtime()
         if runtime is None or runtime.recording is None or event.stream is None:
             return
-        inside = event.recording is runtime.recording
+        event_is_captured = event.recording is runtime.recording
         if self.recording is not runtime.recording:
-            if inside:
+            if event_is_captured:  # this stream joins the capture
                 self.recording = runtime.recording
                 runtime.unjoined[self] = user_code_line()
-        elif inside:
+        elif event_is_captured:  # the event's stream is joined back
             runtime.unjoined.pop(event.stream, None)
         else:
             runtime.check_call("torch.cuda.Stream.wait_event", "wait-uncaptured-event")
@@ -142,39 +153,39 @@ class FakeStream:
         return event
 
     def query(self) -> bool:
-        """True: all work is finished."""
+        """Return True: all work is finished."""
         self._check("torch.cuda.Stream.query", "stream-query")
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return immediately: there is nothing to wait for."""
         self._check("torch.cuda.Stream.synchronize", "stream-synchronize")
 
-    def _check(self, operation: str, case: str) -> None:
+    def _check(self, operation: str, rule_id: str) -> None:
         if runtime := active_runtime():
-            captures = runtime.recording is not None and self.recording is runtime.recording
-            runtime.check_call(operation, case if captures else f"{case}-other")
+            is_capturing = runtime.recording is not None and self.recording is runtime.recording
+            runtime.check_call(operation, rule_id if is_capturing else f"{rule_id}-other")
 
     def __enter__(self) -> "FakeStream":
         if runtime := active_runtime():
-            self._outer.append(runtime.current_stream)
+            self._previous_streams.append(runtime.current_stream)
             runtime.current_stream = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        if (runtime := active_runtime()) and self._outer:
-            runtime.current_stream = self._outer.pop()
+        if (runtime := active_runtime()) and self._previous_streams:
+            runtime.current_stream = self._previous_streams.pop()
 
 
 class FakeEvent:
     """Replaces `torch.cuda.Event`."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.stream: FakeStream | None = None
-        self.recording: object = None
+        self.stream: FakeStream | None = None  # the stream that it was recorded on; None before that
+        self.recording: object = None  # the capture that it was recorded in
 
     def record(self, stream: FakeStream | None = None) -> None:
-        """Take part in the capture of the stream, if it has one."""
+        """Store the stream, and the capture that the stream takes part in."""
         self.stream = stream or _current_stream()
         self.recording = self.stream.recording
 
@@ -183,25 +194,25 @@ class FakeEvent:
         (stream or _current_stream()).wait_event(self)
 
     def query(self) -> bool:
-        """True: all work is finished."""
+        """Return True: all work is finished."""
         self._check("torch.cuda.Event.query", "event-query")
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return immediately: there is nothing to wait for."""
         self._check("torch.cuda.Event.synchronize", "event-synchronize")
 
     def elapsed_time(self, end: "FakeEvent") -> float:
-        """Always 0; torch queries both events first, and so do we."""
+        """Return 0. Both events are queried first, as torch does."""
         self.query()
         end.query()
         return 0.0
 
-    def _check(self, operation: str, case: str) -> None:
+    def _check(self, operation: str, rule_id: str) -> None:
         runtime = active_runtime()
         if runtime and self.stream is not None:  # torch does not call the runtime for an event that was never recorded
             captured = runtime.recording is not None and self.recording is runtime.recording
-            runtime.check_call(operation, f"{case}-{'captured' if captured else 'old'}")
+            runtime.check_call(operation, f"{rule_id}-{'captured' if captured else 'old'}")
 
 
 def _current_stream(*_: object) -> FakeStream:
@@ -221,29 +232,29 @@ def _synchronize(*_: object, **__: object) -> None:
 
 def _pin_memory(tensor: Any, *_: object) -> Any:
     runtime = active_runtime()
-    if runtime and not PINS_IN_RELAXED_MODE.holds(torch.__version__):
+    if runtime and not RELEASES_THAT_PIN_IN_RELAXED_MODE.holds(torch.__version__):
         runtime.check_call("torch.Tensor.pin_memory", "host-malloc")
     return tensor.clone()
 
 
 @contextmanager
 def _stream(stream: FakeStream | None) -> Iterator[None]:
-    """`with torch.cuda.stream(...)`: work on a stream that did not join the capture is not in the graph."""
+    """Replace `torch.cuda.stream`: work on a stream that did not join the capture is left out of the graph."""
     runtime = active_runtime()
     if runtime is None or stream is None:
         yield
         return
     recording = runtime.recording
-    before = len(recording.steps) if recording else 0
+    first_step = len(recording.steps) if recording else 0
     with stream:
         yield
-    if recording is not None and stream.recording is not recording and len(recording.steps) > before:
-        case = "launch-default-stream" if stream is runtime.default_stream else "launch-other-stream"
-        if runtime.check_call("torch.cuda.stream", case) is Outcome.LEFT_OUT:
-            del recording.steps[before:]  # so that verification finds what is missing
+    if recording is not None and stream.recording is not recording and len(recording.steps) > first_step:
+        rule_id = "launch-default-stream" if stream is runtime.default_stream else "launch-other-stream"
+        if runtime.check_call("torch.cuda.stream", rule_id, subject="work inside ") is Outcome.LEFT_OUT:
+            del recording.steps[first_step:]  # as in a GPU graph, so that verification fails as it would there
 
 
-_REPLACED = (
+_FAKES = (
     (torch.cuda, "Stream", FakeStream),
     (torch.cuda, "Event", FakeEvent),
     (torch.cuda, "stream", _stream),
@@ -255,30 +266,30 @@ _REPLACED = (
 )
 
 
-def _replacement(ours: object, _: object) -> object:
-    return ours
+def _use_fake(fake: object, _original: object) -> object:
+    return fake
 
 
 @contextmanager
 def simulating(runtime: Runtime) -> Iterator[None]:
-    """Replace streams and events inside the block; one simulated function at a time in the process."""
+    """Replace streams and events inside the block. Only one simulated function runs at a time in the process."""
     with capture_lock:
         simulated = SimulatedRuntime(runtime)
-        swaps = [AttributePatch(owner, name, partial(_replacement, ours)) for owner, name, ours in _REPLACED]
+        patches = [AttributePatch(owner, name, partial(_use_fake, fake)) for owner, name, fake in _FAKES]
         _active.append(simulated)
         try:
             yield
         finally:
             _active.remove(simulated)
-            for swap in reversed(swaps):
-                swap.undo()
+            for patch in reversed(patches):
+                patch.undo()
 
 
 class SimulatedCaptured(Captured):
     """What `rs.capture(..., simulate=...)` returns."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as on that runtime."""
+        """Call the function with the capture rules of the simulated runtime."""
         with simulating(self._runtime):
             return super().__call__(*args, **kwargs)
 
@@ -288,12 +299,12 @@ class SimulatedCaptured(Captured):
             super().warm(calls)
 
     def inputs(self, *args: Any, **kwargs: Any) -> Inputs:
-        """The static input buffers of the graph for such a call."""
+        """Return the static input buffers of the graph for such a call."""
         with simulating(self._runtime):
             return super().inputs(*args, **kwargs)
 
     def report(self) -> CaptureReport:
-        """The report, with the simulated runtime named in `backend`."""
+        """Return the report; its `backend` names the simulated runtime."""
         report = super().report()
         return replace(report, backend=f"{report.backend}, simulates {self._runtime.label}")
 
