@@ -234,7 +234,7 @@ def test_unusable_trace_files_are_ignored(tmp_path: Path, caplog: pytest.LogCapt
     assert traces.model is model
     outer = UniqueCodeWrapper(model)  # a model with a submodule of that name
     assert DynamoTraces(outer, None).model is outer
-    with traces.around(Form.COMPILED) as changed:
+    with traces.tracing(Form.COMPILED) as changed:
         assert changed is False
 
 

@@ -19,7 +19,7 @@ import torch
 
 from rocsolid.numerics import relative_error
 from rocsolid.optimize import optimized
-from rocsolid.optimize.example_inputs import Example, examples_of
+from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.race import choose_winner, raced_forms
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
@@ -72,7 +72,7 @@ def test_the_fastest_form_with_correct_results_wins(monkeypatch: pytest.MonkeyPa
     assert found[Form.COMPILED].outcome is FormOutcome.CHOSEN
     assert found[Form.COMPILED].against_eager.speedup > 5
     assert found[Form.REGIONAL].outcome is FormOutcome.WRONG
-    assert found[Form.REGIONAL].error == pytest.approx(0.1)
+    assert found[Form.REGIONAL].relative_error == pytest.approx(0.1)
     assert found[Form.REGIONAL].timing is None, "a form with wrong results is not raced"
     assert "relative error 10.0% against eager, 1% is allowed" in found[Form.REGIONAL].why
     assert found[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
@@ -105,15 +105,15 @@ def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_example_inputs_are_accepted_in_every_documented_form() -> None:
     x, y = torch.ones(1), torch.ones(2)
-    assert examples_of(x) == [Example((x,), {})]
-    assert examples_of((x, y)) == [Example((x, y), {})]
-    assert examples_of({"x": x}) == [Example((), {"x": x})]
-    assert examples_of(((x,), {"y": y})) == [Example((x,), {"y": y})]
-    assert examples_of([x, (x, y)]) == [Example((x,), {}), Example((x, y), {})]
+    assert to_examples(x) == [Example((x,), {})]
+    assert to_examples((x, y)) == [Example((x, y), {})]
+    assert to_examples({"x": x}) == [Example((), {"x": x})]
+    assert to_examples(((x,), {"y": y})) == [Example((x,), {"y": y})]
+    assert to_examples([x, (x, y)]) == [Example((x,), {}), Example((x, y), {})]
     wrongs: list[Any] = [[], "x", 3]
     for wrong in wrongs:
         with pytest.raises(UsageError):
-            examples_of(wrong)
+            to_examples(wrong)
     with pytest.raises(UsageError, match="needs a callable"):
         rs.optimize(3, x)  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ def test_on_the_cpu_a_model_is_compiled_verified_and_raced() -> None:
 
     assert list(found) == [Form.EAGER, Form.REGIONAL, Form.COMPILED]
     assert {c.outcome for c in found.values()} <= {FormOutcome.CHOSEN, FormOutcome.SLOWER}
-    assert all(c.error is not None and c.error < 1e-5 for c in found.values())
+    assert all(c.relative_error is not None and c.relative_error < 1e-5 for c in found.values())
     assert torch.allclose(fast(x), model(x), atol=1e-5)
     assert fast.captured is None
     assert fast.head is model.head

@@ -172,7 +172,7 @@ def test_a_damaged_or_foreign_winner_file_is_ignored(monkeypatch: pytest.MonkeyP
     folder = tmp_path / "saved"
     run_optimize(monkeypatch, folder)
     (note,) = folder.glob("*.json")
-    for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "since": ""}'):
+    for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "race_date": ""}'):
         note.write_text(text, encoding="utf-8")
         assert len(run_optimize(monkeypatch, folder)[0]) == 3, text
     note.chmod(0o666)

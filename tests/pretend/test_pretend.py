@@ -80,7 +80,7 @@ def test_a_program_and_its_child_processes_pretend(tmp_path: Path) -> None:
     assert parent["captured"]["double"] == [1]
     assert "hipDeviceSynchronize fails with" in parent["captured"]["waits"][1]
     announcement = (
-        "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
+        "rocsolid: torch reports a simulated AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
     )
     assert ran.err.splitlines().count(announcement) == 1
     lines = [json.loads(line) for line in report.read_text().splitlines()]

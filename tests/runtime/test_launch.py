@@ -89,7 +89,7 @@ if __name__ == "__main__":
     process = multiprocessing.get_context("spawn").Process(target=work)
     process.start()
     process.join()
-    loader = torch.utils.data.DataLoader(list(range(2)), num_workers=1, collate_fn=lambda b: __import__("os").environ.get("ROCSOLID_RUN_HOME", ""))
+    loader = torch.utils.data.DataLoader(list(range(2)), num_workers=1, collate_fn=lambda b: __import__("os").environ.get("ROCSOLID_RUN_PACKAGE_FOLDER", ""))
     print("loader", bool(next(iter(loader))), flush=True)
     subprocess.run([sys.executable, "-c", CODE])
     subprocess.run([sys.executable, "-I", "-c", "print('isolated', flush=True)"])
@@ -102,7 +102,7 @@ def test_every_child_python_is_protected_or_reported(tmp_path: Path, rocm_torch:
     ran = run(rocm_torch, "--report", str(report), str(tmp_path / "program.py"))
 
     assert ran.out.splitlines() == ["spawned False", "loader True", "child False", "isolated"], ran.err
-    assert "a Python process started with -I runs without protection" in ran.err
+    assert "a Python process started with -I runs without rocsolid's protection" in ran.err
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert len({line["pid"] for line in lines}) >= 3
     assert {c["setting"] for line in lines for c in line["changes"]} == {"inductor.max_autotune"}
@@ -203,7 +203,7 @@ def test_a_deadline_holds_for_compiles_of_the_program() -> None:
         (["--profile", "saef", "x.py"], "rocsolid: error: unknown profile 'saef'; did you mean 'safe'?"),
         (["--plan", "/no/where", "x.py"], "rocsolid: error: cannot read /no/where: No such file or directory"),
         (["--nonsense", "x.py"], "rocsolid: error: run: unknown option --nonsense"),
-        (["-m"], "rocsolid: error: run: nothing to run"),
+        (["-m"], "rocsolid: error: run: no program given"),
         (["--profile"], "rocsolid: error: run: --profile needs a value"),
     ],
 )
@@ -226,7 +226,10 @@ def test_a_plan_and_an_override_are_used(tmp_path: Path, rocm_torch: Path) -> No
     elsewhere = run_cli("run", "--plan", str(tmp_path / "plan.toml"), "-c", code)
 
     assert ran.out == "False 12\n", ran.err
-    assert "runs without protection: PlanError: the plan was made for ROCm" in elsewhere.err
+    assert (
+        "runs without rocsolid's protection (guard and deadline): PlanError: the plan was made for ROCm"
+        in elsewhere.err
+    )
     assert elsewhere.out == "False 64\n"
 
 

@@ -97,13 +97,13 @@ warnings.simplefilter("ignore")
 from rocsolid.torchapi.config import live as config
 for name in config.MODULES.values():
     importlib.import_module(name)
-from rocsolid.torchapi.config.upstream import plain
+from rocsolid.torchapi.config.upstream import to_json_value
 import torch
 found = {}
 for owner, module in config.MODULES.items():
     for name in sys.modules[module]._config:
         if name != "TYPE_CHECKING":
-            found[f"{owner}.{name}"] = plain(sys.modules[module].__getattr__(name))
+            found[f"{owner}.{name}"] = to_json_value(sys.modules[module].__getattr__(name))
 print(json.dumps([torch.__version__, found], default=repr))
 """
 
@@ -129,9 +129,9 @@ def test_every_value_matches_the_live_modules(variables: dict[str, str]) -> None
     environ = clean_environ(**variables)
     version, live = run_python("-c", LIVE, env=environ).json()
     (read,) = read_configs(folder, [environ], Build(version=version))
-    from rocsolid.torchapi.config.upstream import plain
+    from rocsolid.torchapi.config.upstream import to_json_value
 
-    here = {name: plain(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
+    here = {name: to_json_value(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
     wrong = {name: (value, live[name]) for name, value in here.items() if name in live and live[name] != value}
 
     assert wrong == {}
