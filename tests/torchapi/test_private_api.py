@@ -1,4 +1,4 @@
-"""Every private torch name that rocsolid uses exists: if upstream moves one, its own test fails."""
+"""Every private torch name that rocsolid uses exists. Each name has its own test, which fails if torch moves or removes it."""
 
 import importlib
 import pkgutil
@@ -14,16 +14,16 @@ for _info in pkgutil.walk_packages(torchapi.__path__, "rocsolid.torchapi."):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("shim", all_private_names(), ids=str)
-def test_the_private_name_exists(shim: PrivateName) -> None:
+@pytest.mark.parametrize("declared", all_private_names(), ids=str)
+def test_the_private_name_exists(declared: PrivateName) -> None:
     import torch
 
-    if not shim.releases.holds(torch.__version__):
-        pytest.skip(f"{shim} is for torch {shim.releases}")
-    if shim.gpu_builds_only and not torch.backends.cuda.is_built():
-        pytest.skip(f"{shim} is for builds with CUDA or ROCm")
+    if not declared.releases.holds(torch.__version__):
+        pytest.skip(f"{declared} is for torch {declared.releases}")
+    if declared.gpu_builds_only and not torch.backends.cuda.is_built():
+        pytest.skip(f"{declared} is for builds with CUDA or ROCm")
 
-    assert shim.exists()
+    assert declared.exists()
 
 
 @pytest.mark.torch
