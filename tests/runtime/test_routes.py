@@ -61,7 +61,7 @@ def route_outcome(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_without_the_guard_the_route_gets_the_requested_values(unguarded: dict[str, Any], name: str) -> None:
-    """This shows that the other tests check something."""
+    """Make sure that the routes request unsafe values, so that the other tests check something."""
     assert unsafe(route_outcome(unguarded, name))
 
 

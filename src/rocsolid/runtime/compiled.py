@@ -94,8 +94,8 @@ class CompileState:
 
 def _labelled_code_line(label: str, location: str, *names: str) -> list[str]:
     """Return a source line after a label, indented, with carets in a second line."""
-    first, *rest = read_code_line(location, *names).lines()
-    return [f"  {label}{first}", *(" " * (len(label) + 2) + line for line in rest)]
+    code_line, *caret_lines = read_code_line(location, *names).lines()
+    return [f"  {label}{code_line}", *(" " * (len(label) + 2) + line for line in caret_lines)]
 
 
 def _fix(guards: Sequence[FailedGuard]) -> str:
@@ -186,8 +186,8 @@ def choose_options(
         else:
             chosen[name] = value
     not_inductor = {"guard_filter_fn", "use_aoti"}  # torch.compile itself removes these from the options
-    known = modes.accepted_options(set(chosen))
-    return {name: value for name, value in chosen.items() if name in known | not_inductor or name in passed}, refused
+    accepted = modes.accepted_options(set(chosen))
+    return {name: value for name, value in chosen.items() if name in accepted | not_inductor or name in passed}, refused
 
 
 def _plan_argument(plan: Plan, setting_id: str, passed: Mapping[str, Any]) -> Any:

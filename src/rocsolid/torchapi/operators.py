@@ -53,13 +53,13 @@ def operator(name: str) -> Any:
         names = packet.overloads()
         operator_overload = getattr(packet, names[0]) if names else None
     if operator_overload is None:
-        known = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
-        raise UnknownNameError(kind="operator", name=name, known=sorted(known))
+        known_names = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
+        raise UnknownNameError(kind="operator", name=name, known=sorted(known_names))
     return operator_overload
 
 
 def facts_of(overload: Any) -> OperatorFacts:
-    """Collect what the dispatcher knows about an overload."""
+    """Collect what torch's dispatcher has registered for an overload."""
     schema = overload._schema
     name = str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
     has_kernel = _HAS_KERNEL.get()

@@ -16,5 +16,5 @@ def mode_options(mode: str, *, dynamic: bool | None) -> dict[str, object]:
 
 def accepted_options(names: set[str]) -> set[str]:
     """Keep the names that `torch.compile(options=...)` accepts in this torch; aliases and names of other releases are dropped."""
-    known: Mapping[str, object] = _COPY.get()()
-    return names & known.keys()
+    inductor_config: Mapping[str, object] = _COPY.get()()
+    return names & inductor_config.keys()

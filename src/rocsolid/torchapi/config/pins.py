@@ -128,10 +128,10 @@ class _PinRegistry:
             for setting in pinned_values.keys() | {
                 s for s, saved_layer in self.original_values if saved_layer == layer
             }:
-                found = _entry(setting, loaded)
-                if found is None:
+                owner_and_entry = _entry(setting, loaded)
+                if owner_and_entry is None:
                     continue
-                owner, entry = found
+                owner, entry = owner_and_entry
                 key = (setting, layer)
                 if setting in pinned_values:
                     self.original_values.setdefault(key, getattr(entry, layer))
@@ -249,9 +249,9 @@ def _clear_leftover_defaults(suggested: Mapping[str, object]) -> Iterator[tuple[
     """
     loaded = _loaded_config_modules()
     for setting in suggested:
-        found = _entry(setting, loaded)
-        if found is not None:
-            entry = found[1]
+        owner_and_entry = _entry(setting, loaded)
+        if owner_and_entry is not None:
+            _, entry = owner_and_entry
             override = read_override(entry)
             if override is not _UNSET.get() and override == entry.default:
                 write_override(entry, _UNSET.get())

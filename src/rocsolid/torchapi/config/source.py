@@ -314,8 +314,8 @@ class _Execution:
 
 
 def _config(default: object = UNREADABLE, **declared: Any) -> _ConfigCall:
-    known = {k: v for k, v in declared.items() if k in {"env_name_default", "env_name_force", "alias"}}
-    return _ConfigCall(default=default, **known)
+    supported = {k: v for k, v in declared.items() if k in {"env_name_default", "env_name_force", "alias"}}
+    return _ConfigCall(default=default, **supported)
 
 
 def _cores() -> int | None:

@@ -42,10 +42,10 @@ _START = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_star
 _END = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
 _INSTANT = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
 _SUMMARY = private_name("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
-_HANDED = private_name("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
+_CALL_BACKEND = private_name("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
 _LOWERING = private_name("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
-_READY = private_name("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
-_BROKE = private_name("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
+_POST_COMPILE = private_name("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
+_LOG_GRAPH_BREAK = private_name("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
 _ID_LENGTH: Final = 100  # the first characters of generated code contain its id: # AOT ID: ['0_backward']
@@ -81,7 +81,7 @@ class _OpenPhase:
 
 
 @dataclass
-class _Thread:
+class _ThreadState:
     """The compiles and open phases of one thread."""
 
     units: list[int] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _EventHub:
     def __init__(self) -> None:
         self._handlers: list[EventHandler] = []
         self._local = threading.local()
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, _ThreadState] = {}
         self._lock = threading.Lock()
         self._count = 0
         # By id(context); the context is kept alive, so that its id is not reused.
@@ -167,10 +167,10 @@ class _EventHub:
     def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
         """Called when Dynamo starts compiling a frame."""
         unit = self._new_unit()
-        self._here.units.append(unit)
-        self._here.compiles.append(compile_)
+        self._thread_state.units.append(unit)
+        self._thread_state.compiles.append(compile_)
         code = compile_.user_code
-        _log_failures(
+        _call_safely(
             self._publish,
             CompileStarted(
                 unit=unit,
@@ -186,24 +186,24 @@ class _EventHub:
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
         """Called when Dynamo has finished the frame."""
-        unit = self._here.units.pop() if self._here.units else 0
-        if self._here.compiles:
-            self._here.compiles.pop()
+        unit = self._thread_state.units.pop() if self._thread_state.units else 0
+        if self._thread_state.compiles:
+            self._thread_state.compiles.pop()
         error = compile_.error
         from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
-            _log_failures(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
+            _call_safely(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"
-        _log_failures(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
+        _call_safely(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
     # The unit (the number of a compile) that an event belongs to.
 
     @property
-    def _here(self) -> _Thread:
-        here: _Thread | None = getattr(self._local, "thread", None)
-        if here is None:
-            here = self._local.thread = self._threads[threading.get_ident()] = _Thread()
-        return here
+    def _thread_state(self) -> _ThreadState:
+        state: _ThreadState | None = getattr(self._local, "thread", None)
+        if state is None:
+            state = self._local.thread = self._threads[threading.get_ident()] = _ThreadState()
+        return state
 
     def _new_unit(self) -> int:
         """Return a new unit number."""
@@ -231,12 +231,12 @@ class _EventHub:
         Events outside a compile come from the first run of compiled code.
         """
         context = _CONTEXT.get()()
-        units = self._here.units
+        units = self._thread_state.units
         if context is None:
             return units[-1] if units else self._unit_by_id.get(str(compile_id), 0)
-        known = self._contexts.get(id(context))
-        if known is not None:
-            return known[1]
+        context_and_unit = self._contexts.get(id(context))
+        if context_and_unit is not None:
+            return context_and_unit[1]
         with self._lock:
             used_units = {unit for _, unit in self._contexts.values()}
             if units and units[-1] not in used_units:
@@ -251,7 +251,7 @@ class _EventHub:
 
     @property
     def _in_backward(self) -> bool:
-        open_phases = self._here.open_phases
+        open_phases = self._thread_state.open_phases
         return bool(open_phases) and open_phases[-1].backward
 
     def _before(self, handle: Callable[..., None]) -> Callable[[Any], Any]:
@@ -259,7 +259,7 @@ class _EventHub:
 
         def make(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
-                _log_failures(handle, *args, **kwargs)
+                _call_safely(handle, *args, **kwargs)
                 return original(*args, **kwargs)
 
             return wrapper
@@ -272,7 +272,7 @@ class _EventHub:
         def make(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 result = original(*args, **kwargs)
-                _log_failures(handle, *args, **kwargs)
+                _call_safely(handle, *args, **kwargs)
                 return result
 
             return wrapper
@@ -292,13 +292,13 @@ class _EventHub:
 
     def _phase_started(self, _logger: Any, event_name: str, time_ns: int, metadata: Any, *_: Any, **__: Any) -> None:
         backward = event_name in BACKWARD_PHASES or self._in_backward or bool(metadata.get("is_backward"))
-        open_phases = self._here.open_phases
+        open_phases = self._thread_state.open_phases
         open_phases.append(
             _OpenPhase(event_name, time_ns, backward, unit=open_phases[-1].unit if open_phases else self._unit())
         )
 
     def _phase_ended(self, _logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> None:
-        open_phases = self._here.open_phases
+        open_phases = self._thread_state.open_phases
         if not any(phase.name == event_name for phase in open_phases):
             return  # it started before the first handler subscribed
         while (phase := open_phases.pop()).name != event_name:
@@ -332,8 +332,10 @@ class _EventHub:
         unit = self._unit(metrics.get("compile_id"))
         if unit and not metrics.get("is_runtime"):
             facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
-            if (reason := facts.get("recompile_reason")) and self._here.compiles:
-                facts["recompile_new_value"] = found_value(guard_text(str(reason)), self._here.compiles[-1].frame)
+            if (reason := facts.get("recompile_reason")) and self._thread_state.compiles:
+                facts["recompile_new_value"] = found_value(
+                    guard_text(str(reason)), self._thread_state.compiles[-1].frame
+                )
             self._publish(MetricsReported(unit=unit, backward=metrics.get("is_forward") is False, metrics=facts))
 
     # Graphs, programs and breaks.
@@ -406,7 +408,7 @@ def active_compiles() -> list[ActiveCompile]:
     return _event_hub.active_compiles()
 
 
-def _log_failures(handle: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+def _call_safely(handle: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """Call `handle`; an exception is logged and not raised, so that a compile never fails because of a handler."""
     try:
         handle(*args, **kwargs)

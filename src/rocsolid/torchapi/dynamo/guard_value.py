@@ -60,10 +60,10 @@ def _comparison(guard: str) -> ast.Compare | None:
         node = _RemoveScopes().visit(ast.parse(guard.strip(), mode="eval")).body
     except (SyntaxError, ValueError):
         return None
-    known = (
+    is_supported = (
         isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is, ast.IsNot))
     )
-    return node if known else None
+    return node if is_supported else None
 
 
 class _RemoveScopes(ast.NodeTransformer):

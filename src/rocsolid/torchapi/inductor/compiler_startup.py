@@ -34,9 +34,8 @@ _LAZY_MODULE: Final = "networkx"
 def preload_compiler() -> threading.Thread | None:
     """Import torch's compiler while a thread hashes Triton; return the thread, or None if this torch does not have the function."""
     try:
-        triton_key = (
-            _TRITON_KEY.get()
-        )  # import it in this thread: parallel imports of torch may see partly initialised modules
+        # Imported in this thread, because parallel imports of torch may use partly initialised modules.
+        triton_key = _TRITON_KEY.get()
     except UnsupportedTorchError:
         thread = None
     else:
