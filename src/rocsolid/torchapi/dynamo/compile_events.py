@@ -170,7 +170,7 @@ class _EventHub:
         self._thread_state.units.append(unit)
         self._thread_state.compiles.append(compile_)
         code = compile_.user_code
-        _call_safely(
+        _log_failures(
             self._publish,
             CompileStarted(
                 unit=unit,
@@ -192,9 +192,9 @@ class _EventHub:
         error = compile_.error
         from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
-            _call_safely(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
+            _log_failures(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"
-        _call_safely(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
+        _log_failures(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
     # The unit (the number of a compile) that an event belongs to.
 
@@ -259,7 +259,7 @@ class _EventHub:
 
         def make(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
-                _call_safely(handle, *args, **kwargs)
+                _log_failures(handle, *args, **kwargs)
                 return original(*args, **kwargs)
 
             return wrapper
@@ -272,7 +272,7 @@ class _EventHub:
         def make(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 result = original(*args, **kwargs)
-                _call_safely(handle, *args, **kwargs)
+                _log_failures(handle, *args, **kwargs)
                 return result
 
             return wrapper
@@ -408,7 +408,7 @@ def active_compiles() -> list[ActiveCompile]:
     return _event_hub.active_compiles()
 
 
-def _call_safely(handle: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+def _log_failures(handle: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """Call `handle`; an exception is logged and not raised, so that a compile never fails because of a handler."""
     try:
         handle(*args, **kwargs)
