@@ -352,7 +352,7 @@ def test_env_text_for_every_shell(check: Callable[..., None]) -> None:
     check("env", "\n".join(variables_text(PLAN, shell) for shell in ("bash", "fish", "docker")))
 
 
-@pytest.mark.skipif(has_gpu(), reason="pretending is for machines without a GPU")
+@pytest.mark.skipif(has_gpu(), reason="rs.pretend needs a machine without a GPU")
 def test_pretended_chip_messages(check: Callable[..., None], caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
 
     texts = []
