@@ -128,7 +128,7 @@ class Cell:
                 c.form.label: {
                     "outcome": c.outcome.value,
                     "ms": c.timing.median_ms if c.timing else None,
-                    "error": c.error,
+                    "error": c.relative_error,
                     "why": c.why,
                 }
                 for c in report.forms

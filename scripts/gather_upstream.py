@@ -18,7 +18,7 @@ from unittest import mock
 
 from rocsolid.model.release import parts
 from rocsolid.torchapi.config.source import CONFIG_FILES, UNREADABLE, Build, SourceEntry, read_configs
-from rocsolid.torchapi.config.upstream import plain
+from rocsolid.torchapi.config.upstream import to_json_value
 
 TABLE = Path(__file__).parents[1] / "src/rocsolid/torchapi/config/upstream.json"
 JSON_TYPES = (bool, int, float, str, type(None), list, dict)
@@ -78,12 +78,12 @@ def evaluate(torch_dir: Path, build: Build, folder: Path, cores: int) -> dict[st
             (entries,) = read_configs(torch_dir, [{}], build)
     finally:
         os.chdir(home)
-    return {name: plain(entry.value) for name, entry in entries.items() if is_json(entry)}
+    return {name: to_json_value(entry.value) for name, entry in entries.items() if is_json(entry)}
 
 
 def is_json(entry: SourceEntry) -> bool:
     """Whether the default survives a JSON round trip."""
-    value = plain(entry.value)
+    value = to_json_value(entry.value)
     return entry.value is not UNREADABLE and isinstance(value, JSON_TYPES) and _survives(value)
 
 

@@ -20,7 +20,7 @@ def test_second_process_has_all_caches_and_third_only_those_of_rocsolid(
 
     def process(_name: str, _args: Any, variables: dict[str, str]) -> dict[str, Any]:
         folders.append((variables["XDG_CACHE_HOME"], variables["TORCHINDUCTOR_CACHE_DIR"]))
-        return {"setup_s": (20.0, 4.0, 5.0)[len(folders) - 1], "chosen": "compiled, graph"}
+        return {"setup_s": (20.0, 4.0, 5.0)[len(folders) - 1], "chosen": "compiled + graph"}
 
     monkeypatch.setattr(again, "_in_process", process)
     monkeypatch.setattr(sys, "argv", ["again", "--models", "bert", "--out", str(tmp_path / "record.json")])

@@ -23,12 +23,12 @@ RECORD = {
         "one": {
             "eager": {"median_ms": 8.0},
             "reduce-overhead": {"median_ms": 2.0},
-            "rs.optimize": {"median_ms": 1.0, "chosen": "compiled, graph"},
+            "rs.optimize": {"median_ms": 1.0, "chosen": "compiled + graph"},
         },
         "two": {
             "eager": {"median_ms": 4.0},
             "reduce-overhead": {"failed": "not set up in time"},
-            "rs.optimize": {"median_ms": 2.0, "chosen": "eager, graph"},
+            "rs.optimize": {"median_ms": 2.0, "chosen": "eager + graph"},
         },
     },
 }
@@ -42,8 +42,8 @@ def test_mean_is_geometric_over_models_with_both_times() -> None:
 
 def test_table_marks_failures() -> None:
     lines = table(RECORD).splitlines()
-    assert lines[2] == "| one | 8.000 | 2.000 | 1.000 | compiled, graph | 2.00 | 8.00 |"
-    assert lines[3] == "| two | 4.000 | failed | 2.000 | eager, graph |  | 2.00 |"
+    assert lines[2] == "| one | 8.000 | 2.000 | 1.000 | compiled + graph | 2.00 | 8.00 |"
+    assert lines[3] == "| two | 4.000 | failed | 2.000 | eager + graph |  | 2.00 |"
     assert lines[4].endswith("| 2.00 | 4.00 |")
 
 
@@ -62,12 +62,12 @@ def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
     candidates = {
         "eager": {"outcome": "slower", "why": ""},
         "compiled": {"outcome": "wrong", "why": "it is 13% off"},
-        "eager, graph": {"outcome": "chosen", "why": ""},
+        "eager + graph": {"outcome": "chosen", "why": ""},
     }
     drifts = {
         "eager": {"median_ms": 9.0, "error": 0.2},
         "reduce-overhead": {"median_ms": 1.0, "error": 0.3},
-        "rs.optimize": {"median_ms": 3.0, "chosen": "eager, graph", "candidates": candidates},
+        "rs.optimize": {"median_ms": 3.0, "chosen": "eager + graph", "candidates": candidates},
     }
     models = {**RECORD["models"], "drifts": drifts}  # type: ignore[dict-item]
     about = {"python": "3.12", "notes": ["a note"], "command": "one && two"}
@@ -75,7 +75,7 @@ def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
         "loop": {"eager": {"median_ms": 6.0}, "reduce-overhead": {"median_ms": 3.0}, "rs.capture": {"median_ms": 2.0}}
     }
     tuned = {
-        "one": {"max-autotune": {"median_ms": 3.0}, "rs.optimize": {"median_ms": 2.0, "chosen": "compiled, graph"}},
+        "one": {"max-autotune": {"median_ms": 3.0}, "rs.optimize": {"median_ms": 2.0, "chosen": "compiled + graph"}},
         "endless": {"max-autotune": {"failed": "not set up in time"}, "rs.optimize": {"median_ms": 2.0}},
         "drifts": {"max-autotune": {"median_ms": 1.0}, "rs.optimize": drifts["rs.optimize"]},
     }
@@ -83,22 +83,22 @@ def test_model_with_wrong_results_is_left_out_of_the_mean() -> None:
         "hand": {
             "eager": {"median_ms": 8.0},
             "graph by hand": {"median_ms": 1.0},
-            "rs.optimize": {"median_ms": 2.0, "chosen": "compiled, graph"},
+            "rs.optimize": {"median_ms": 2.0, "chosen": "compiled + graph"},
         }
     }
     quiet, many, autotuned, programs = (
         {**RECORD, **about, "models": found} for found in (by_hand, models, tuned, looped)
     )
     text = page(quiet, many, "plot.svg", autotuned, programs)
-    assert "| hand | 8.000 | 1.000 | 2.000 | compiled, graph | 0.50 | 4.00 |" in text
-    assert "| one | 3.000 | 2.000 | compiled, graph | 1.50 |" in text
+    assert "| hand | 8.000 | 1.000 | 2.000 | compiled + graph | 0.50 | 4.00 |" in text
+    assert "| one | 3.000 | 2.000 | compiled + graph | 1.50 |" in text
     assert "| endless | failed | 2.000 |  |  |" in text
     assert "In the geometric mean over 1 models `rs.optimize` is 1.50 times as fast, and at least 1.50 times" in text
     assert "| geometric mean without drifts |  |  |  | 1.50 |" in text
     assert "| geometric mean without drifts |  |  |  |  | 2.00 | 4.00 |" in text
     assert "| loop | 6.000 | 3.000 | 2.000 | 1.50 | 3.00 |" in text
     assert "is 2.00 times as fast as `reduce-overhead` and 4.00 times as fast as eager (2 models)" in text
-    assert 'drifts is left out of the mean: compiled, it is 13% off, so `rs.optimize` chose "eager, graph"' in text
+    assert 'drifts is left out of the mean: compiled, it is 13% off, so `rs.optimize` chose "eager + graph"' in text
     assert "$ one\n$ two\n" in text
 
 

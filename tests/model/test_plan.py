@@ -56,7 +56,7 @@ def test_variables_override_single_values() -> None:
     assert values["inductor.max_autotune"] == (True, "variable", True)
     assert values["dynamo.recompile_limit"] == (64, "variable", True)
     assert values["inductor.combo_kernels"][0] is False
-    assert apply_overrides(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_HOME": "y"}) == plan
+    assert apply_overrides(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_PACKAGE_FOLDER": "y"}) == plan
     assert variable_of(setting("inductor.triton.cudagraphs")) == "ROCSOLID_INDUCTOR_TRITON_CUDAGRAPHS"
 
 
@@ -119,4 +119,4 @@ def test_tuned_plan_is_replaced_on_another_chip_with_a_warning(caplog: pytest.Lo
     older = replace(a_tuned_plan(), torch="2.9.0")
     assert check_plan_fits(older, env) is older
     assert "tuned with torch 2.9.0" in caplog.text
-    assert check_plan_fits(a_tuned_plan(arch="gfx1201"), env, anywhere=True).tuned is not None
+    assert check_plan_fits(a_tuned_plan(arch="gfx1201"), env, ignore_platform=True).tuned is not None

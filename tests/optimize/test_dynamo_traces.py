@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not can_save_traces(), reason="this torch cannot save Dynamo traces"),
 ]
-GRAPH, WHOLE = Form.COMPILED_GRAPH.label, Form.COMPILED.label
+COMPILED_GRAPH, COMPILED = Form.COMPILED_GRAPH.label, Form.COMPILED.label
 MODEL = """
 import torch
 
@@ -38,7 +38,7 @@ class Model(torch.nn.Module):
         self.act = act
 
     def forward(self, x, *, twice=False):
-        if type(x) not in (torch.Tensor, torch.nn.Parameter):  # Dynamo names torch by its address for this
+        if type(x) not in (torch.Tensor, torch.nn.Parameter):  # for this, Dynamo uses a name of torch that contains its address
             raise TypeError
         for layer in self.layers:
             x = self.act(layer(x))
@@ -47,7 +47,7 @@ class Model(torch.nn.Module):
 PROGRAM = """
 import json, sys, torch
 sys.path.insert(0, sys.argv[1])
-import mine
+import user_model
 from functools import partial
 import rocsolid as rs
 from rocsolid.optimize import optimized as module
@@ -60,33 +60,33 @@ def choose(forms, times):
 module.choose_winner = choose
 torch.manual_seed(0)
 acts = {"relu": torch.relu, "tanh": torch.tanh}
-model, x = mine.Model(acts[sys.argv[3]]).eval(), torch.randn(4, 8)
+model, x = user_model.Model(acts[sys.argv[3]]).eval(), torch.randn(4, 8)
 with torch.no_grad():
     fast = module.optimized(
         model, [Example((x,), {})], rs.resolve("fast"), artefacts=module.Path(sys.argv[2]), budget_s=None,
         capture=partial(rs.capture, backend="record"),
     )
-    right = torch.allclose(fast(x)["x"], model(x)["x"], atol=1e-5)
+    correct = torch.allclose(fast(x)["x"], model(x)["x"], atol=1e-5)
     y = torch.randn(6, 8)  # must be compiled again, without saving
-    right = right and torch.allclose(fast(y)["x"], model(y)["x"], atol=1e-5)
+    correct = correct and torch.allclose(fast(y)["x"], model(y)["x"], atol=1e-5)
     refused = [r.message for r in fast.captured.report().refusals] if fast.captured else []
-    other = mine.Model(torch.sigmoid).eval()  # of the same class, compiled by other code in this process
-    alone = torch.allclose(torch.compile(other, backend="eager")(x)["x"], other(x)["x"], atol=1e-5)
+    other = user_model.Model(torch.sigmoid).eval()  # of the same class, compiled by other code in this process
+    other_correct = torch.allclose(torch.compile(other, backend="eager")(x)["x"], other(x)["x"], atol=1e-5)
 from torch._dynamo.utils import counters
 print(json.dumps({
-    "chosen": fast.report().chosen.label, "right": right, "alone": alone, "refused": refused,
-    "found": counters["dynamo_cache"]["dynamo_cache_hit"], "missed": counters["dynamo_cache"]["dynamo_cache_miss"],
-    "compiled": sorted(r.form.label for r in fast.report().forms),
+    "chosen": fast.report().chosen.label, "correct": correct, "other_correct": other_correct, "refused": refused,
+    "hits": counters["dynamo_cache"]["dynamo_cache_hit"], "misses": counters["dynamo_cache"]["dynamo_cache_miss"],
+    "forms": sorted(r.form.label for r in fast.report().forms),
 }))
 """
 
 
 @pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def run_in_process(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("traces")
-    (folder / "mine.py").write_text(MODEL)
+    (folder / "user_model.py").write_text(MODEL)
 
-    def run(saved: str, act: str, winner: str = GRAPH) -> Any:
+    def run(saved: str, act: str, winner: str = COMPILED_GRAPH) -> Any:
         env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
         ran = run_python("-c", PROGRAM, str(folder), str(folder / saved), act, winner, env=env)
         assert ran.code == 0, ran.err
@@ -94,51 +94,53 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Any:
         logged = [line for line in ran.err.splitlines() if "No CUDA runtime is found" not in line]
         assert not logged, "torch's messages about guards and edited code are hidden"
         result = json.loads(ran.out.splitlines()[-1])
-        assert result["right"]
+        assert result["correct"]
         assert not result["refused"]
-        assert result["alone"], "another model of the class is not affected"
+        assert result["other_correct"], "another model of the class is not affected"
         return result
 
     return folder, run
 
 
-def test_the_next_process_does_not_trace_an_unchanged_model(in_process: Any) -> None:
-    folder, run = in_process
+def test_the_next_process_does_not_trace_an_unchanged_model(run_in_process: Any) -> None:
+    folder, run = run_in_process
     first = run("saved", "relu")
-    assert (first["chosen"], first["found"]) == (GRAPH, 0)
+    assert (first["chosen"], first["hits"]) == (COMPILED_GRAPH, 0)
     (file,) = (folder / "saved").glob("*.traces")
     assert file.stat().st_mode & 0o777 == 0o600
     second = run("saved", "relu")
-    assert (second["chosen"], second["found"], second["missed"]) == (GRAPH, 1, 0)
+    assert (second["chosen"], second["hits"], second["misses"]) == (COMPILED_GRAPH, 1, 0)
 
-    before = file.read_bytes()
-    exchanged = run("saved", "tanh")
-    assert exchanged["found"] == 0, "torch drops the guard on it, and the model looks the same with it"
-    assert file.read_bytes() != before, "the new trace is saved"
+    previous_traces = file.read_bytes()
+    with_tanh = run("saved", "tanh")
+    assert with_tanh["hits"] == 0, "another activation is noticed, although torch drops the guard on it"
+    assert file.read_bytes() != previous_traces, "the new trace is saved"
 
-    text = (folder / "mine.py").read_text()
-    (folder / "mine.py").write_text(text.replace("x * 2 if twice else x", "x * 3 if twice else x"))
-    before = file.read_bytes()
-    assert run("saved", "tanh")["chosen"] == GRAPH, "edited code is traced again, with correct results"
-    assert file.read_bytes() != before
-    (folder / "mine.py").write_text(text)
+    text = (folder / "user_model.py").read_text()
+    (folder / "user_model.py").write_text(text.replace("x * 2 if twice else x", "x * 3 if twice else x"))
+    previous_traces = file.read_bytes()
+    assert run("saved", "tanh")["chosen"] == COMPILED_GRAPH, "edited code is traced again, with correct results"
+    assert file.read_bytes() != previous_traces
+    (folder / "user_model.py").write_text(text)
 
 
-def test_a_form_without_a_graph_keeps_all_its_guards(in_process: Any) -> None:
-    folder, run = in_process
-    result = run("plain", "relu", WHOLE)
-    assert result["chosen"] == WHOLE
-    assert result["compiled"] == ["compiled", "eager"], "prepared again, without traces"
+def test_a_form_without_a_graph_keeps_all_its_guards(run_in_process: Any) -> None:
+    folder, run = run_in_process
+    result = run("plain", "relu", COMPILED)
+    assert result["chosen"] == COMPILED
+    assert result["forms"] == ["compiled", "eager"], "it was prepared again, without traces"
     assert not list((folder / "plain").glob("*.traces"))
-    again = run("plain", "relu", WHOLE)
-    assert (again["chosen"], again["found"], again["missed"]) == (WHOLE, 0, 0), "the next process uses no traces either"
+    again = run("plain", "relu", COMPILED)
+    assert (again["chosen"], again["hits"], again["misses"]) == (COMPILED, 0, 0), (
+        "the next process uses no traces either"
+    )
 
 
-def plain(x: float) -> float:
+def add_one(x: float) -> float:
     return x + 1
 
 
-def made(n: int) -> Any:
+def make_adder(n: int) -> Any:
     def inner(x: float) -> float:
         return x + n
 
@@ -146,17 +148,17 @@ def made(n: int) -> Any:
 
 
 def test_objects_are_described_independently_of_their_address() -> None:
-    again: dict[str, Any] = {}
-    exec("def plain(x):\n    return x + 1", again)  # noqa: S102
-    twin = again["plain"]
-    twin.__module__ = plain.__module__
-    assert describe_object(plain) == describe_object(plain)
-    assert describe_object(plain) == describe_object(twin)
-    several = (
-        plain, made(1), made(2), torch.relu, torch.tanh, torch.nn.Linear, math, functools.partial(plain, 1),
-        functools.partial(plain, 2), plain.__code__, made(1).__code__, "text", 3, 3.0, None, True, torch.nn.Linear(1, 1).forward,
+    other_globals: dict[str, Any] = {}
+    exec("def add_one(x):\n    return x + 1", other_globals)  # noqa: S102
+    twin = other_globals["add_one"]
+    twin.__module__ = add_one.__module__
+    assert describe_object(add_one) == describe_object(add_one)
+    assert describe_object(add_one) == describe_object(twin)
+    different_objects = (
+        add_one, make_adder(1), make_adder(2), torch.relu, torch.tanh, torch.nn.Linear, math, functools.partial(add_one, 1),
+        functools.partial(add_one, 2), add_one.__code__, make_adder(1).__code__, "text", 3, 3.0, None, True, torch.nn.Linear(1, 1).forward,
     )  # fmt: skip
-    assert len({describe_object(value) for value in several}) == len(several)
+    assert len({describe_object(value) for value in different_objects}) == len(different_objects)
     with pytest.raises(TypeError):
         describe_object(object())
 
@@ -164,16 +166,16 @@ def test_objects_are_described_independently_of_their_address() -> None:
 def test_guard_names_are_evaluated_as_dynamo_writes_them() -> None:
     model = UniqueCodeWrapper(torch.nn.Linear(2, 2))
     names = ["L['self'].model.forward", "G['__import_torch_dot_nn'].Linear", "G['__builtins_dict___3']['len']"]
-    found = describe_guarded(model, names)
-    assert found is not None
-    assert found[names[1]].endswith("torch.nn.modules.linear.Linear")
-    assert found[names[2]].endswith("builtins.len")
+    descriptions = describe_guarded(model, names)
+    assert descriptions is not None
+    assert descriptions[names[1]].endswith("torch.nn.modules.linear.Linear")
+    assert descriptions[names[2]].endswith("builtins.len")
     assert describe_guarded(model, [*names, "L['x'].nothing"]) is None
     assert describe_guarded(model, ["G['not_there']"]) is None
 
 
-class Breaks(torch.nn.Module):  # type: ignore[misc]
-    """Two graphs, compiled from code that all models of the class share."""
+class ModelWithGraphBreak(torch.nn.Module):  # type: ignore[misc]
+    """A model with two compiled graphs, from code that all models of the class share."""
 
     def __init__(self, act: Any) -> None:
         super().__init__()
@@ -186,25 +188,25 @@ class Breaks(torch.nn.Module):  # type: ignore[misc]
 
 
 def test_shared_code_keeps_all_its_guards(tmp_path: Path) -> None:
-    wrappers = [UniqueCodeWrapper(Breaks(act)) for act in (torch.relu, torch.tanh)]
+    wrappers = [UniqueCodeWrapper(ModelWithGraphBreak(act)) for act in (torch.relu, torch.tanh)]
     x = torch.linspace(-2, 2, 8)
-    for number, wrapper in enumerate(wrappers):
-        (tmp_path / str(number)).mkdir()
-        with precompile.saving_traces(wrapper.forward.__func__, tmp_path / str(number), {}) as dropped:
+    for index, wrapper in enumerate(wrappers):
+        (tmp_path / str(index)).mkdir()
+        with precompile.saving_traces(wrapper.forward.__func__, tmp_path / str(index), {}) as dropped:
             assert torch.equal(torch.compile(wrapper, backend="eager")(x), wrapper.model(x))
         assert not [name for name in dropped if name.endswith(".act")]
     precompile.take_traces()
 
 
 def test_names_of_a_loaded_trace_are_not_reused() -> None:
-    name = precompile._UNIQUE_ID.get()
-    now = int(name("x").rpartition("_")[2])
+    unique_id = precompile._UNIQUE_ID.get()
+    current = int(unique_id("x").rpartition("_")[2])
     precompile._skip_used_names(
-        ["__builtins", f"__builtins_dict___{now + 7}", "_7000", "x_9000", "__fn_1_ab_123456789012"]
+        ["__builtins", f"__builtins_dict___{current + 7}", "_7000", "x_9000", "__fn_1_ab_123456789012"]
     )
-    assert name("x") == f"x_{now + 8}"
+    assert unique_id("x") == f"x_{current + 8}"
     precompile._skip_used_names([])
-    assert name("x") == f"x_{now + 9}"
+    assert unique_id("x") == f"x_{current + 9}"
 
 
 def test_the_wrapper_does_not_change_the_model() -> None:
@@ -226,7 +228,7 @@ def test_unusable_trace_files_are_ignored(tmp_path: Path, caplog: pytest.LogCapt
         traces = DynamoTraces(model, file)
         traces.load()
         assert traces._saved == {}
-        assert "are not used" in caplog.messages[-1]
+        assert "ignored: " in caplog.messages[-1]
     assert DynamoTraces(torch.sin, file).model is torch.sin
     scripted = torch.jit.trace(model, torch.ones(1, 2))
     assert DynamoTraces(scripted, file).model is scripted
@@ -234,8 +236,8 @@ def test_unusable_trace_files_are_ignored(tmp_path: Path, caplog: pytest.LogCapt
     assert traces.model is model
     outer = UniqueCodeWrapper(model)  # a model with a submodule of that name
     assert DynamoTraces(outer, None).model is outer
-    with traces.around(Form.COMPILED) as changed:
-        assert changed is False
+    with traces.tracing(Form.COMPILED) as uses_traces:
+        assert uses_traces is False
 
 
 def test_traces_are_not_saved_if_the_user_enabled_caching_precompile() -> None:
@@ -245,27 +247,27 @@ def test_traces_are_not_saved_if_the_user_enabled_caching_precompile() -> None:
 
 def test_a_module_named_by_its_address_is_renamed_to_its_import(tmp_path: Path) -> None:
     address = f"_{id(torch.nn)}_c0"
-    plain.__globals__[address] = torch.nn
+    add_one.__globals__[address] = torch.nn
     try:
-        with precompile.saving_traces(plain, tmp_path, {}) as dropped:
+        with precompile.saving_traces(add_one, tmp_path, {}) as dropped:
             for name in (f"G['{address}'].Linear", "G['_7_c0'].x", "L['self']"):
                 logging.getLogger("torch._dynamo.guards").warning(
                     "%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", name
                 )
     finally:
-        del plain.__globals__[address]
+        del add_one.__globals__[address]
     assert dropped == ["G['__import_torch_dot_nn'].Linear", "G['_7_c0'].x", "L['self']"]
 
 
 def test_a_guard_on_a_default_can_be_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.source import DefaultsSource, LocalSource
 
-    def as_in_2_11(source: Any) -> tuple[type, tuple[Any, ...]]:
+    def reduce_as_in_torch_2_11(source: Any) -> tuple[type, tuple[Any, ...]]:
         return type(source), tuple(getattr(source, field.name) for field in dataclasses.fields(source))
 
-    monkeypatch.setattr(DefaultsSource, "__reduce__", as_in_2_11)
+    monkeypatch.setattr(DefaultsSource, "__reduce__", reduce_as_in_torch_2_11)
     source = DefaultsSource(LocalSource("f"), 0)
-    with precompile.saving_traces(plain, tmp_path, {}):
+    with precompile.saving_traces(add_one, tmp_path, {}):
         pickled = pickle.dumps(source)
     assert pickle.loads(pickled) == source  # noqa: S301 - our own
     with pytest.raises(TypeError):
@@ -276,7 +278,7 @@ def test_dropped_guards_are_collected_and_their_warnings_hidden(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger("torch._dynamo.guards")
-    with precompile.saving_traces(plain, tmp_path, {}) as dropped:
+    with precompile.saving_traces(add_one, tmp_path, {}) as dropped:
         logger.warning("%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", "L['self'].act")
         assert torch._dynamo.config.caching_precompile
         assert precompile._CACHE.get().path_prefix() == str(tmp_path)

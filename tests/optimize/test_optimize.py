@@ -19,7 +19,7 @@ import torch
 
 from rocsolid.numerics import relative_error
 from rocsolid.optimize import optimized
-from rocsolid.optimize.example_inputs import Example, examples_of
+from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.race import choose_winner, raced_forms
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
@@ -40,10 +40,10 @@ def optimize_with(
     monkeypatch: pytest.MonkeyPatch, model: Any, forms: dict[Form, Any], example: Any, **kwargs: Any
 ) -> Any:
     """Optimize with these functions as forms, in addition to eager."""
-    made = {Form.EAGER: lambda: model} | {
+    makers = {Form.EAGER: lambda: model} | {
         form: (lambda function=function: function) for form, function in forms.items()
     }
-    monkeypatch.setattr(optimized, "available_forms", lambda *_, **__: made)
+    monkeypatch.setattr(optimized, "available_forms", lambda *_, **__: makers)
     return rs.optimize(model, example, **kwargs)
 
 
@@ -52,7 +52,7 @@ def slow(x: Any) -> Any:
     return x * 2
 
 
-def test_the_fastest_form_with_correct_results_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_form_with_correct_results_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         msg = "no kernel for this\nand more lines"
         raise RuntimeError(msg)
@@ -65,29 +65,29 @@ def test_the_fastest_form_with_correct_results_wins(monkeypatch: pytest.MonkeyPa
     }
     fast = optimize_with(monkeypatch, slow, forms, torch.ones(4))
     report = fast.report()
-    found = results(report)
+    by_form = results(report)
 
     assert report.chosen is Form.COMPILED
     assert fast(torch.ones(4)).tolist() == [2.0] * 4
-    assert found[Form.COMPILED].outcome is FormOutcome.CHOSEN
-    assert found[Form.COMPILED].against_eager.speedup > 5
-    assert found[Form.REGIONAL].outcome is FormOutcome.WRONG
-    assert found[Form.REGIONAL].error == pytest.approx(0.1)
-    assert found[Form.REGIONAL].timing is None, "a form with wrong results is not raced"
-    assert "relative error 10.0% against eager, 1% is allowed" in found[Form.REGIONAL].why
-    assert found[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
-    assert found[Form.EAGER_GRAPH].why == "RuntimeError: no kernel for this"
-    assert found[Form.REGIONAL_GRAPH].outcome is FormOutcome.SLOWER
-    assert "compiled is chosen, because it is" in str(report)
+    assert by_form[Form.COMPILED].outcome is FormOutcome.CHOSEN
+    assert by_form[Form.COMPILED].against_eager.speedup > 5
+    assert by_form[Form.REGIONAL].outcome is FormOutcome.WRONG
+    assert by_form[Form.REGIONAL].relative_error == pytest.approx(0.1)
+    assert by_form[Form.REGIONAL].timing is None, "a form with wrong results is not measured"
+    assert "relative error 10.0% compared with eager, 1% is allowed" in by_form[Form.REGIONAL].why
+    assert by_form[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
+    assert by_form[Form.EAGER_GRAPH].why == "RuntimeError: no kernel for this"
+    assert by_form[Form.REGIONAL_GRAPH].outcome is FormOutcome.SLOWER
+    assert "'compiled' was chosen, because it is" in str(report)
 
 
 def test_eager_is_chosen_if_nothing_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = optimize_with(monkeypatch, slow, {Form.COMPILED: slow}, torch.ones(4))
     assert fast.report().chosen is Form.EAGER
-    assert fast.report().why == "no other form is faster beyond the noise"
+    assert fast.report().why == "no other form is faster by more than the noise"
 
 
-def test_forms_that_do_not_fit_the_budget_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forms_are_skipped_if_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = optimize_with(monkeypatch, slow, {Form.COMPILED: lambda x: x + x}, torch.ones(4), budget_s=0)
     assert results(fast.report())[Form.COMPILED].outcome is FormOutcome.SKIPPED
     assert fast.report().chosen is Form.EAGER
@@ -103,17 +103,17 @@ def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> No
     assert decode(OptimizeReport, json.loads(report.json())) == report
 
 
-def test_example_inputs_are_accepted_in_every_documented_form() -> None:
+def test_all_documented_types_of_example_inputs_are_accepted() -> None:
     x, y = torch.ones(1), torch.ones(2)
-    assert examples_of(x) == [Example((x,), {})]
-    assert examples_of((x, y)) == [Example((x, y), {})]
-    assert examples_of({"x": x}) == [Example((), {"x": x})]
-    assert examples_of(((x,), {"y": y})) == [Example((x,), {"y": y})]
-    assert examples_of([x, (x, y)]) == [Example((x,), {}), Example((x, y), {})]
+    assert to_examples(x) == [Example((x,), {})]
+    assert to_examples((x, y)) == [Example((x, y), {})]
+    assert to_examples({"x": x}) == [Example((), {"x": x})]
+    assert to_examples(((x,), {"y": y})) == [Example((x,), {"y": y})]
+    assert to_examples([x, (x, y)]) == [Example((x,), {}), Example((x, y), {})]
     wrongs: list[Any] = [[], "x", 3]
     for wrong in wrongs:
         with pytest.raises(UsageError):
-            examples_of(wrong)
+            to_examples(wrong)
     with pytest.raises(UsageError, match="needs a callable"):
         rs.optimize(3, x)  # type: ignore[arg-type]
 
@@ -172,14 +172,14 @@ def test_repeated_layers_are_compiled_once_and_the_model_is_unchanged() -> None:
     assert torch.equal(model(x), expected)
 
 
-def test_on_the_cpu_a_model_is_compiled_verified_and_raced() -> None:
+def test_on_the_cpu_a_model_is_compiled_verified_and_measured() -> None:
     model, x = Stack().eval(), torch.randn(16, 8)
     fast = rs.optimize(model, x)
-    found = results(fast.report())
+    by_form = results(fast.report())
 
-    assert list(found) == [Form.EAGER, Form.REGIONAL, Form.COMPILED]
-    assert {c.outcome for c in found.values()} <= {FormOutcome.CHOSEN, FormOutcome.SLOWER}
-    assert all(c.error is not None and c.error < 1e-5 for c in found.values())
+    assert list(by_form) == [Form.EAGER, Form.REGIONAL, Form.COMPILED]
+    assert {result.outcome for result in by_form.values()} <= {FormOutcome.CHOSEN, FormOutcome.SLOWER}
+    assert all(r.relative_error is not None and r.relative_error < 1e-5 for r in by_form.values())
     assert torch.allclose(fast(x), model(x), atol=1e-5)
     assert fast.captured is None
     assert fast.head is model.head
@@ -195,7 +195,7 @@ ROUNDS = {
 @pytest.mark.parametrize(
     ("changed", "chosen"),
     [
-        ({}, Form.COMPILED_GRAPH),  # however noisy eager is
+        ({}, Form.COMPILED_GRAPH),  # although eager is noisy
         ({Form.COMPILED_GRAPH: (0.97, 0.98, 0.98, 0.98, 0.97, 0.98)}, Form.EAGER_GRAPH),  # as fast, and simpler
         (
             {Form.EAGER_GRAPH: (6.0, 9.0, 8.0, 8.0, 7.0, 9.0), Form.COMPILED_GRAPH: (7.0, 6.0, 9.0, 8.0, 8.0, 6.0)},
@@ -204,7 +204,7 @@ ROUNDS = {
     ],
 )
 def test_graphs_are_compared_by_their_own_rounds(changed: dict[Form, Any], chosen: Form) -> None:
-    """As on a machine where twenty other processes compile: eager waits for the CPU, graphs do not."""
+    """The times are as on a machine with twenty other compiling processes: eager is slow and noisy, graphs are not."""
     control = (5.0, 12.0, 6.0, 13.0, 5.0, 9.0)
     samples = {form.label: times for form, times in (ROUNDS | changed).items()}
     times = Race(samples_ms=samples, control_ms=control, baseline="eager", clock="device")
@@ -222,9 +222,9 @@ def test_a_patched_layer_stays_patched() -> None:
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4)) for _ in range(3)])
     patched = model[1].forward = lambda x: x * 2
     x = torch.randn(2, 4)
-    wanted = model(x)
+    expected = model(x)
     regional = RegionalModel(model, lambda forward: forward)
-    assert torch.equal(regional(x), wanted)
+    assert torch.equal(regional(x), expected)
     assert vars(model[1])["forward"] is patched
     assert "forward" not in vars(model[0])
 
@@ -233,12 +233,12 @@ def test_a_patched_layer_stays_patched() -> None:
 def test_on_a_gpu_the_whole_call_is_captured() -> None:
     model, x = Stack().cuda().eval(), torch.randn(1, 8, device="cuda")
     fast = rs.optimize(model, x)
-    found = results(fast.report())
+    by_form = results(fast.report())
 
     assert fast.report().chosen.graph
     assert fast.captured is not None
     assert torch.allclose(fast(x), model(x), atol=1e-3)
-    assert found[Form.EAGER_GRAPH].against_eager.speedup > 1
+    assert by_form[Form.EAGER_GRAPH].against_eager.speedup > 1
 
 
 @pytest.mark.parametrize(
@@ -250,11 +250,11 @@ def test_on_a_gpu_the_whole_call_is_captured() -> None:
     ],
 )
 def test_a_tuned_plan_limits_the_forms_to_its_own(form: str, graph: bool, forms: list[Form]) -> None:  # noqa: FBT001
-    found: dict[str, Any] = {"speedup": 1.2, "low": 1.1, "high": 1.3, "noise": 0.01, "form": form, "graph": graph}
-    found |= dict.fromkeys(("workload", "verdict", "checked", "device", "arch", "python", "date"), "")
-    plan = replace(rs.resolve("fast"), tuned=Tuned(**found))
+    tuned: dict[str, Any] = {"speedup": 1.2, "low": 1.1, "high": 1.3, "noise": 0.01, "form": form, "graph": graph}
+    tuned |= dict.fromkeys(("workload", "verdict", "checked", "device", "arch", "python", "date"), "")
+    plan = replace(rs.resolve("fast"), tuned=Tuned(**tuned))
     layers = [torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()) for _ in range(3)]
 
-    made = optimized.available_forms(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
+    available = optimized.available_forms(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
 
-    assert list(made) == forms
+    assert list(available) == forms

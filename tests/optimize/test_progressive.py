@@ -1,4 +1,4 @@
-"""Progressive optimization: usable at once, switches to the compiled form when it is ready and correct."""
+"""Progressive optimization: calls work immediately, and use the compiled form when it is ready and correct."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -40,11 +40,11 @@ def progressive(
 
 
 def test_calls_work_while_compiling_and_then_use_the_compiled_form() -> None:
-    def takes_a_while() -> Any:
+    def compile_slowly() -> Any:
         time.sleep(0.3)
         return lambda x: x + x
 
-    fast, x, calls = progressive(takes_a_while), torch.ones(4), 0
+    fast, x, calls = progressive(compile_slowly), torch.ones(4), 0
     while not fast.wait(0):
         assert torch.equal(fast(x), x * 2)
         calls += 1
@@ -54,30 +54,30 @@ def test_calls_work_while_compiling_and_then_use_the_compiled_form() -> None:
     assert report.chosen is Form.COMPILED
     assert report.longest_call_ms is not None
     assert 3 <= report.longest_call_ms < 2000
-    assert f"longest call while compiling: {report.longest_call_ms:.1f} ms" in str(report)
-    assert min(_seconds(fast, x) for _ in range(20)) < 0.003
+    assert f"longest call of the model during compilation: {report.longest_call_ms:.1f} ms" in str(report)
+    assert min(_call_time_s(fast, x) for _ in range(20)) < 0.003
 
 
-def _seconds(call: Any, x: Any) -> float:
+def _call_time_s(call: Any, x: Any) -> float:
     started = time.perf_counter()
     call(x)
     return time.perf_counter() - started
 
 
 def test_the_background_work_uses_the_callers_grad_mode() -> None:
-    seen = []
+    grad_modes = []
 
     def model(x: Any) -> Any:
-        seen.append(torch.is_grad_enabled())
+        grad_modes.append(torch.is_grad_enabled())
         return x * 2
 
     examples = [Example((torch.ones(4),), {})]
     for grad in (False, True):
-        seen.clear()
+        grad_modes.clear()
         with torch.set_grad_enabled(grad):
             fast = Progressive(model, examples, profile="fast", compiled=lambda: model, capture=None, trial=None)
         assert fast.wait(60)
-        assert set(seen) == {grad}
+        assert set(grad_modes) == {grad}
 
 
 @pytest.mark.parametrize("captured", [False, True])
@@ -124,7 +124,7 @@ def test_a_model_is_compiled_in_a_child_process_and_then_here(monkeypatch: pytes
 
 
 def test_a_program_that_ends_during_the_background_compile_exits_cleanly(tmp_path: Path) -> None:
-    """No process is left, and nothing is logged about the killed child process, even if there is time for it."""
+    """No child process is left running. Nothing is logged about the killed child, although the program takes 0.5 s to exit."""
     script = tmp_path / "program.py"
     script.write_text(
         "import atexit, sys, time\n"

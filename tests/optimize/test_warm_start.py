@@ -1,4 +1,4 @@
-"""Compiled code is saved for the next process; files that others may have written are never loaded."""
+"""Compiled code is saved for the next process; files that other users may have written are never loaded."""
 
 import gc
 import json
@@ -21,7 +21,7 @@ from rocsolid.optimize.race import RaceLimits, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 
 pytestmark = pytest.mark.torch
-ALL = [Form.EAGER, Form.REGIONAL, Form.COMPILED]
+ALL_FORMS = [Form.EAGER, Form.REGIONAL, Form.COMPILED]
 PROGRAM = """
 import json, sys, torch, logging
 logging.basicConfig()
@@ -38,8 +38,8 @@ print(json.dumps({"hit": counters["fxgraph_cache_hit"], "miss": counters["fxgrap
 def test_the_second_process_uses_what_the_first_compiled(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     results = []
-    for number in range(2):
-        env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}")}
+    for process_index in range(2):
+        env = {**clean_environ(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{process_index}")}
         ran = run_python("-c", PROGRAM, str(saved), env=env)
         assert ran.code == 0, ran.err
         results.append(json.loads(ran.out.splitlines()[-1]))
@@ -51,7 +51,9 @@ def test_the_second_process_uses_what_the_first_compiled(tmp_path: Path) -> None
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_damaged_or_foreign_files_are_ignored_with_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_or_untrusted_file_is_ignored_with_a_log_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "saved"
     file = folder / "key.bin"
     assert not _load(file)
@@ -64,13 +66,13 @@ def test_damaged_or_foreign_files_are_ignored_with_a_log_line(tmp_path: Path, ca
     assert not _load(file)
     user_cache.write(file, b"no artefact of torch's")
     assert not _load(file)
-    assert "ignored: torch found nothing in it" in caplog.messages[-1]
+    assert "ignored: torch found no artefacts in it" in caplog.messages[-1]
     for path, mode in ((file, 0o622), (folder, 0o777)):
-        before = path.stat().st_mode
+        original_mode = path.stat().st_mode
         path.chmod(mode)
         assert not _load(file)
         assert f"other users may write to {path}" in caplog.messages[-1]
-        path.chmod(before)
+        path.chmod(original_mode)
 
 
 def test_the_key_depends_on_model_plan_and_shapes() -> None:
@@ -84,7 +86,7 @@ def test_the_key_depends_on_model_plan_and_shapes() -> None:
 
 @pytest.fixture
 def saves_artefacts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch cache artefacts without compiling."""
+    """Torch saves and loads cache artefacts, without compiling."""
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"artefacts", None))
     monkeypatch.setattr(torch.compiler, "load_cache_artifacts", lambda _: True)
 
@@ -99,83 +101,87 @@ def quick(x: Any) -> Any:
 
 
 def run_optimize(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, example: Any = None, second: Any = quick, **kwargs: Any
+    monkeypatch: pytest.MonkeyPatch, folder: Path, example: Any = None, compiled: Any = quick, **kwargs: Any
 ) -> tuple[list[Form], Any]:
-    """The forms that were prepared, and the report."""
-    made: list[Form] = []
+    """Return the forms that were prepared, and the report."""
+    prepared: list[Form] = []
 
     def forms(*_: Any, **__: Any) -> dict[Form, Any]:
         def maker(form: Form, function: Any) -> Any:
             def make() -> Any:
-                made.append(form)
+                prepared.append(form)
                 return function
 
             return make
 
-        functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: second}
+        functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: compiled}
         return {form: maker(form, function) for form, function in functions.items()}
 
     monkeypatch.setattr(optimized, "available_forms", forms)
     fast = rs.optimize(slow, torch.ones(4) if example is None else example, artefacts=folder, **kwargs)
-    return made, fast.report()
+    return prepared, fast.report()
 
 
 @pytest.mark.usefixtures("saves_artefacts")
-def test_the_next_process_prepares_only_the_winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_next_process_prepares_only_eager_and_the_fastest_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder = tmp_path / "saved"
-    assert run_optimize(monkeypatch, folder)[0] == ALL
-    made, report = run_optimize(monkeypatch, folder)
-    assert made == [Form.EAGER, Form.COMPILED]
+    assert run_optimize(monkeypatch, folder)[0] == ALL_FORMS
+    prepared, report = run_optimize(monkeypatch, folder)
+    assert prepared == [Form.EAGER, Form.COMPILED]
     assert report.chosen is Form.COMPILED
     assert "the other forms were measured on 20" in report.why
-    assert run_optimize(monkeypatch, folder, torch.ones(5))[0] == ALL, "another call, another race"
+    assert run_optimize(monkeypatch, folder, torch.ones(5))[0] == ALL_FORMS, (
+        "with another input shape, all forms are measured"
+    )
 
 
 @pytest.mark.usefixtures("saves_artefacts")
-def test_an_earlier_winner_is_raced_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    allowed: list[tuple[RaceLimits, bool]] = []
+def test_the_saved_form_is_measured_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    races: list[tuple[RaceLimits, bool]] = []  # limits, and whether the garbage collector runs
 
-    def timed(forms: Any, examples: Any, limits: RaceLimits) -> Any:
-        allowed.append((limits, gc.isenabled()))
+    def recording_run_race(forms: Any, examples: Any, limits: RaceLimits) -> Any:
+        races.append((limits, gc.isenabled()))
         return run_race(forms, examples, limits)
 
-    monkeypatch.setattr(optimized, "run_race", timed)
+    monkeypatch.setattr(optimized, "run_race", recording_run_race)
     for _ in range(2):
         run_optimize(monkeypatch, tmp_path / "saved")
 
-    assert allowed == [(RaceLimits(20.0, 15), True), (RaceLimits(2.0, 8), False)], "with the garbage collector paused"
+    assert races == [(RaceLimits(20.0, 15), True), (RaceLimits(2.0, 8), False)], "with the garbage collector paused"
     assert gc.isenabled()
 
 
 @pytest.mark.usefixtures("saves_artefacts")
-@pytest.mark.parametrize("now", [slow, lambda x: x * 3], ids=["no longer faster", "wrong"])
-def test_if_the_earlier_winner_no_longer_wins_all_forms_are_raced(
-    now: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("function", [slow, lambda x: x * 3], ids=["no longer faster", "wrong"])
+def test_all_forms_are_measured_if_the_saved_form_is_not_the_fastest_any_more(
+    function: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "saved"
     run_optimize(monkeypatch, folder)
-    made, report = run_optimize(monkeypatch, folder, second=now)
-    assert made == [Form.EAGER, Form.COMPILED, *ALL]
+    prepared, report = run_optimize(monkeypatch, folder, compiled=function)
+    assert prepared == [Form.EAGER, Form.COMPILED, *ALL_FORMS]
     assert report.chosen is Form.EAGER
-    assert run_optimize(monkeypatch, folder)[0] == ALL, "no winner is saved"
+    assert run_optimize(monkeypatch, folder)[0] == ALL_FORMS, "no form was saved"
 
 
 @pytest.mark.usefixtures("saves_artefacts")
-def test_a_winner_is_not_saved_if_a_form_was_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_fastest_form_is_not_saved_if_a_form_was_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     assert run_optimize(monkeypatch, folder, budget_s=0)[0] == [Form.EAGER]
-    assert run_optimize(monkeypatch, folder)[0] == ALL
+    assert run_optimize(monkeypatch, folder)[0] == ALL_FORMS
 
 
 @pytest.mark.usefixtures("saves_artefacts")
-def test_a_damaged_or_foreign_winner_file_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_damaged_or_untrusted_winner_file_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     run_optimize(monkeypatch, folder)
-    (note,) = folder.glob("*.json")
-    for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "since": ""}'):
-        note.write_text(text, encoding="utf-8")
+    (winner_file,) = folder.glob("*.json")
+    for text in ("", "[]", '{"winner": 3}', '{"winner": "gone", "race_date": ""}'):
+        winner_file.write_text(text, encoding="utf-8")
         assert len(run_optimize(monkeypatch, folder)[0]) == 3, text
-    note.chmod(0o666)
+    winner_file.chmod(0o666)
     assert len(run_optimize(monkeypatch, folder)[0]) == 3
 
 
@@ -187,7 +193,7 @@ def test_the_compiler_is_preloaded_only_if_artefacts_exist(monkeypatch: pytest.M
     run_optimize(monkeypatch, tmp_path / "saved")
     assert not started, "no artefacts exist for this model"
     run_optimize(monkeypatch, tmp_path / "saved")
-    assert started == ["libraries", "compiler"], "the work without the interpreter lock comes first"
+    assert started == ["libraries", "compiler"], "libraries first: loading them does not hold the interpreter lock"
 
 
 def test_a_lazy_module_has_a_key_before_and_after_its_first_call() -> None:

@@ -1,4 +1,4 @@
-"""Pretended machines, and whether each condition of the catalogue holds on them."""
+"""Simulated machines, and whether each condition of the catalogue holds on them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from rocsolid.model.release import EVERY_RELEASE
 from rocsolid.model.setting import EVERYWHERE, Condition, Hazard, Recommendation, Setting
 from rocsolid.rules.engine import rule
 
-# An empty string is a machine without a GPU. Each condition must hold on one of these machines and fail on another, with one of
-# the torch releases.
-PRETENDED = (
+# An empty string is a machine without a GPU. Each condition must hold on one of these machines with one of the torch releases, and
+# fail on another.
+SIMULATED = (
     "",
     "sm_90@13.0",
     "gfx90a@7.13.0",
@@ -34,87 +34,93 @@ PRETENDED = (
     "gfx1100@7.1.1",
     "gfx1201@7.2.4",
 )
-TORCHES = ("2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.14.0", "2.16.0")
-# Chips that public reports name but the catalogue has no data for: a device of that name replaces a pretended one.
+TORCH_RELEASES = ("2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.14.0", "2.16.0")
+# Chips of public reports that cannot be simulated, because the catalogue has no data for them: another chip is used, with its arch
+# replaced.
 OTHER_CHIPS = {"gfx1151@7.1.1": "gfx1100@7.1.1", "gfx1151@7.2.4": "gfx1201@7.2.4"}
-_COMPARED = ("profile", "value", "why", "guard", "evidence")
-_PARTS = ("platforms", "torch", "rocm", "archs")
+_COMPARED_FIELDS = ("profile", "value", "why", "guard", "evidence")
+_CONDITION_PARTS = ("platforms", "torch", "rocm", "archs")
 
 
 @dataclass(frozen=True)
-class Conditioned:
+class ConditionalEntry:
     """A catalogue entry that depends on the platform, the ROCm release or the chip."""
 
     name: str
     when: Condition
-    holds: Callable[[Environment], bool]  # through the code that users call, not through the condition itself
+    holds: Callable[[Environment], bool]  # computed by the code that users call, not by the condition itself
 
 
 def machines(probe: Callable[[str], Environment]) -> Iterator[Environment]:
-    """Every pretended machine with every torch release."""
-    envs = {text: probe(text) for text in PRETENDED}
+    """Yield every simulated machine with every torch release."""
+    envs = {text: probe(text) for text in SIMULATED}
     without_gpu = envs[""]
     assert without_gpu.torch is not None
     torch = replace(without_gpu.torch, cuda="")
     envs[""] = replace(without_gpu, platform=Platform.CPU, cuda_version="", devices=(), torch=torch)
-    for text, like in OTHER_CHIPS.items():
+    for text, similar in OTHER_CHIPS.items():
         arch = text.partition("@")[0]
-        envs[text] = replace(envs[like], devices=tuple(replace(d, arch=arch) for d in envs[like].devices))
+        envs[text] = replace(envs[similar], devices=tuple(replace(d, arch=arch) for d in envs[similar].devices))
     for env in envs.values():
         assert env.torch is not None
-        for release in TORCHES:
+        for release in TORCH_RELEASES:
             yield replace(env, torch=replace(env.torch, version=release))
 
 
-def depends(when: Condition) -> bool:
-    """Whether the condition depends on platform, ROCm release or chip."""
-    return bool(named_parts(when) - {"torch"})
+def depends_on_machine(when: Condition) -> bool:
+    """Return whether the condition depends on platform, ROCm release or chip."""
+    return bool(restricted_parts(when) - {"torch"})
 
 
-def named_parts(when: Condition) -> set[str]:
-    """The parts of a condition that are restricted; naming every platform restricts nothing."""
-    bounded = {name for name in _PARTS if getattr(when, name) not in (frozenset(), EVERY_RELEASE, ())}
-    return bounded - ({"platforms"} if when.platforms == frozenset(Platform) else set())
+def restricted_parts(when: Condition) -> set[str]:
+    """Return the parts of a condition that are restricted; a list of all platforms is no restriction."""
+    restricted = {name for name in _CONDITION_PARTS if getattr(when, name) not in (frozenset(), EVERY_RELEASE, ())}
+    return restricted - ({"platforms"} if when.platforms == frozenset(Platform) else set())
 
 
-def conditioned() -> Iterator[Conditioned]:
-    """All choices, hazards, settings and known problems that depend on the machine."""
+def conditional_entries() -> Iterator[ConditionalEntry]:
+    """Yield all recommendations, hazards, settings and known problems that depend on the machine."""
     for setting in all_settings():
-        for number, choice in enumerate(setting.recommendations):
-            if depends(choice.when):
-                name = f"{setting.id}, choice {number} ({choice.profile}: {choice.value!r})"
-                yield Conditioned(name, choice.when, _chosen(setting, choice))
-        for number, hazard in enumerate(setting.hazards):
-            if depends(hazard.when):
-                yield Conditioned(f"{setting.id}, hazard {number}", hazard.when, _hurts(setting, hazard))
-        if depends(setting.valid):
-            yield Conditioned(f"{setting.id}, where it exists", setting.valid, _exists(setting))
+        for index, choice in enumerate(setting.recommendations):
+            if depends_on_machine(choice.when):
+                name = f"{setting.id}, recommendation {index} ({choice.profile}: {choice.value!r})"
+                yield ConditionalEntry(name, choice.when, _is_recommended(setting, choice))
+        for index, hazard in enumerate(setting.hazards):
+            if depends_on_machine(hazard.when):
+                yield ConditionalEntry(f"{setting.id}, hazard {index}", hazard.when, _is_harmful(setting, hazard))
+        if depends_on_machine(setting.valid):
+            yield ConditionalEntry(f"{setting.id}, where it exists", setting.valid, _exists(setting))
     for problem in all_problems():
-        if depends(problem.when):
-            yield Conditioned(f"known problem {problem.id}", problem.when, _strikes(problem.id))
+        if depends_on_machine(problem.when):
+            yield ConditionalEntry(f"known problem {problem.id}", problem.when, _problem_applies(problem.id))
 
 
-def deciding(when: Condition, env: Environment) -> set[str]:
-    """The parts that alone make a condition fail here; without ROCm its release is unknown."""
+def deciding_parts(when: Condition, env: Environment) -> set[str]:
+    """Return the parts that make a condition fail in this environment, although all other parts hold.
+
+    The platform always counts if it fails: without ROCm, the ROCm release is unknown and fails too.
+    """
     if when.holds(env):
         return set()
-    others = {part: replace(when, **{part: getattr(EVERYWHERE, part)}) for part in named_parts(when)}
-    alone = {part for part, other in others.items() if other.holds(env)}
-    elsewhere = "platforms" in others and env.platform not in when.platforms
-    return alone | ({"platforms"} if elsewhere else set())
+    without_part = {part: replace(when, **{part: getattr(EVERYWHERE, part)}) for part in restricted_parts(when)}
+    deciding = {part for part, condition in without_part.items() if condition.holds(env)}
+    other_platform = "platforms" in without_part and env.platform not in when.platforms
+    return deciding | ({"platforms"} if other_platform else set())
 
 
-def _chosen(setting: Setting, choice: Recommendation) -> Callable[[Environment], bool]:
+def _is_recommended(setting: Setting, choice: Recommendation) -> Callable[[Environment], bool]:
     def holds(env: Environment) -> bool:
-        made = resolve(choice.profile, env).get(setting.id)
-        return made is not None and all(getattr(made, name) == getattr(choice, name) for name in _COMPARED)
+        decision = resolve(choice.profile, env).get(setting.id)
+        return decision is not None and all(
+            getattr(decision, name) == getattr(choice, name) for name in _COMPARED_FIELDS
+        )
 
     return holds
 
 
-def _hurts(setting: Setting, hazard: Hazard) -> Callable[[Environment], bool]:
-    seen = f"a:1,{hazard.value}" if hazard.contains else hazard.value
-    return lambda env: setting.hazard(seen, env) is hazard
+def _is_harmful(setting: Setting, hazard: Hazard) -> Callable[[Environment], bool]:
+    value = f"a:1,{hazard.value}" if hazard.contains else hazard.value
+    return lambda env: setting.hazard(value, env) is hazard
 
 
 def _exists(setting: Setting) -> Callable[[Environment], bool]:
@@ -123,8 +129,8 @@ def _exists(setting: Setting) -> Callable[[Environment], bool]:
     return lambda env: not list(check(replace(env, variables={setting.name: "1"}), resolve("safe", env)))
 
 
-def _strikes(name: str) -> Callable[[Environment], bool]:
-    problem = next(p for p in all_problems() if p.id == name)
+def _problem_applies(problem_id: str) -> Callable[[Environment], bool]:
+    problem = next(p for p in all_problems() if p.id == problem_id)
     check = rule("KNO001").check
     assert check
     pairs = [text.partition("=") for text in problem.variables[:1]]
@@ -132,9 +138,9 @@ def _strikes(name: str) -> Callable[[Environment], bool]:
     packages = dict.fromkeys(problem.packages[:1], "1.0")
 
     def holds(env: Environment) -> bool:
-        there = replace(env, variables=variables, packages=packages)
+        changed_env = replace(env, variables=variables, packages=packages)
         if problem.covered_by:
-            return problem.applies(there)
-        return name in {finding.subject for finding in check(there, resolve("safe", there))}
+            return problem.applies(changed_env)
+        return problem_id in {finding.subject for finding in check(changed_env, resolve("safe", changed_env))}
 
     return holds

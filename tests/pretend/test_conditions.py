@@ -1,7 +1,7 @@
-"""Every condition of the catalogue and every platform-dependent rule is tested both ways, on pretended machines.
+"""Every condition of the catalogue and every platform-dependent rule is tested on simulated machines where it holds and where it fails.
 
 Only the machines, and the input that triggers each rule, are listed by hand. Conditions and rules are enumerated, and each is tested
-through the code that users call. A new catalogue entry that is not tested both ways makes a test fail by its name.
+through the code that users call. If a new catalogue entry holds on all machines or on none, the test fails and prints its name.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from tests.pretend.pretended_machines import conditioned, deciding, machines, named_parts
+from tests.pretend.pretended_machines import conditional_entries, deciding_parts, machines, restricted_parts
 from tests.rules.test_rules import CASES as RULE_CASES
 from tests.support import has_gpu
 
@@ -23,7 +23,7 @@ from rocsolid.rules.engine import rule
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without a GPU"),
+    pytest.mark.skipif(has_gpu(), reason="rs.pretend needs a machine without a GPU"),
 ]
 Pretend = Callable[[str], PretendedChip]
 
@@ -43,28 +43,28 @@ def probe(pretend_chip: Pretend) -> Callable[[str], Environment]:
 def test_every_condition_holds_on_one_machine_and_fails_on_another(
     probe: Callable[[str], Environment],
 ) -> None:
-    everywhere = list(machines(probe))
-    unmet = []
-    subjects = list(conditioned())
-    for subject in subjects:
-        held = [subject.holds(env) for env in everywhere]
-        unmet += [f"{subject.name}: never holds"] if not any(held) else []
-        unmet += [f"{subject.name}: never fails"] if all(held) else []
-        decided = {part for env in everywhere for part in deciding(subject.when, env)}
-        unmet += [f"{subject.name}: {part} never decides" for part in sorted(named_parts(subject.when) - decided)]
+    environments = list(machines(probe))
+    problems = []
+    entries = list(conditional_entries())
+    for entry in entries:
+        held = [entry.holds(env) for env in environments]
+        problems += [f"{entry.name}: never holds"] if not any(held) else []
+        problems += [f"{entry.name}: never fails"] if all(held) else []
+        decided = {part for env in environments for part in deciding_parts(entry.when, env)}
+        problems += [f"{entry.name}: {part} never decides" for part in sorted(restricted_parts(entry.when) - decided)]
         # An entry may apply less often than its condition holds (another choice comes first), but never more often.
-        unmet += [
-            f"{subject.name}: applies although its condition fails, on {env.pretended} with torch {env.torch_version}"
-            for env, met in zip(everywhere, held, strict=True)
-            if met and not subject.when.holds(env)
+        problems += [
+            f"{entry.name}: applies although its condition fails, on {env.pretended} with torch {env.torch_version}"
+            for env, met in zip(environments, held, strict=True)
+            if met and not entry.when.holds(env)
         ][:1]
 
-    assert len(subjects) > 100
-    assert unmet == []
+    assert len(entries) > 100
+    assert problems == []
 
 
-class _Watched(Environment):
-    """Records whether a platform-dependent field was read."""
+class _RecordingEnvironment(Environment):
+    """An environment that records which platform-dependent fields are read."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("platform", "rocm_version", "devices"):
@@ -76,29 +76,33 @@ _fields_read: set[str] = set()
 
 
 def reads_platform(code: str) -> bool:
-    """Whether a rule's check reads platform, ROCm release or devices in any of its own test cases."""
+    """Return whether a rule's check reads platform, ROCm release or devices in one of its own test cases."""
     check = rule(code).check
     assert check
     _fields_read.clear()
     for env in (env for side in RULE_CASES[code] for env in side):
         plan = resolve("safe", env)
-        list(check(_Watched(**{field.name: getattr(env, field.name) for field in fields(Environment)}), plan))
+        list(
+            check(
+                _RecordingEnvironment(**{field.name: getattr(env, field.name) for field in fields(Environment)}), plan
+            )
+        )
     return bool(_fields_read)
 
 
-def _moved(origin: Origin) -> dict[str, Any]:
+def _changed_setting(origin: Origin) -> dict[str, Any]:
     return {"settings": {"inductor.max_autotune": SettingValue(value=True, default=False, origin=origin, set_by="who")}}
 
 
-# By rule code: changed fields of the environment, a chip where they are found, and one where the result is different.
+# By rule code: changed fields of the environment, a chip for which the rule reports them, and one with a different result.
 CASES_BY_CODE: dict[str, tuple[dict[str, Any], str, str]] = {
-    "CFG001": (_moved(Origin.VARIABLE), "gfx942", "sm_90"),
-    "CFG002": (_moved(Origin.FORCED), "gfx942", "sm_90"),
-    "CFG003": (_moved(Origin.OVERRIDE), "gfx942", "sm_90"),
-    "CFG004": (_moved(Origin.STARTUP), "gfx942", "sm_90"),
-    "CFG005": (_moved(Origin.LIBRARY), "gfx942", "sm_90"),
-    "CFG007": (_moved(Origin.PATCHED), "gfx942", "sm_90"),
-    "CFG008": (_moved(Origin.ASSIGNED), "gfx942", "sm_90"),
+    "CFG001": (_changed_setting(Origin.VARIABLE), "gfx942", "sm_90"),
+    "CFG002": (_changed_setting(Origin.FORCED), "gfx942", "sm_90"),
+    "CFG003": (_changed_setting(Origin.OVERRIDE), "gfx942", "sm_90"),
+    "CFG004": (_changed_setting(Origin.STARTUP), "gfx942", "sm_90"),
+    "CFG005": (_changed_setting(Origin.LIBRARY), "gfx942", "sm_90"),
+    "CFG007": (_changed_setting(Origin.PATCHED), "gfx942", "sm_90"),
+    "CFG008": (_changed_setting(Origin.ASSIGNED), "gfx942", "sm_90"),
     "ENV001": ({"variables": {"TORCH_BLAS_PREFER_HIPBLASLT": "1"}}, "gfx1100", "gfx942"),
     "ENV004": ({"variables": {"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}}, "gfx942", "sm_90"),
     "ENV006": ({"variables": {"DEBUG_CLR_GRAPH_PACKET_CAPTURE": "1"}}, "gfx942@7.2.4", "gfx942@6.4.3"),
@@ -118,8 +122,8 @@ def test_every_platform_dependent_rule_has_a_case() -> None:
 def test_a_platform_dependent_rule_differs_between_two_platforms(
     code: str, probe: Callable[[str], Environment]
 ) -> None:
-    changes, here, there = CASES_BY_CODE[code]
-    found = [set(_found(code, replace(probe(_full(text)), **changes))) for text in (here, there)]
+    changes, reported_chip, other_chip = CASES_BY_CODE[code]
+    found = [set(_found(code, replace(probe(_with_release(text)), **changes))) for text in (reported_chip, other_chip)]
 
     assert found[0]
     assert found[0] != found[1]
@@ -132,7 +136,7 @@ def _found(code: str, env: Environment) -> Iterator[tuple[str, Severity]]:
         yield finding.subject, finding.severity
 
 
-def _full(text: str) -> str:
+def _with_release(text: str) -> str:
     from rocsolid.catalog.chips import parse_pretended_chip
 
     return str(parse_pretended_chip(text))

@@ -1,4 +1,4 @@
-"""Pretended chips: what torch and rocsolid report, that the pretence is announced, and that everything is restored."""
+"""Simulated chips: what torch and rocsolid report for them, that this is announced, and that everything is restored."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ from rocsolid.runtime.launch.protect import set_variables
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(has_gpu(), reason="pretending is for machines without a GPU"),
+    pytest.mark.skipif(has_gpu(), reason="rs.pretend needs a machine without a GPU"),
 ]
 Pretend = Callable[[str], PretendedChip]
 PROGRAM = """
@@ -40,12 +40,12 @@ import rocsolid as rs
 def double(x):
     return x * 2
 
-def waits(x):
+def synchronizes(x):
     torch.cuda.synchronize()
     return x * 2
 
 captured = {}
-for function in (double, waits):
+for function in (double, synchronizes):
     fast = rs.capture(function)
     fast(torch.ones(2)), fast(torch.ones(2))
     captured[function.__name__] = [fast.report().replays, *(refusal.message for refusal in fast.report().refusals)]
@@ -55,15 +55,15 @@ print(json.dumps({
     "chip": torch.cuda.get_device_properties(0).gcnArchName,
     "available": torch.cuda.is_available(),
     "layout": config.layout_optimization,
-    "search": config.max_autotune,
+    "max_autotune": config.max_autotune,
     "env": [env.platform.value, env.rocm_version, env.pretended, [d.arch for d in env.devices]],
     "captured": captured,
 }), flush=True)
 """
 
 
-def test_a_program_and_its_child_processes_pretend(tmp_path: Path) -> None:
-    """Torch, its compiler, the guard, the probe and captures, in both processes; announced once, and marked in the report."""
+def test_a_program_and_its_child_processes_get_the_simulated_chip(tmp_path: Path) -> None:
+    """Torch, its compiler, the guard, the probe and captures use the chip in both processes. It is announced once and is in the report."""
     program, report = tmp_path / "program.py", tmp_path / "run.jsonl"
     program.write_text(PROGRAM)
     ran = run_cli("run", "--pretend", "gfx942@7.2.1", "--report", str(report), str(program))
@@ -75,19 +75,19 @@ def test_a_program_and_its_child_processes_pretend(tmp_path: Path) -> None:
     assert parent["chip"] == "gfx942:sramecc+:xnack-"
     assert parent["available"] is False
     assert parent["layout"] is False  # Inductor's own default on ROCm
-    assert parent["search"] is False  # the guard's work
+    assert parent["max_autotune"] is False  # the guard refused True
     assert parent["env"] == ["rocm", "7.2.1", "gfx942@7.2.1", ["gfx942"]]
     assert parent["captured"]["double"] == [1]
-    assert "hipDeviceSynchronize fails with" in parent["captured"]["waits"][1]
+    assert "hipDeviceSynchronize fails with" in parent["captured"]["synchronizes"][1]
     announcement = (
-        "rocsolid: pretending to have AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
+        "rocsolid: torch reports a simulated AMD Instinct MI300X (gfx942) with ROCm 7.2.1; the program runs on the CPU"
     )
     assert ran.err.splitlines().count(announcement) == 1
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert [(line["pretended"], line["platform"]) for line in lines] == [("gfx942@7.2.1", "rocm")] * 2
 
 
-def test_the_probe_of_a_pretended_machine_starts_with_that_fact() -> None:
+def test_the_probe_of_a_simulated_chip_starts_with_a_notice() -> None:
     ran = run_cli("run", "--pretend", "gfx950", "-m", "rocsolid", "probe", "--fail-on", "never")
 
     assert ran.code == 0, ran.err
@@ -110,8 +110,8 @@ def test_an_unknown_chip_or_release_is_refused_before_the_program_starts(chip: s
     assert message in ran.err
 
 
-def test_no_process_pretends_by_default() -> None:
-    """Not even one that has imported everything."""
+def test_no_chip_is_simulated_by_default() -> None:
+    """Importing all modules that are involved changes nothing."""
     script = (
         "import rocsolid.testing, rocsolid.torchapi.pretend.fake_device_info as s, rocsolid as rs, torch\n"
         "print(s.active_pretended_chip(), torch.version.hip, rs.probe(live=False).pretended == '', rs.pretend is not None)"
@@ -121,7 +121,7 @@ def test_no_process_pretends_by_default() -> None:
     assert ran.out == "None None True True\n"
 
 
-def test_everything_is_restored_after_pretending(pretend_chip: Pretend) -> None:
+def test_everything_is_restored_after_rs_pretend(pretend_chip: Pretend) -> None:
     import torch
 
     names = ("get_device_properties", "get_device_capability", "get_device_name")
@@ -129,7 +129,7 @@ def test_everything_is_restored_after_pretending(pretend_chip: Pretend) -> None:
     with rs.pretend("gfx1100"):
         assert torch.version.hip == "7.2.53211"
         assert torch.cuda.get_device_capability() == (11, 0)
-        with pytest.raises(UsageError, match="pretends to have AMD Radeon RX 7900 XTX"):
+        with pytest.raises(UsageError, match=r"already active in this process \(AMD Radeon RX 7900 XTX"):
             pretend_chip("gfx942")
     after = [torch.version.hip, torch.version.cuda, torch.version.rocm, *(getattr(torch.cuda, name) for name in names)]
 
@@ -138,38 +138,38 @@ def test_everything_is_restored_after_pretending(pretend_chip: Pretend) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.arch)
-def test_every_chip_of_the_catalogue_can_be_pretended(pretend_chip: Pretend, chip: object) -> None:
+def test_every_chip_of_the_catalogue_can_be_simulated(pretend_chip: Pretend, chip: object) -> None:
     import torch
 
-    given = pretend_chip(chip.arch)  # type: ignore[attr-defined]
+    simulated = pretend_chip(chip.arch)  # type: ignore[attr-defined]
     env = rs.probe(live=False)
 
-    assert env.platform is given.chip.platform
-    assert (torch.version.hip or "", torch.version.cuda or "") == (given.hip, given.cuda)
-    assert torch.cuda.get_device_properties(0).multi_processor_count == given.chip.compute_units
-    assert [device.arch for device in env.devices] == [given.chip.arch]
-    assert headline(env, Terminal()).startswith(f"PRETENDED ({given})")
-    assert parse_pretended_chip(str(given)) == given
+    assert env.platform is simulated.chip.platform
+    assert (torch.version.hip or "", torch.version.cuda or "") == (simulated.hip, simulated.cuda)
+    assert torch.cuda.get_device_properties(0).multi_processor_count == simulated.chip.compute_units
+    assert [device.arch for device in env.devices] == [simulated.chip.arch]
+    assert headline(env, Terminal()).startswith(f"PRETENDED ({simulated})")
+    assert parse_pretended_chip(str(simulated)) == simulated
 
 
-def test_the_guard_pins_only_on_a_pretended_amd_chip(pretend_chip: Pretend) -> None:
-    for arch, pinned in (("gfx942", True), ("sm_90", False)):
+def test_the_guard_enforces_values_only_on_a_simulated_amd_chip(pretend_chip: Pretend) -> None:
+    for arch, enforced in (("gfx942", True), ("sm_90", False)):
         pretend_chip(arch)
         with rs.guard() as guard:
-            assert guard.active is pinned
-            assert (guard.plan is not None) is pinned
+            assert guard.active is enforced
+            assert (guard.plan is not None) is enforced
 
 
-def test_the_environment_is_cleaned_only_for_a_pretended_amd_chip(pretend_chip: Pretend) -> None:
-    for arch, cleaned in (("gfx942", True), ("sm_90", False)):
+def test_unsafe_variables_are_removed_only_for_a_simulated_amd_chip(pretend_chip: Pretend) -> None:
+    for arch, removed in (("gfx942", True), ("sm_90", False)):
         pretend_chip(arch)
         environ = {"AMD_SERIALIZE_KERNEL": "3", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
         list(set_variables(rs.resolve("safe"), environ))
-        assert ("TORCHINDUCTOR_MAX_AUTOTUNE" not in environ) is cleaned
-        assert ("AMD_SERIALIZE_KERNEL" not in environ) is cleaned
+        assert ("TORCHINDUCTOR_MAX_AUTOTUNE" not in environ) is removed
+        assert ("AMD_SERIALIZE_KERNEL" not in environ) is removed
 
 
-def test_a_capture_simulates_the_runtime_of_the_pretended_chip(pretend_chip: Pretend) -> None:
+def test_a_capture_simulates_the_runtime_of_the_simulated_chip(pretend_chip: Pretend) -> None:
     """HIP 6.4 allows querying an earlier event in a capture, HIP 7.2 and CUDA do not; backend="auto" is the record backend."""
     import torch
 
@@ -207,28 +207,28 @@ def test_the_first_capture_is_tried_in_a_child_process_only_on_amd(pretend_chip:
         assert not rs.capture(len)._precautions.try_in_child  # recording operators cannot end the process
 
 
-def test_the_probe_uses_defaults_and_cache_folders_of_the_pretended_platform(pretend_chip: Pretend) -> None:
-    seen = {}
+def test_the_probe_uses_defaults_and_cache_folders_of_the_simulated_platform(pretend_chip: Pretend) -> None:
+    results = {}
     for text in ("gfx942", "sm_90"):
         pretend_chip(text)
         env = rs.probe(live=False)
-        seen[text] = env.settings["inductor.layout_optimization"].value, {cache.name for cache in env.caches}
+        results[text] = env.settings["inductor.layout_optimization"].value, {cache.name for cache in env.caches}
 
-    assert seen["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen user db"})
-    assert seen["sm_90"] == (True, {"inductor", "triton"})
+    assert results["gfx942"] == (False, {"inductor", "triton", "miopen", "miopen user db"})
+    assert results["sm_90"] == (True, {"inductor", "triton"})
 
 
-def test_graphs_share_no_memory_pool_on_a_pretended_amd_chip(
+def test_graphs_share_no_memory_pool_on_a_simulated_amd_chip(
     pretend_chip: Pretend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless requested: sharing was seen to corrupt results there."""
+    """On ROCm a shared pool has corrupted results, so it is used only if it is requested."""
     from rocsolid.runtime.capture.backends import device
 
     monkeypatch.setattr(device, "DeviceBackend", lambda _, **options: options)
     for text, rocm in (("gfx942", True), ("sm_90", False)):
         pretend_chip(text)
-        made = rs.capture(len, backend="device")._device_backend("cuda")
-        assert made == {"shared_pool": not rocm, "warm_up_on_capture_stream": rocm, "keep_graph": False}
+        default = rs.capture(len, backend="device")._device_backend("cuda")
+        assert default == {"shared_pool": not rocm, "warm_up_on_capture_stream": rocm, "keep_graph": False}
         requested = rs.capture(len, backend="device", pool="shared", keep_graph=True)._device_backend("cuda")
         assert requested == {"shared_pool": True, "warm_up_on_capture_stream": rocm, "keep_graph": True}
 
@@ -254,7 +254,7 @@ def test_replays_are_compared_twice_on_releases_with_corrupt_replays(pretend_chi
         assert rs.capture(len, verify="off")._options.verify.rounds == rounds
 
 
-def test_a_pretended_machine_is_not_added_to_the_ledger(pretend_chip: Pretend, tmp_path: Path) -> None:
+def test_a_probe_of_a_simulated_chip_is_not_added_to_the_ledger(pretend_chip: Pretend, tmp_path: Path) -> None:
     pretend_chip("gfx942")
     record = ProbeRecord(environment=rs.probe(live=False), findings=(), profile="safe")
 
@@ -263,7 +263,7 @@ def test_a_pretended_machine_is_not_added_to_the_ledger(pretend_chip: Pretend, t
     assert not (tmp_path / "ledger.json").exists()
 
 
-def test_a_machine_with_a_gpu_refuses_to_pretend(tmp_path: Path) -> None:
+def test_rs_pretend_is_an_error_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
     require_no_gpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
@@ -275,7 +275,7 @@ def test_a_machine_with_a_gpu_refuses_to_pretend(tmp_path: Path) -> None:
 def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On ROCm the first capture is tried in a child process, which cannot load functions of the main script: skipped, no failure."""
+    """The child process cannot load functions of the main script. Then the trial is skipped; it does not count as failed."""
     import torch
 
     from rocsolid.runtime.compile_in_child import main, try_in_child
@@ -290,7 +290,7 @@ def test_a_function_of_the_main_script_is_not_tried_in_a_child_process(
     with pytest.raises(SystemExit) as exit_:
         main(str(file))
     failed = CheckResult(name="in a child process", status=CheckStatus.FAILED, detail=str(exit_.value))
-    result = try_in_child(lambda _command, _limit: failed, 1, len, (), {}, {})
+    result = try_in_child(lambda _command, _deadline_s: failed, 1, len, (), {}, {})
 
     assert result.status is CheckStatus.SKIPPED
     assert result.detail.startswith("the function cannot be sent to a child process: ")

@@ -1,9 +1,9 @@
-"""Runs every route into Inductor in its own process, and prints as JSON which settings the compiler saw.
+"""Starts Inductor in every possible way (a *route*), each in its own process, and prints as JSON which settings the compiler used.
 
 python routes.py [--guard] [--pretend-rocm] [--device cuda]
 
-On the CPU the processes are forks of one that has imported everything and computed nothing. A route that crashes its process
-does not affect the others.
+On the CPU the processes are forks of a process that has imported all modules and computed nothing. If a route crashes its process, the
+others are not affected.
 """
 
 import argparse
@@ -42,15 +42,15 @@ from torch._inductor.compile_fx import compile_fx as compile_fx_early  # noqa: E
 import rocsolid as rs  # noqa: E402
 
 REQUESTED = {"max_autotune": True, "triton.cudagraphs": True}
-SEEN: list[dict[str, Any]] = []
+OBSERVED: list[dict[str, Any]] = []
 X: Any = None  # created in the process that uses it
-NUMBER = iter(range(2, 1000))
+UNIQUE_NUMBERS = iter(range(2, 1000))
 
 
-def fresh() -> Callable[[Any], Any]:
-    """A function that was not compiled before."""
+def new_function() -> Callable[[Any], Any]:
+    """Return a function that was not compiled before."""
     scope: dict[str, Any] = {"torch": torch}
-    exec(f"def fn(x):\n    return torch.sin(x @ x) * {next(NUMBER)} + 1\n", scope)  # noqa: S102 - a new code object each time
+    exec(f"def fn(x):\n    return torch.sin(x @ x) * {next(UNIQUE_NUMBERS)} + 1\n", scope)  # noqa: S102 - a new code object each time
     function: Callable[[Any], Any] = scope["fn"]
     return function
 
@@ -66,20 +66,20 @@ def current_settings() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Record the settings that the compiler sees when it lowers a graph and when it decides about CUDA graphs."""
+    """Record the settings that the compiler has when it lowers a graph and when it decides about CUDA graphs."""
     init, extra = graph_module.GraphLowering.__init__, compile_fx_module.create_compiler_config_extra
 
-    def lowering(self: Any, *args: Any, **kwargs: Any) -> None:
-        SEEN.append(current_settings())
+    def recording_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        OBSERVED.append(current_settings())
         init(self, *args, **kwargs)
 
-    def deciding(*args: Any, **kwargs: Any) -> Any:
-        made = extra(*args, **kwargs)
-        SEEN.append({**current_settings(), "captures": bool(made.cudagraphs.value)})
-        return made
+    def recording_extra(*args: Any, **kwargs: Any) -> Any:
+        compiler_config = extra(*args, **kwargs)
+        OBSERVED.append({**current_settings(), "captures": bool(compiler_config.cudagraphs.value)})
+        return compiler_config
 
-    graph_module.GraphLowering.__init__ = lowering
-    compile_fx_module.create_compiler_config_extra = deciding
+    graph_module.GraphLowering.__init__ = recording_init
+    compile_fx_module.create_compiler_config_extra = recording_extra
     try:
         yield
     finally:
@@ -97,27 +97,27 @@ def route(function: Callable[[], Any]) -> Callable[[], Any]:
 
 @route
 def mode_reduce_overhead() -> Any:
-    return torch.compile(fresh(), mode="reduce-overhead")(X)
+    return torch.compile(new_function(), mode="reduce-overhead")(X)
 
 
 @route
 def mode_max_autotune() -> Any:
-    return torch.compile(fresh(), mode="max-autotune")(X)
+    return torch.compile(new_function(), mode="max-autotune")(X)
 
 
 @route
 def options() -> Any:
-    return torch.compile(fresh(), options=dict(REQUESTED))(X)
+    return torch.compile(new_function(), options=dict(REQUESTED))(X)
 
 
 @route
 def decorator() -> Any:
-    return torch.compile(mode="max-autotune")(fresh())(X)
+    return torch.compile(mode="max-autotune")(new_function())(X)
 
 
 @route
 def imported_early() -> Any:
-    return compiled_early(fresh(), mode="max-autotune")(X)
+    return compiled_early(new_function(), mode="max-autotune")(X)
 
 
 @route
@@ -133,46 +133,46 @@ def module_compile() -> Any:
 
 @route
 def compiler_compile() -> Any:
-    return torch.compiler.compile(fresh(), mode="max-autotune")(X)
+    return torch.compiler.compile(new_function(), mode="max-autotune")(X)
 
 
 @route
 def string_backend() -> Any:
-    return torch.compile(fresh(), backend="inductor", mode="reduce-overhead")(X)
+    return torch.compile(new_function(), backend="inductor", mode="reduce-overhead")(X)
 
 
 @route
 def dynamo_optimize() -> Any:
     with config.patch(REQUESTED):
-        return torch._dynamo.optimize("inductor")(fresh())(X)
+        return torch._dynamo.optimize("inductor")(new_function())(X)
 
 
 @route
 def assigned_globally() -> Any:
     config.max_autotune, config.triton.cudagraphs = True, True
     try:
-        return torch.compile(fresh())(X)
+        return torch.compile(new_function())(X)
     finally:
         config.max_autotune, config.triton.cudagraphs = False, False
 
 
 @route
 def compile_fx_taken_early() -> Any:
-    return torch.compile(fresh(), backend=functools.partial(compile_fx_early, config_patches=dict(REQUESTED)))(X)
+    return torch.compile(new_function(), backend=functools.partial(compile_fx_early, config_patches=dict(REQUESTED)))(X)
 
 
 @route
 def standalone() -> Any:
     from torch._inductor import standalone_compile
 
-    traced = torch.fx.symbolic_trace(lambda x: (torch.sin(x @ x) * next(NUMBER),))
+    traced = torch.fx.symbolic_trace(lambda x: (torch.sin(x @ x) * next(UNIQUE_NUMBERS),))
     with config.patch(REQUESTED):
         return standalone_compile(traced, [X], dynamic_shapes="from_example_inputs")(X)[0]
 
 
 @route
 def nested_region() -> Any:
-    marked = torch.compiler.nested_compile_region(fresh())
+    marked = torch.compiler.nested_compile_region(new_function())
     return torch.compile(lambda x: marked(x) + marked(x), mode="max-autotune", fullgraph=True)(X)
 
 
@@ -181,14 +181,14 @@ def annotation() -> Any:
     override = getattr(torch._dynamo, "override_cudagraphs", None)
     if override is None:
         return None
-    return torch.compile(override(fwd=True)(fresh()))(X)
+    return torch.compile(override(fwd=True)(new_function()))(X)
 
 
 @route
 def forced_backend() -> Any:
-    chosen = functools.partial(compile_fx_early, config_patches=dict(REQUESTED))
-    with torch.compiler.set_stance("default", force_backend=chosen):
-        return torch.compile(fresh())(X)
+    backend = functools.partial(compile_fx_early, config_patches=dict(REQUESTED))
+    with torch.compiler.set_stance("default", force_backend=backend):
+        return torch.compile(new_function())(X)
 
 
 @route
@@ -207,14 +207,14 @@ def aot_package() -> Any:
 @route
 def backward() -> Any:
     x = X.clone().requires_grad_()
-    torch.compile(fresh(), mode="max-autotune")(x).sum().backward()
+    torch.compile(new_function(), mode="max-autotune")(x).sum().backward()
     return x.grad
 
 
 @route
 def cache_hit() -> Any:
-    """The same code twice, the second time from the caches on disk."""
-    function = fresh()
+    """Compile the same code twice, the second time from the caches on disk."""
+    function = new_function()
     with config.patch(force_disable_caches=False):
         first = torch.compile(function, mode="max-autotune")(X)
         torch._dynamo.reset()
@@ -225,7 +225,7 @@ def cache_hit() -> Any:
 @route
 def worker_thread() -> Any:
     results: list[Any] = []
-    function = torch.compile(fresh(), mode="max-autotune")
+    function = torch.compile(new_function(), mode="max-autotune")
     thread = threading.Thread(target=lambda: results.append(function(X)))
     thread.start()
     thread.join()
@@ -236,7 +236,7 @@ def worker_thread() -> Any:
 def pool_thread() -> Any:
     def work() -> Any:
         config.max_autotune = True  # that thread's own assignment
-        return torch.compile(fresh(), mode="reduce-overhead")(X)
+        return torch.compile(new_function(), mode="reduce-overhead")(X)
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
@@ -245,15 +245,15 @@ def pool_thread() -> Any:
 @route
 def event_loop() -> Any:
     async def work() -> Any:
-        return torch.compile(fresh(), mode="max-autotune")(X)
+        return torch.compile(new_function(), mode="max-autotune")(X)
 
     return asyncio.run(work())
 
 
-def state() -> dict[str, str]:
-    """Everything that the guard may change: both layers and the value of every entry, and the patched functions."""
+def guarded_state() -> dict[str, str]:
+    """Return everything that the guard may change: both layers and the value of every entry, and the patched functions."""
     machinery = sys.modules["torch.utils._config_module"]
-    found = {
+    entries = {
         f"{module.__name__}.{name}": repr((id(e.env_value_force), id(e.env_value_default), module.__getattr__(name)))
         for module in (config, torch._dynamo.config)
         for name, e in vars(module)["_config"].items()
@@ -267,7 +267,9 @@ def state() -> dict[str, str]:
         "graph": torch.cuda.graphs.graph.__enter__,
         "compile": torch.compile,
     }
-    return found | {name: str(id(thing)) for name, thing in patched.items()} | {"finders": str(len(sys.meta_path))}
+    return (
+        entries | {name: str(id(function)) for name, function in patched.items()} | {"finders": str(len(sys.meta_path))}
+    )
 
 
 def main() -> None:
@@ -277,61 +279,65 @@ def main() -> None:
     if ARGS.only:
         json.dump(outcome(ROUTES[ARGS.only]), sys.stdout)
     elif ARGS.device == "cpu":
-        torch.set_num_threads(1)  # OpenMP does not survive a fork
+        torch.set_num_threads(1)  # OpenMP threads cannot be used after a fork
         from torch._inductor.cpu_vec_isa import pick_vec_isa
 
         pick_vec_isa()  # compiles small programs to detect the CPU's features; once is enough
         json.dump({name: in_a_fork(run) for name, run in ROUTES.items()}, sys.stdout)
-    else:  # a device does not survive a fork either
+    else:  # CUDA cannot be used after a fork
         with ThreadPoolExecutor(6) as pool:
             json.dump(dict(zip(ROUTES, pool.map(in_a_fresh_process, ROUTES), strict=True)), sys.stdout)
 
 
 def in_a_fresh_process(name: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, *sys.argv, "--only", name], capture_output=True, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else died(done.returncode)
+    completed = subprocess.run([sys.executable, *sys.argv, "--only", name], capture_output=True, text=True, check=False)
+    return json.loads(completed.stdout) if completed.returncode == 0 else crashed(completed.returncode)
 
 
-def died(status: int) -> dict[str, Any]:
-    return {"seen": [], "result": f"died with status {status}", "reported": [], "changed": {}}
+def crashed(status: int) -> dict[str, Any]:
+    return {"observed": [], "result": f"crashed with status {status}", "reported": [], "changed": {}}
 
 
 def in_a_fork(run: Callable[[], Any]) -> dict[str, Any]:
-    """Run a route in a forked process; a crash is the result."""
-    reading, writing = os.pipe()
+    """Run a route in a forked process; if it crashes, that is the result."""
+    read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe:
+        os.close(read_end)
+        with os.fdopen(write_end, "w") as pipe:
             json.dump(outcome(run), pipe)
         os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
         text = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return json.loads(text) if text else died(status)
+    return json.loads(text) if text else crashed(status)
 
 
 def outcome(run: Callable[[], Any]) -> dict[str, Any]:
-    """The settings that the compiler saw, the result, the reported interventions, and what stayed changed."""
+    """Return the settings that the compiler had, the result, the interventions, and what is still changed after the guard ended."""
     globals()["X"] = torch.arange(64.0, device=ARGS.device).reshape(8, 8) / 64
     config.force_disable_caches = True
     for name in vars(config)["_config"]:
         config.__getattr__(name)  # reading copies mutable defaults into this context: do that first
-    before = state()
+    state_before = guarded_state()
     guard: Any = rs.guard() if ARGS.guard else contextlib.nullcontext()
     with guard as active, recording():
         try:
             result = run()
-            ending: Any = "none" if result is None else round(float(result.sum()), 3)
+            result_text: Any = "none" if result is None else round(float(result.sum()), 3)
         except Exception as error:  # noqa: BLE001 - which routes fail is part of the result
-            ending = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    after = state()
+            result_text = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    state_after = guarded_state()
     return {
-        "seen": list(SEEN),
-        "result": ending,
+        "observed": list(OBSERVED),
+        "result": result_text,
         "reported": [str(i) for i in active.interventions] if active else [],
-        "changed": {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)},
+        "changed": {
+            name: (value, state_after.get(name))
+            for name, value in state_before.items()
+            if value != state_after.get(name)
+        },
     }
 
 

@@ -1,4 +1,4 @@
-"""The names of the routes, so that each gets its own test."""
+"""The names of the routes in `routes.py` (ways to start Inductor), so that each gets its own test."""
 
 ROUTES = (
     "mode_reduce_overhead",

@@ -70,9 +70,9 @@ def test_nothing_is_printed_if_the_exception_is_raised_in_a_finalizer() -> None:
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_a_stuck_thread_is_abandoned_after_the_grace_period() -> None:
+def test_a_stuck_thread_is_abandoned_after_a_timeout() -> None:
     """A thread in native code that does not return cannot be ended; the program exits after a while."""
     ran = program_with_thread(
-        "started.set(); time.sleep(600)", "import rocsolid.runtime.background_thread as b; b._GRACE_S = 0.5"
+        "started.set(); time.sleep(600)", "import rocsolid.runtime.background_thread as b; b._STOP_TIMEOUT_S = 0.5"
     )
     assert (ran.code, ran.err) == (0, "")

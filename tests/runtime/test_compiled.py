@@ -41,12 +41,12 @@ def eager(graph: Any, _inputs: Any) -> Any:
     return graph.forward
 
 
-def test_on_rocm_insisted_values_win_and_the_callers_other_values_hold() -> None:
+def test_on_rocm_insisted_values_override_the_callers_and_other_values_hold() -> None:
     chosen, refused = choose_options(plan(), "max-autotune", {"epilogue_fusion": False, "combo_kernels": True})
 
     assert chosen["max_autotune"] is False
     assert chosen["triton.cudagraphs"] is False
-    assert chosen["coordinate_descent_tuning"] is True  # from the mode, and not dangerous
+    assert chosen["coordinate_descent_tuning"] is True  # from the mode, and safe
     assert chosen["epilogue_fusion"] is False
     assert chosen["combo_kernels"] is True
     assert {(r.setting, r.how) for r in refused} == {
@@ -80,7 +80,7 @@ def test_a_mode_in_a_plan_is_used_for_inductor_only() -> None:
 
     assert compile_with_plan(tuned, lambda x: x).rocsolid.options["max_autotune"] is True
     assert "max_autotune" not in compile_with_plan(tuned, lambda x: x, mode="default").rocsolid.options
-    assert compile_with_plan(tuned, lambda x: x + 1, backend=eager)(torch.ones(1)) == 2  # it takes no mode
+    assert compile_with_plan(tuned, lambda x: x + 1, backend=eager)(torch.ones(1)) == 2  # this backend accepts no mode
 
 
 def test_a_module_stays_a_module_and_a_function_keeps_name_and_doc() -> None:
@@ -105,20 +105,20 @@ def test_a_module_stays_a_module_and_a_function_keeps_name_and_doc() -> None:
 
 
 def test_the_plan_holds_in_a_worker_thread() -> None:
-    """The values are attached to the function: the compiler sees them in every thread."""
+    """The values are attached to the function, so the compiler uses them in every thread."""
     import torch
     from torch._inductor import config, graph
 
-    seen: list[tuple[bool, int]] = []
+    values: list[tuple[bool, int]] = []
     original = graph.GraphLowering.__init__
 
-    def spy(self: Any, *args: Any, **kwargs: Any) -> None:
-        seen.append((config.max_autotune, getattr(config, "compile_worker_wait_timeout", 900)))  # torch 2.12..
+    def recording_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        values.append((config.max_autotune, getattr(config, "compile_worker_wait_timeout", 900)))  # torch 2.12..
         original(self, *args, **kwargs)
 
-    number = time.time() % 1  # code that is in no cache on disk
-    fn = compile_with_plan(plan(), lambda x: torch.sin(x) * number, options={"max_autotune": True})
-    graph.GraphLowering.__init__ = spy
+    factor = time.time() % 1  # a new value, so that the code is in no cache on disk
+    fn = compile_with_plan(plan(), lambda x: torch.sin(x) * factor, options={"max_autotune": True})
+    graph.GraphLowering.__init__ = recording_init
     try:
         thread = threading.Thread(target=lambda: fn(torch.ones(3)))
         thread.start()
@@ -126,7 +126,7 @@ def test_the_plan_holds_in_a_worker_thread() -> None:
     finally:
         graph.GraphLowering.__init__ = original
 
-    assert seen == [(False, 900)]
+    assert values == [(False, 900)]
     assert fn.rocsolid.findings[0].code == "GRD001"
 
 
@@ -134,16 +134,16 @@ def test_dynamo_settings_are_scoped_to_the_compiling_call() -> None:
     import torch
     from torch._dynamo import config
 
-    seen: list[int] = []
+    limits: list[int] = []
 
     def backend(graph: Any, _inputs: Any) -> Any:
-        seen.append(config.recompile_limit)
+        limits.append(config.recompile_limit)
         return graph.forward
 
     config.recompile_limit = 77
     try:
         compile_with_plan(plan(), lambda x: x + 1, backend=backend)(torch.ones(2))
-        assert seen == [8]
+        assert limits == [8]
         assert config.recompile_limit == 77
     finally:
         config.recompile_limit = 8
@@ -176,7 +176,9 @@ def test_a_sealed_function_is_not_compiled_again_and_keeps_working() -> None:
     compiled.rocsolid.seal()
 
     assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
-    with pytest.raises(RecompileError, match=r"(?s)it is sealed.*float32\[2\] before, float64\[2\] now"):
+    with pytest.raises(
+        RecompileError, match=r"(?s)new compiles are forbidden since seal.*float32\[2\] before, float64\[2\] now"
+    ):
         compiled(torch.ones(2, dtype=torch.float64))
 
 
@@ -208,19 +210,21 @@ def test_signatures_show_the_differences_of_two_calls() -> None:
     ]
 
 
-def sleeping(_graph: Any, _inputs: Any) -> Any:
+def sleep_forever(_graph: Any, _inputs: Any) -> Any:
     while True:
         time.sleep(0.01)
 
 
-def waiting(_graph: Any, _inputs: Any) -> Any:
+def wait_forever(_graph: Any, _inputs: Any) -> Any:
     lock = threading.Lock()
     lock.acquire()
-    lock.acquire()  # forever, inside the interpreter's C code
+    lock.acquire()  # blocks forever in the C code of Python
 
 
-@pytest.mark.parametrize("backend", [sleeping, waiting])
-def test_a_compile_past_its_deadline_falls_back_to_eager(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("backend", [sleep_forever, wait_forever])
+def test_a_compile_that_exceeds_its_deadline_falls_back_to_eager(
+    backend: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     import torch
 
     compiled = compile_with_plan(plan(), lambda x: x * 3, backend=backend, deadline_s=1.0)
@@ -229,10 +233,10 @@ def test_a_compile_past_its_deadline_falls_back_to_eager(backend: Any, caplog: p
         result = compiled(torch.ones(2))
 
     assert result.tolist() == [3.0, 3.0]
-    assert 0.9 < time.monotonic() - started < 20  # and not forever
-    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]  # in eager, at once
+    assert 0.9 < time.monotonic() - started < 20  # the compile alone would never end
+    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]  # in eager, without another compile
     texts = [r.getMessage() for r in caplog.records]
-    assert any(" of 1 s, calling the backend" in text for text in texts)
+    assert any("(deadline 1 s), phase: calling the backend" in text for text in texts)
     assert any(
         "compile cancelled after its deadline of 1 s, while calling the backend" in text
         and "stacks of all threads" in text
@@ -245,7 +249,7 @@ def test_a_deadline_holds_in_a_worker_thread() -> None:
     import torch
 
     results: list[Any] = []
-    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=sleeping, deadline_s=1.0)
+    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=sleep_forever, deadline_s=1.0)
     thread = threading.Thread(target=lambda: results.append(compiled(torch.ones(1)).tolist()))
     thread.start()
     thread.join(10)
@@ -253,10 +257,10 @@ def test_a_deadline_holds_in_a_worker_thread() -> None:
     assert results == [[3.0]]
 
 
-def test_with_fullgraph_a_passed_deadline_is_an_error() -> None:
+def test_with_fullgraph_exceeding_the_deadline_is_an_error() -> None:
     import torch
 
-    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=sleeping, deadline_s=0.5, fullgraph=True)
+    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=sleep_forever, deadline_s=0.5, fullgraph=True)
 
     with pytest.raises(CompileDeadlineError, match="fullgraph=True allows no fallback to eager"):
         compiled(torch.ones(1))
@@ -282,24 +286,24 @@ def test_the_guard_gives_every_compile_a_deadline() -> None:
     from rocsolid.runtime.guard import Guard
 
     with Guard(None, deadline_s=0.7):
-        assert torch.compile(lambda x: x * 5, backend=sleeping)(torch.ones(1)).tolist() == [5.0]
+        assert torch.compile(lambda x: x * 5, backend=sleep_forever)(torch.ones(1)).tolist() == [5.0]
 
 
 def test_a_warm_call_costs_at_most_two_microseconds_more() -> None:
     import torch
 
     x = torch.ones(2)
-    original, ours = (
+    by_torch, by_rocsolid = (
         torch.compile(lambda x: x + 1, backend=eager),
         compile_with_plan(plan(), lambda x: x + 1, backend=eager),
     )
-    original(x)
-    ours(x)
+    by_torch(x)
+    by_rocsolid(x)
 
     def cost_us(fn: Any) -> float:
         return min(timeit.repeat(lambda: fn(x), number=5000, repeat=9)) / 5000 * 1e6
 
-    assert min(cost_us(ours) - cost_us(original) for _ in range(3)) <= 2.0
+    assert min(cost_us(by_rocsolid) - cost_us(by_torch) for _ in range(3)) <= 2.0
 
 
 MODULE = """
@@ -319,10 +323,10 @@ def fine(graph, inputs):
     return graph.forward
 """
 PROGRAM = """
-import logging, sys, torch, planted, rocsolid as rs
+import logging, sys, torch, user_module, rocsolid as rs
 logging.basicConfig(level="WARNING", format="%(message)s", stream=sys.stdout)
-backend = getattr(planted, sys.argv[1])
-fn = rs.compile(planted.Net(), backend=backend, in_child=True, deadline_s=15)
+backend = getattr(user_module, sys.argv[1])
+fn = rs.compile(user_module.Net(), backend=backend, in_child=True, deadline_s=15)
 print(fn(torch.zeros(2)).tolist())
 """
 
@@ -336,7 +340,7 @@ print(fn(torch.zeros(2)).tolist())
     ],
 )
 def test_a_trial_in_a_child_process_survives_hangs_and_crashes(tmp_path: Path, backend: str, message: str) -> None:
-    (tmp_path / "planted.py").write_text(MODULE)
+    (tmp_path / "user_module.py").write_text(MODULE)
     (tmp_path / "program.py").write_text(PROGRAM)
     ran = run_python(str(tmp_path / "program.py"), backend, env=with_path(tmp_path))
 
@@ -350,7 +354,7 @@ def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None
     from rocsolid.runtime.compile_in_child import try_in_child
 
     result = try_in_child(
-        lambda _command, _limit: pytest.fail("started a child process"), 1, lambda x: x, (torch.ones(1),), {}, {}
+        lambda _command, _deadline_s: pytest.fail("started a child process"), 1, lambda x: x, (torch.ones(1),), {}, {}
     )
 
     assert result.status.value == "skipped"
@@ -358,7 +362,7 @@ def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None
 
 
 def test_the_public_functions() -> None:
-    """Decorator, plan file, refusal of a plan for another platform, and overrides from the environment."""
+    """Use the decorator, a plan file, a plan for another platform (refused), and an override from the environment."""
     script = """
 import os, tempfile, torch, rocsolid as rs
 from rocsolid.errors import PlanError
@@ -376,7 +380,7 @@ try:
     rs.apply(plan)
 except PlanError as error:
     print(error)
-rs.apply(plan, anywhere=True)
+rs.apply(plan, ignore_platform=True)
 print(rs.compile(lambda x: x).rocsolid.options["max_fusion_size"])
 """
     ran = run_python("-c", script, env=clean_environ(ROCSOLID_INDUCTOR_MAX_FUSION_SIZE="33"))

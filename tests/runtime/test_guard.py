@@ -1,4 +1,4 @@
-"""The guard and `rs.apply`: pinned values hold, suggested values give way, and everything is restored."""
+"""The guard and `rs.apply`: insisted values hold, suggested values are overridden, and everything is restored."""
 
 import logging
 import threading
@@ -30,11 +30,13 @@ def config() -> Iterator[Any]:
 
 def layers(module: Any) -> dict[str, Any]:
     return {
-        n: (e.env_value_force, e.env_value_default, read_override(e)) for n, e in module._config.items() if n in WATCHED
+        n: (e.env_value_force, e.env_value_default, read_override(e))
+        for n, e in module._config.items()
+        if n in CHECKED_ENTRIES
     }
 
 
-WATCHED = (
+CHECKED_ENTRIES = (
     "max_autotune",
     "triton.cudagraphs",
     "compile_worker_wait_timeout",
@@ -47,21 +49,21 @@ def rocm() -> Environment:
     return make_env(Platform.ROCM)
 
 
-def test_a_pinned_value_holds_against_assignment_patch_and_other_threads(config: Any) -> None:
+def test_an_insisted_value_holds_despite_assignments_patches_and_other_threads(config: Any) -> None:
     with Guard(resolve("safe", rocm())) as guard:
         config.max_autotune = True
         with config.patch(max_autotune=True):
             assert config.max_autotune is False
-        seen: list[object] = []
+        values: list[object] = []
 
-        def other() -> None:
+        def assign() -> None:
             config.max_autotune = True
-            seen.append(config.max_autotune)
+            values.append(config.max_autotune)
 
-        thread = threading.Thread(target=other)
+        thread = threading.Thread(target=assign)
         thread.start()
         thread.join()
-        assert seen == [False]
+        assert values == [False]
     assert {(i.how, i.requested, i.used) for i in guard.interventions} == {
         ("assignment", True, False),
         ("config.patch", True, False),
@@ -69,7 +71,7 @@ def test_a_pinned_value_holds_against_assignment_patch_and_other_threads(config:
     assert all("test_guard.py:" in i.location for i in guard.interventions)
 
 
-def test_a_suggested_value_gives_way_to_a_patch_and_is_restored(config: Any) -> None:
+def test_a_suggested_value_is_overridden_by_a_patch_and_then_restored(config: Any) -> None:
     name = "compile_worker_wait_timeout"
     with Guard(resolve("safe", rocm())):
         assert config.compile_worker_wait_timeout == 900
@@ -97,12 +99,12 @@ def test_guards_in_two_threads_both_restore(config: Any) -> None:
     barrier = threading.Barrier(2)
     seen: list[bool] = []
 
-    def work(delay: threading.Event) -> None:
+    def work(may_end: threading.Event) -> None:
         with Guard(resolve("safe", rocm())):
             barrier.wait()
             config.max_autotune = True
             seen.append(config.max_autotune)
-            delay.wait(1)
+            may_end.wait(1)
 
     events = [threading.Event(), threading.Event()]
     threads = [threading.Thread(target=work, args=(event,)) for event in events]
@@ -117,7 +119,7 @@ def test_guards_in_two_threads_both_restore(config: Any) -> None:
     assert config.max_autotune is False
 
 
-def test_a_block_that_raises_is_restored(config: Any) -> None:
+def test_values_are_restored_after_an_exception(config: Any) -> None:
     with pytest.raises(ValueError, match="x"), Guard(resolve("safe", rocm())):
         raise ValueError("x")  # noqa: EM101 - a test
     assert not [w for w in config._config.values() if w.env_value_force is False and w.default is True]
@@ -176,7 +178,7 @@ def test_apply_sets_values_shows_effects_and_restores(config: Any) -> None:
             thread.start()
             thread.join()
             assert seen == [900]  # in every thread
-            config.combo_kernels = True  # an assignment inside the block wins
+            config.combo_kernels = True  # an assignment inside the block overrides the plan
             assert config.combo_kernels is True
         assert config.combo_kernels is True
         assert config.compile_worker_wait_timeout == 0

@@ -1,4 +1,4 @@
-"""`rocsolid run` and `rocsolid env`: an unmodified program, in its own process and in its child processes."""
+"""`rocsolid run` and `rocsolid env` with an unmodified program and its child processes."""
 
 import json
 import os
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def rocm_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installed torch as symbolic links, with a version file of a ROCm build."""
-    real = torch_folder()
-    assert real
+    """A folder with the installed torch as symbolic links, and with the version file of a ROCm build."""
+    installed = torch_folder()
+    assert installed
     folder = tmp_path_factory.mktemp("rocm")
-    subprocess.run(["cp", "-rs", str(real), str(folder / "torch")], check=True)
+    subprocess.run(["cp", "-rs", str(installed), str(folder / "torch")], check=True)
     version = folder / "torch/version.py"
     text = version.read_text()
     version.unlink()
@@ -30,8 +30,8 @@ def rocm_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *args: str, **planted: str) -> Ran:
-    return run_cli("run", *args, env=with_path(folder, **planted))
+def run(folder: Path, *args: str, **variables: str) -> Ran:
+    return run_cli("run", *args, env=with_path(folder, **variables))
 
 
 UNSAFE = """
@@ -45,26 +45,26 @@ def f(x):
 def own_backend(graph, inputs):
     return graph.forward
 
-ways = [
+functions = [
     torch.compile(f, mode="max-autotune"),
     torch.compile(f, options={"max_autotune": True, "epilogue_fusion": False}),
     torch.compile(f, backend=own_backend),
 ]
 x = torch.arange(16.0).reshape(4, 4) / 16
 with ThreadPoolExecutor(2) as pool:
-    print([round(float(job.result().sum()), 4) for job in [pool.submit(way, x) for way in ways]], sys.argv[1:])
+    print([round(float(job.result().sum()), 4) for job in [pool.submit(function, x) for function in functions]], sys.argv[1:])
 """
 
 
 def test_a_program_runs_unmodified_with_the_same_results(tmp_path: Path, rocm_torch: Path) -> None:
-    """With options, max-autotune, its own backend and a thread pool."""
+    """The program uses options, max-autotune, its own backend and a thread pool."""
     (tmp_path / "program.py").write_text(UNSAFE)
     program = str(tmp_path / "program.py")
-    alone = run_python(program, "a", "--b", env=with_path(rocm_torch))
+    unprotected = run_python(program, "a", "--b", env=with_path(rocm_torch))
     guarded = run(rocm_torch, program, "a", "--b", TORCHINDUCTOR_MAX_AUTOTUNE="1", HIP_LAUNCH_BLOCKING="1")
 
-    assert alone.code == guarded.code == 0, guarded.err
-    assert guarded.out == alone.out
+    assert unprotected.code == guarded.code == 0, guarded.err
+    assert guarded.out == unprotected.out
     assert "['a', '--b']" in guarded.out
     lines = guarded.err.splitlines()
     assert any(line.endswith("changes by profile safe:") for line in lines)
@@ -89,20 +89,20 @@ if __name__ == "__main__":
     process = multiprocessing.get_context("spawn").Process(target=work)
     process.start()
     process.join()
-    loader = torch.utils.data.DataLoader(list(range(2)), num_workers=1, collate_fn=lambda b: __import__("os").environ.get("ROCSOLID_RUN_HOME", ""))
+    loader = torch.utils.data.DataLoader(list(range(2)), num_workers=1, collate_fn=lambda b: __import__("os").environ.get("ROCSOLID_RUN_PACKAGE_FOLDER", ""))
     print("loader", bool(next(iter(loader))), flush=True)
     subprocess.run([sys.executable, "-c", CODE])
     subprocess.run([sys.executable, "-I", "-c", "print('isolated', flush=True)"])
 """
 
 
-def test_every_child_python_is_protected_or_reported(tmp_path: Path, rocm_torch: Path) -> None:
+def test_every_python_child_process_is_protected_or_reported(tmp_path: Path, rocm_torch: Path) -> None:
     (tmp_path / "program.py").write_text(CHILDREN)
     report = tmp_path / "run.jsonl"
     ran = run(rocm_torch, "--report", str(report), str(tmp_path / "program.py"))
 
     assert ran.out.splitlines() == ["spawned False", "loader True", "child False", "isolated"], ran.err
-    assert "a Python process started with -I runs without protection" in ran.err
+    assert "a Python process started with -I runs without rocsolid's protection" in ran.err
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert len({line["pid"] for line in lines}) >= 3
     assert {c["setting"] for line in lines for c in line["changes"]} == {"inductor.max_autotune"}
@@ -136,10 +136,10 @@ def test_modules_code_exit_codes_and_arguments_are_passed_through(tmp_path: Path
 
 def test_tracebacks_are_unchanged(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import torch\ndef f():\n    raise ValueError('mine')\nf()\n")
-    alone = run_python(str(tmp_path / "broken.py"))
+    unprotected = run_python(str(tmp_path / "broken.py"))
     guarded = run_cli("run", str(tmp_path / "broken.py"))
 
-    assert (guarded.code, guarded.err) == (alone.code, alone.err)
+    assert (guarded.code, guarded.err) == (unprotected.code, unprotected.err)
 
 
 def test_signals_reach_the_program(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_deadline_holds_for_compiles_of_the_program() -> None:
         (["--profile", "saef", "x.py"], "rocsolid: error: unknown profile 'saef'; did you mean 'safe'?"),
         (["--plan", "/no/where", "x.py"], "rocsolid: error: cannot read /no/where: No such file or directory"),
         (["--nonsense", "x.py"], "rocsolid: error: run: unknown option --nonsense"),
-        (["-m"], "rocsolid: error: run: nothing to run"),
+        (["-m"], "rocsolid: error: run: no program given"),
         (["--profile"], "rocsolid: error: run: --profile needs a value"),
     ],
 )
@@ -215,23 +215,25 @@ def test_bad_usage_is_one_line(args: list[str], message: str) -> None:
 
 
 def test_a_plan_and_an_override_are_used(tmp_path: Path, rocm_torch: Path) -> None:
-    made = run_python(
+    saved = run_python(
         "-c",
         f"import torch, rocsolid as rs; rs.resolve('safe').save({str(tmp_path / 'plan.toml')!r})",
         env=with_path(rocm_torch),
     )
-    assert made.code == 0, made.err
+    assert saved.code == 0, saved.err
     code = "import torch, torch._inductor.config as c; print(c.max_autotune, c.max_fusion_size)"
     ran = run(rocm_torch, "--plan", str(tmp_path / "plan.toml"), "-c", code, ROCSOLID_INDUCTOR_MAX_FUSION_SIZE="12")
-    elsewhere = run_cli("run", "--plan", str(tmp_path / "plan.toml"), "-c", code)
+    on_cpu = run_cli("run", "--plan", str(tmp_path / "plan.toml"), "-c", code)
 
     assert ran.out == "False 12\n", ran.err
-    assert "runs without protection: PlanError: the plan was made for ROCm" in elsewhere.err
-    assert elsewhere.out == "False 64\n"
+    assert (
+        "runs without rocsolid's protection (guard and deadline): PlanError: the plan was made for ROCm" in on_cpu.err
+    )
+    assert on_cpu.out == "False 64\n"
 
 
 def test_start_up_takes_at_most_60_ms_more() -> None:
-    """Wall time, compared with a bare interpreter."""
+    """The wall time is compared with that of `python -c pass`."""
 
     def seconds(*command: str) -> float:
         def once() -> float:
@@ -257,11 +259,11 @@ def test_env_prints_the_variables_for_every_shell(rocm_torch: Path) -> None:
     assert "\nENV HIP_LAUNCH_BLOCKING=1\n" in docker.out
     assert {"name", "value", "why", "evidence"} == set(data["variables"][0])
     script = bash.out + 'echo "${HIP_LAUNCH_BLOCKING}${PYTORCH_ALLOC_CONF-gone}"'
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", script],
         env={**os.environ, "PYTORCH_ALLOC_CONF": "x"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "1gone\n"
+    assert completed.stdout == "1gone\n"

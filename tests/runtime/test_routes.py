@@ -1,4 +1,4 @@
-"""The guard on every route into Inductor: the settings that the compiler saw, with and without it."""
+"""Every way to start Inductor (a *route*): the settings that the compiler uses with and without the guard."""
 
 import re
 import tempfile
@@ -14,22 +14,22 @@ pytestmark = pytest.mark.torch
 SCRIPT = str(Path(__file__).with_name("routes.py"))
 
 
-def ran(*args: str, **planted: str) -> dict[str, Any]:
-    # A GPU context does not survive a fork.
-    hidden = {} if "cuda" in args else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    with tempfile.TemporaryDirectory() as caches:  # an own cache: runs must not use each other's results
-        env = clean_environ(TORCHINDUCTOR_CACHE_DIR=caches, **hidden, **planted)
-        done = run_python(SCRIPT, *args, env=env, timeout=900)
-    assert done.code == 0, done.err[-3000:]
-    data: dict[str, Any] = done.json()
+def run_routes(*args: str, **planted: str) -> dict[str, Any]:
+    # Hide GPUs: CUDA cannot be used after a fork.
+    hide_gpus = {} if "cuda" in args else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    with tempfile.TemporaryDirectory() as caches:  # a separate cache, so that no run uses the results of another
+        env = clean_environ(TORCHINDUCTOR_CACHE_DIR=caches, **hide_gpus, **planted)
+        completed = run_python(SCRIPT, *args, env=env, timeout=900)
+    assert completed.code == 0, completed.err[-3000:]
+    data: dict[str, Any] = completed.json()
     return data
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[dict[str, Any]]:
-    """Without guard, guarded on a pretended ROCm build, and guarded on the CPU; in parallel, because each takes a minute."""
+    """Run all routes without the guard, with it on a simulated ROCm build, and with it on the CPU; in parallel, because each takes a minute."""
     with ThreadPoolExecutor(3) as pool:
-        return list(pool.map(lambda args: ran(*args), [(), ("--guard", "--pretend-rocm"), ("--guard",)]))
+        return list(pool.map(lambda args: run_routes(*args), [(), ("--guard", "--pretend-rocm"), ("--guard",)]))
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +43,26 @@ def guarded(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def guarded_elsewhere(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def guarded_on_cpu(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return runs[2]
 
 
 def unsafe(route: dict[str, Any]) -> bool:
-    return any(s["max_autotune"] or s["cudagraphs"] or s.get("captures") for s in route["seen"])
+    return any(s["max_autotune"] or s["cudagraphs"] or s.get("captures") for s in route["observed"])
 
 
-def taken(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """A route's outcome; skipped if this torch does not have the route, or crashes on it without the guard."""
+def route_outcome(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the outcome of a route; skip the test if this torch does not have the route, or crashes on it without the guard."""
     route: dict[str, Any] = data[name]
-    if route["result"] == "none" or str(route["result"]).startswith("died"):
+    if route["result"] == "none" or str(route["result"]).startswith("crashed"):
         pytest.skip(f"this torch: {route['result']}")
     return route
 
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_without_the_guard_the_route_gets_the_requested_values(unguarded: dict[str, Any], name: str) -> None:
-    """Otherwise the other tests would prove nothing."""
-    assert unsafe(taken(unguarded, name))
+    """Make sure that the routes request unsafe values, so that the other tests check something."""
+    assert unsafe(route_outcome(unguarded, name))
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -72,30 +72,34 @@ def test_on_rocm_the_guard_refuses_the_values_on_every_route(
     route = guarded[name]
     if route["result"] == "none":
         pytest.skip("this torch does not have the route")
-    taken(unguarded, name)
+    route_outcome(unguarded, name)
 
-    assert route["seen"], route["result"]
+    assert route["observed"], route["result"]
     assert not unsafe(route)
     assert route["reported"]
-    assert route["result"] == taken(unguarded, name)["result"]  # the same numbers
+    assert route["result"] == route_outcome(unguarded, name)["result"]  # the same numbers
 
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_on_other_platforms_the_route_is_unchanged(
-    guarded_elsewhere: dict[str, Any], unguarded: dict[str, Any], name: str
+    guarded_on_cpu: dict[str, Any], unguarded: dict[str, Any], name: str
 ) -> None:
-    alone, route = taken(unguarded, name), guarded_elsewhere[name]
+    without_guard, route = route_outcome(unguarded, name), guarded_on_cpu[name]
 
-    assert (route["seen"], route["result"], route["reported"]) == (alone["seen"], alone["result"], [])
+    assert (route["observed"], route["result"], route["reported"]) == (
+        without_guard["observed"],
+        without_guard["result"],
+        [],
+    )
 
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_everything_is_restored(guarded: dict[str, Any], unguarded: dict[str, Any], name: str) -> None:
-    """Layers, values and patched functions, except for what the route and torch change without the guard."""
-    assert set(guarded[name]["changed"]) <= set(taken(unguarded, name)["changed"])
+    """Check layers, values and patched functions, except for those that the route and torch also change without the guard."""
+    assert set(guarded[name]["changed"]) <= set(route_outcome(unguarded, name)["changed"])
 
 
-def test_interventions_name_the_users_line_and_the_way_of_the_request(guarded: dict[str, Any]) -> None:
+def test_interventions_contain_the_users_line_and_how_the_value_was_requested(guarded: dict[str, Any]) -> None:
     reported = [text for route in guarded.values() for text in route["reported"]]
     ways = {re.split(r"[=\[]", text.split("(requested by ")[1].splitlines()[0].rstrip(")"))[0] for text in reported}
 
@@ -108,9 +112,12 @@ def test_interventions_name_the_users_line_and_the_way_of_the_request(guarded: d
 @pytest.mark.gpu
 def test_on_a_cuda_device_every_route_is_unchanged() -> None:
     """The same routes with tensors on the GPU; one GEMM backend keeps autotuning short."""
-    short = {"TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN"}
-    alone, guarded = ran("--device", "cuda", **short), ran("--device", "cuda", "--guard", **short)
+    one_backend = {"TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN"}
+    unguarded, guarded = (
+        run_routes("--device", "cuda", **one_backend),
+        run_routes("--device", "cuda", "--guard", **one_backend),
+    )
 
     for name in ROUTES:
-        assert (guarded[name]["seen"], guarded[name]["reported"]) == (alone[name]["seen"], []), name
-    assert sum(unsafe(route) for route in alone.values()) > len(ROUTES) / 2
+        assert (guarded[name]["observed"], guarded[name]["reported"]) == (unguarded[name]["observed"], []), name
+    assert sum(unsafe(route) for route in unguarded.values()) > len(ROUTES) / 2

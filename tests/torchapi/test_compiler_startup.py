@@ -22,13 +22,13 @@ import json, sys, torch
 from rocsolid.torchapi.inductor.compiler_startup import preload_compiler
 
 preload_compiler()
-started = "torch._inductor.compile_fx" in sys.modules
-before = any(name.partition(".")[0] == "networkx" for name in sys.modules)
+compiler_imported = "torch._inductor.compile_fx" in sys.modules
+networkx_imported = any(name.partition(".")[0] == "networkx" for name in sys.modules)
 from torch._functorch._activation_checkpointing.graph_info_provider import GraphInfoProvider
-made = GraphInfoProvider(["a", "b"], [("a", "b")], ["a"], {"a": 1.0}, {"a": 1.0})
-edges = list(made.full_joint_nx_graph.edges)
+provider = GraphInfoProvider(["a", "b"], [("a", "b")], ["a"], {"a": 1.0}, {"a": 1.0})
+edges = list(provider.full_joint_nx_graph.edges)
 import networkx
-print(json.dumps([started, before, edges, type(networkx.DiGraph()).__name__]))
+print(json.dumps([compiler_imported, networkx_imported, edges, type(networkx.DiGraph()).__name__]))
 """
 
 
@@ -59,45 +59,45 @@ def test_a_missing_triton_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_networkx_is_imported_only_when_torch_uses_it() -> None:
     pytest.importorskip("networkx")
-    started, before, edges, kind = json.loads(run_python("-c", PROGRAM).out)
+    compiler_imported, networkx_imported, edges, class_name = json.loads(run_python("-c", PROGRAM).out)
 
-    assert started
-    assert not before
+    assert compiler_imported
+    assert not networkx_imported
     assert edges == [["a", "b"]]
-    assert kind == "DiGraph"
+    assert class_name == "DiGraph"
 
 
 def test_another_thread_gets_the_real_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "wanted_by_two.py").write_text("there = 1\n")
+    (tmp_path / "lazy_example.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = []
+    values = []
 
     def use() -> None:
-        found.append(importlib.import_module("wanted_by_two").there)
+        values.append(importlib.import_module("lazy_example").value)
 
-    with lazily_imported("wanted_by_two"):
-        ours: Any = importlib.import_module("wanted_by_two")
-        annotation = ours.there
+    with lazily_imported("lazy_example"):
+        placeholder: Any = importlib.import_module("lazy_example")
+        annotation = placeholder.value
         thread = threading.Thread(target=use)
         thread.start()
         thread.join()
     assert annotation is Any
-    assert found == [1]
-    assert ours.there == 1
-    del sys.modules["wanted_by_two"]
+    assert values == [1]
+    assert placeholder.value == 1
+    del sys.modules["lazy_example"]
 
 
-def test_a_missing_module_raises_at_once() -> None:
+def test_a_missing_module_raises_immediately() -> None:
     with lazily_imported("there_is_no_such_module"), pytest.raises(ModuleNotFoundError):
         __import__("there_is_no_such_module")
 
 
 def test_the_process_pool_is_not_started_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    asynchronous = pytest.importorskip("torch._inductor.async_compile")
+    async_compile = pytest.importorskip("torch._inductor.async_compile")
     started: list[int] = []
-    monkeypatch.setattr(asynchronous, "maybe_warm_pool", lambda: started.append(threading.get_ident()))
+    monkeypatch.setattr(async_compile, "maybe_warm_pool", lambda: started.append(threading.get_ident()))
     with without_pool_warmup():
-        asynchronous.maybe_warm_pool()
+        async_compile.maybe_warm_pool()
     assert not started
-    asynchronous.maybe_warm_pool()
+    async_compile.maybe_warm_pool()
     assert started

@@ -21,7 +21,7 @@ def decide():
         return os.environ["X_FUNCTION"]
     return "default"
 by_function = decide()
-moving = Config(default=False, env_name_default="X_MOVING")
+by_variable = Config(default=False, env_name_default="X_MOVING")
 forced = Config(default=True, env_name_force=["X_FORCED", "X_ALSO"])
 other = Config(alias="torch._dynamo.config.recompile_limit")
 tristate = get_tristate_env("X_TRISTATE")
@@ -38,8 +38,8 @@ class child(inner):
 
 
 def entries(hip: str | None = None, **variables: str) -> dict[str, object]:
-    found = ConfigSource.parse(MODULE).entries(variables, Build(hip=hip))
-    return {name: entry.value for name, entry in found.items()}
+    parsed = ConfigSource.parse(MODULE).entries(variables, Build(hip=hip))
+    return {name: entry.value for name, entry in parsed.items()}
 
 
 def test_defaults_are_those_of_an_empty_environment() -> None:
@@ -47,7 +47,7 @@ def test_defaults_are_those_of_an_empty_environment() -> None:
         "plain": False,
         "number": 3,
         "by_function": "default",
-        "moving": False,
+        "by_variable": False,
         "forced": True,
         "other": UNREADABLE,
         "tristate": None,
@@ -63,10 +63,15 @@ def test_defaults_are_those_of_an_empty_environment() -> None:
 
 
 def test_variables_have_the_same_effect_as_in_torch() -> None:
-    seen = entries(X_PLAIN="1", X_NUMBER="7", X_FUNCTION="f", X_MOVING="1", X_ALSO="0", X_TRISTATE="0", X_INNER="b")
+    values = entries(X_PLAIN="1", X_NUMBER="7", X_FUNCTION="f", X_MOVING="1", X_ALSO="0", X_TRISTATE="0", X_INNER="b")
 
-    assert (seen["plain"], seen["number"], seen["by_function"]) == (True, 7, "f")
-    assert (seen["moving"], seen["forced"], seen["tristate"], seen["inner.twice"]) == (True, False, False, "bb")
+    assert (values["plain"], values["number"], values["by_function"]) == (True, 7, "f")
+    assert (values["by_variable"], values["forced"], values["tristate"], values["inner.twice"]) == (
+        True,
+        False,
+        False,
+        "bb",
+    )
 
 
 def test_a_rocm_build_has_its_own_defaults() -> None:
@@ -74,14 +79,14 @@ def test_a_rocm_build_has_its_own_defaults() -> None:
 
 
 def test_the_variables_of_each_entry_are_found() -> None:
-    found = ConfigSource.parse(MODULE).entries({"X_ALSO": "0"}, Build())
+    parsed = ConfigSource.parse(MODULE).entries({"X_ALSO": "0"}, Build())
 
-    assert found["by_function"].variables == ("X_FUNCTION",)
-    assert found["inner.value"].variables == ("X_INNER",)
-    assert found["moving"].variables == ("X_MOVING",)
-    assert found["forced"].forcing_variables == ("X_FORCED", "X_ALSO")
-    assert found["forced"].forced
-    assert found["other"].alias == "torch._dynamo.config.recompile_limit"
+    assert parsed["by_function"].variables == ("X_FUNCTION",)
+    assert parsed["inner.value"].variables == ("X_INNER",)
+    assert parsed["by_variable"].variables == ("X_MOVING",)
+    assert parsed["forced"].forcing_variables == ("X_FORCED", "X_ALSO")
+    assert parsed["forced"].forced
+    assert parsed["other"].alias == "torch._dynamo.config.recompile_limit"
 
 
 def test_a_file_that_is_not_python_is_left_out(tmp_path: Path) -> None:
@@ -97,13 +102,13 @@ warnings.simplefilter("ignore")
 from rocsolid.torchapi.config import live as config
 for name in config.MODULES.values():
     importlib.import_module(name)
-from rocsolid.torchapi.config.upstream import plain
+from rocsolid.torchapi.config.upstream import to_json_value
 import torch
 found = {}
 for owner, module in config.MODULES.items():
     for name in sys.modules[module]._config:
         if name != "TYPE_CHECKING":
-            found[f"{owner}.{name}"] = plain(sys.modules[module].__getattr__(name))
+            found[f"{owner}.{name}"] = to_json_value(sys.modules[module].__getattr__(name))
 print(json.dumps([torch.__version__, found], default=repr))
 """
 
@@ -123,21 +128,21 @@ print(json.dumps([torch.__version__, found], default=repr))
     ],
 )
 def test_every_value_matches_the_live_modules(variables: dict[str, str]) -> None:
-    """Every entry of the installed torch, with and without variables, compared with the imported module."""
+    """Compare every entry of the installed torch, with and without variables, with the imported module."""
     folder = torch_folder()
     assert folder is not None
     environ = clean_environ(**variables)
     version, live = run_python("-c", LIVE, env=environ).json()
     (read,) = read_configs(folder, [environ], Build(version=version))
-    from rocsolid.torchapi.config.upstream import plain
+    from rocsolid.torchapi.config.upstream import to_json_value
 
-    here = {name: plain(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
-    wrong = {name: (value, live[name]) for name, value in here.items() if name in live and live[name] != value}
+    from_source = {name: to_json_value(entry.value) for name, entry in read.items() if entry.value is not UNREADABLE}
+    wrong = {name: (value, live[name]) for name, value in from_source.items() if name in live and live[name] != value}
 
     assert wrong == {}
-    assert here.keys() <= live.keys()
-    assert len(live.keys() - here.keys()) <= 5  # values that only an import can tell
-    assert len(here) > 500
+    assert from_source.keys() <= live.keys()
+    assert len(live.keys() - from_source.keys()) <= 5  # values that cannot be read without importing torch
+    assert len(from_source) > 500
 
 
 def test_reading_does_not_change_this_process() -> None:

@@ -7,7 +7,7 @@ import pytest
 from rocsolid.catalog.support import SUPPORTED_TORCH
 from rocsolid.probe.packages import torch_folder
 from rocsolid.torchapi.config.source import CONFIG_FILES, UNREADABLE, Build, read_configs
-from rocsolid.torchapi.config.upstream import known_releases, plain, release_of, upstream
+from rocsolid.torchapi.config.upstream import known_releases, release_of, to_json_value, upstream
 
 
 def test_every_supported_minor_release_is_in_the_table() -> None:
@@ -59,4 +59,4 @@ def test_the_installed_torch_matches_the_table() -> None:
     (read,) = read_configs(folder, [{}], Build(version=torch.__version__))
 
     assert digests == table.digests
-    assert {n: plain(read[n].value) for n in table.values if read[n].value is not UNREADABLE} == table.values
+    assert {n: to_json_value(read[n].value) for n in table.values if read[n].value is not UNREADABLE} == table.values

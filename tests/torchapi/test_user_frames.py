@@ -15,9 +15,9 @@ def fails(value: str) -> int:
 def test_the_failed_expression_is_found() -> None:
     with pytest.raises(ValueError, match="invalid literal") as caught:
         fails(" x ")
-    found = user_expression(caught.value.__traceback__)
-    exact = sys.version_info >= (3, 11)  # older Pythons know only the line
-    assert found == ("int(value.strip())" if exact else "return len(value) + int(value.strip())")
+    expression = user_expression(caught.value.__traceback__)
+    has_columns = sys.version_info >= (3, 11)  # older versions provide only the line
+    assert expression == ("int(value.strip())" if has_columns else "return len(value) + int(value.strip())")
     assert innermost_user_location(traceback.walk_tb(caught.value.__traceback__)).startswith(__file__)
 
 

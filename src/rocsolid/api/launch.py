@@ -11,19 +11,21 @@ from rocsolid.runtime.launch.protect import Protection, set_variables
 from rocsolid.runtime.launch.tunableop import with_tunableop_results
 from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
 
-_RUN = "ROCSOLID_RUN_"
+_VARIABLE_PREFIX = "ROCSOLID_RUN_"
 
 
 def start() -> Protection:
     """Apply the options of `rocsolid run` to this process."""
     options = {
-        name: os.environ.get(f"{_RUN}{name.upper()}", "")
-        for name in ("profile", "plan", "deadline", "report", "anywhere")
+        name: os.environ.get(f"{_VARIABLE_PREFIX}{name.upper()}", "")
+        for name in ("profile", "plan", "deadline", "report", "ignore_platform")
     }
     if chip := pretended_chip():
         FakeDeviceInfo(chip).keep()
     env = quick_environment()
-    plan = select_plan(options["profile"] or "safe", options["plan"] or None, env, anywhere=bool(options["anywhere"]))
+    plan = select_plan(
+        options["profile"] or "safe", options["plan"] or None, env, ignore_platform=bool(options["ignore_platform"])
+    )
     plan = with_tunableop_results(plan, len(env.usable_devices))
     guard = Guard(
         enforced_part(plan, env), deadline_s=float(options["deadline"]) if options["deadline"] else None, quiet=True

@@ -10,7 +10,7 @@ from rocsolid.api.safety import select_plan, try_in_child_process
 from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
-from rocsolid.optimize.example_inputs import Example, examples_of
+from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
@@ -18,7 +18,7 @@ from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.torchapi.pytree import flatten
 
-_COMPILE_S: Final = 900.0
+_COMPILE_DEADLINE_S: Final = 900.0
 
 
 def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
@@ -36,19 +36,19 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
     The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
-    HIP graph. They are measured in one race with interleaved rounds. A form whose results differ from eager is excluded, and the
-    report shows its error. Without a GPU nothing is captured.
+    HIP graph. All forms are measured in interleaved rounds. A form whose results differ from eager is excluded, and the
+    report shows its relative error. Without a GPU nothing is captured.
 
     Args:
-        model: any callable or module; call this in the grad mode in which it will be used.
+        model: any callable or module. Call `rs.optimize` in the grad mode in which the model will be used.
         example_inputs: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of such examples.
         profile: the profile to compile with when no plan is given.
         plan: a plan, or the path of a plan file.
-        budget_s: about how long the whole call may take; forms that do not fit are skipped, and the report shows that.
+        budget_s: about how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
         buckets: sizes that changing dimensions are padded to, as for `rs.capture`.
         verify: how often replays are compared with eager, as for `rs.capture`.
-        progressive: return at once with an eager form, compile in the background (first in a child process), and switch to the
-            compiled form when it is verified and faster; `wait()` waits for that.
+        progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
+            compiled form when it is verified and faster; `wait()` blocks until this has ended.
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
 
     Example:
@@ -61,33 +61,33 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     if not callable(model):
         msg = f"rs.optimize needs a callable or a module; got {type(model).__name__}"
         raise UsageError(msg)
-    examples = examples_of(example_inputs)
+    examples = to_examples(example_inputs)
 
     def capture_function(function: Callable[..., Any]) -> Any:
         return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
 
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
-    chosen = select_plan(profile, plan, quick_environment())
-    capturing = capture_function if on_device else None
+    selected_plan = select_plan(profile, plan, quick_environment())
+    capture_if_gpu = capture_function if on_device else None
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
-        return optimized(model, examples, chosen, capture=capturing, budget_s=budget_s, artefacts=folder)
-    limit_s = _COMPILE_S if budget_s is None else budget_s
+        return optimized(model, examples, selected_plan, capture=capture_if_gpu, budget_s=budget_s, artefacts=folder)
+    deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     return Progressive(
         model,
         examples,
-        profile=chosen.profile,
-        compiled=lambda: compile_with_plan(chosen, model, deadline_s=limit_s),
-        capture=capturing,
-        trial=partial(_compile_in_child, model, examples, chosen, limit_s),
+        profile=selected_plan.profile,
+        compiled=lambda: compile_with_plan(selected_plan, model, deadline_s=deadline_s),
+        capture=capture_if_gpu,
+        trial=partial(_compile_in_child, model, examples, selected_plan, deadline_s),
     )
 
 
-def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, limit_s: float) -> str:
-    """Compile every example in a child process; return "" if that worked or could not be tried, else the reason."""
+def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, deadline_s: float) -> str:
+    """Compile the model for every example in a child process; return why that failed, or "" if it worked or could not be tried."""
     options, _ = choose_options(plan, None, None)
     for example in examples:
         call = (model, example.args, example.kwargs)
-        if why := try_in_child_process("compiling", {"compile": {"options": options}}, call, limit_s):
-            return why
+        if failure := try_in_child_process("compiling", {"compile": {"options": options}}, call, deadline_s):
+            return failure
     return ""

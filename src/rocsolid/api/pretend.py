@@ -14,12 +14,12 @@ _log = logging.getLogger("rocsolid")
 
 @contextmanager
 def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
-    """Make torch report, for a block, a build for a chip that is not present; for tests on a machine without a GPU.
+    """Inside the block, make torch report a build for a GPU that is not present; for tests on a machine without a GPU.
 
-    `torch.version` and the device properties are those of the chip, so probe, profiles, guard and `rs.capture` behave as they would
-    there; `rs.capture` simulates the capture rules of the runtime. Tensors stay on the CPU, and `torch.cuda.is_available()` stays
+    `torch.version` and the device properties are those of the chip, so probe, profiles, guard and `rs.capture` behave as on a machine
+    with that chip; `rs.capture` simulates the capture rules of its runtime. Tensors stay on the CPU, and `torch.cuda.is_available()` stays
     False. Torch's compiler reads the vendor once, at import: if it is imported already, its own defaults stay those of the real build,
-    and that is logged. Only this process is affected; `rocsolid run --pretend` also covers child processes.
+    and a message is logged. Only this process is affected; `rocsolid run --pretend` also covers child processes.
 
     Args:
         chip: for example `gfx942`, or `gfx942@7.2.1` with a ROCm release.
@@ -36,10 +36,10 @@ def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
     pretended = parse_pretended_chip(chip)
     require_no_gpu()
     fake = FakeDeviceInfo(pretended)
-    _log.warning("pretending to have %s; everything runs on the CPU", pretended.label)
+    _log.warning("torch now reports a simulated %s; everything runs on the CPU", pretended.label)
     if fake.imported_before:
         _log.info(
-            "%s imported before rs.pretend(): torch's compiler keeps the defaults of the real build",
+            "already imported before rs.pretend(): %s; torch's compiler keeps the defaults of the real build",
             " and ".join(fake.imported_before),
         )
     fake.keep()

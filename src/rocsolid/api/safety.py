@@ -25,14 +25,14 @@ _CHILD_DEADLINE_S = 900.0
 _log = logging.getLogger("rocsolid")
 
 
-def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
+def apply(plan: Plan, *, ignore_platform: bool = False) -> Applied:
     """Apply a plan's values: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process.
 
-    The values hold in every thread. `print` the result to see the effect of each value; a value that was already set is shown as such.
+    The values hold in every thread. `print` the result to see what happened to each value: set, already set, or why it is not set.
 
     Args:
         plan: from `rs.resolve` or `rs.Plan.load`.
-        anywhere: also accept a plan that was made for another platform.
+        ignore_platform: also accept a plan that was made for another platform or tuned on another GPU.
 
     Example:
         >>> import rocsolid as rs
@@ -41,7 +41,7 @@ def apply(plan: Plan, *, anywhere: bool = False) -> Applied:
         'safe'
 
     """
-    return Applied(plan=check_plan_fits(plan, quick_environment(), anywhere=anywhere))
+    return Applied(plan=check_plan_fits(plan, quick_environment(), ignore_platform=ignore_platform))
 
 
 def compile(  # noqa: A001 - the public name is torch's
@@ -56,16 +56,16 @@ def compile(  # noqa: A001 - the public name is torch's
     options: Mapping[str, object] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`torch.compile` with a plan attached to the function, so that it holds in every thread that compiles.
+    """Call `torch.compile` with a plan that is attached to the function, so that it holds in every thread that compiles it.
 
     Your `mode` and `options` override the profile, except for values that the profile insists on for this platform. Refused values are
-    logged and listed in `fn.rocsolid.interventions`. Works as a decorator too.
+    logged and listed in `fn.rocsolid.interventions`. It can be used as a decorator.
 
     Args:
         model: a module, function or method.
         profile: the profile to use when no plan is given.
         plan: a plan, or the path of a plan file.
-        deadline_s: a compile that takes longer is cancelled, the stacks of all threads are logged, and the function runs in eager.
+        deadline_s: a compile that takes longer than this is cancelled, the stacks of all threads are logged, and the function runs in eager.
         max_recompiles: how often the function may be compiled again; the next recompile raises `RecompileError`, which names the Dynamo
             guard that failed and the argument that changed.
         in_child: compile once in a child process first; if that hangs or crashes in native code, the function runs in eager.
@@ -108,13 +108,13 @@ def compile(  # noqa: A001 - the public name is torch's
 def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadline_s: float | None = None) -> Guard:
     """Make every `torch.compile` safe: `with rs.guard():` for a block, `rs.guard().keep()` for the process.
 
-    On ROCm the values that the profile insists on are pinned: a different value is refused, however and in whichever thread it is
-    requested. On CUDA and CPU nothing is changed. `guard.interventions` lists the refused values and the lines that requested them.
+    On ROCm the values that the profile insists on are enforced: a different value is refused, however and in whichever thread it is
+    requested. On CUDA and CPU no value is changed. `guard.interventions` lists the refused values and the lines that requested them.
 
     Args:
         profile: the profile to enforce.
         plan: a plan, or the path of a plan file, instead of a profile.
-        deadline_s: on any platform, a compile that takes longer is cancelled and the function runs in eager.
+        deadline_s: on all platforms, a compile that takes longer than this is cancelled, and the function runs in eager.
 
     Example:
         >>> import rocsolid as rs
@@ -128,41 +128,48 @@ def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadl
 
 
 def enforced_part(plan: Plan, env: Environment) -> Plan | None:
-    """The part of a plan that the guard enforces: all of it on ROCm, elsewhere only `ROCSOLID_<SETTING>` variables."""
+    """Return the part of a plan that the guard enforces: on ROCm the whole plan, on CUDA and CPU only `ROCSOLID_<SETTING>` variables."""
     if env.platform is Platform.ROCM:
         return plan
     from_variables = tuple(d for d in plan if d.profile == "variable")
     return replace(plan, decisions=from_variables) if from_variables else None
 
 
-def select_plan(profile: str, plan: Plan | str | Path | None, env: Environment, *, anywhere: bool = False) -> Plan:
-    """The given plan, or the profile's plan, with the values of `ROCSOLID_<SETTING>` variables on top."""
+def select_plan(
+    profile: str, plan: Plan | str | Path | None, env: Environment, *, ignore_platform: bool = False
+) -> Plan:
+    """Return the given plan, or the profile's plan; `ROCSOLID_<SETTING>` variables override its values."""
     if plan is None:
         chosen = resolve_profile(profile, env)
     else:
-        chosen = check_plan_fits(plan if isinstance(plan, Plan) else Plan.load(plan), env, anywhere=anywhere)
+        chosen = check_plan_fits(
+            plan if isinstance(plan, Plan) else Plan.load(plan), env, ignore_platform=ignore_platform
+        )
     return apply_overrides(chosen, os.environ)
 
 
-def check_plan_fits(plan: Plan, env: Environment, *, anywhere: bool = False) -> Plan:
-    """Return the plan if it was made for this platform or `anywhere` is set; raise PlanError otherwise."""
-    if plan.platform is not env.platform and not anywhere:
+def check_plan_fits(plan: Plan, env: Environment, *, ignore_platform: bool = False) -> Plan:
+    """Return the plan if it was made for this platform or `ignore_platform` is set; raise PlanError otherwise.
+
+    For a plan that was tuned on another chip, the plan of profile safe is returned.
+    """
+    if plan.platform is not env.platform and not ignore_platform:
         msg = (
             f"the plan was made for {plan.platform.label}, but this machine has {env.platform.label}.\n"
-            "fix: make a plan here (rs.resolve, rocsolid tune), or use it anyway with anywhere=True (--anywhere)"
+            "fix: make a plan here (rs.resolve, rocsolid tune), or use it anyway with ignore_platform=True (--ignore-platform)"
         )
         raise PlanError(msg)
-    if plan.tuned is None or anywhere:
+    if plan.tuned is None or ignore_platform:
         return plan
     return _check_tuned_plan(plan, plan.tuned, env)
 
 
 def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
-    """A tuned plan holds for the chip that it was measured on: on another chip, use the safe profile instead."""
+    """Return the plan if it was tuned on a chip of this machine, otherwise the plan of profile safe."""
     archs = {device.arch for device in env.usable_devices}
     if archs and tuned.arch not in archs:
         _log.warning(
-            "the plan was tuned on %s (%s), but this is %s: using profile safe instead; tune again with rocsolid tune",
+            "the plan was tuned on %s (%s), but this machine has %s: using profile safe instead; tune again with rocsolid tune",
             tuned.device,
             tuned.arch,
             ", ".join(sorted(archs)),
@@ -170,7 +177,7 @@ def _check_tuned_plan(plan: Plan, tuned: Tuned, env: Environment) -> Plan:
         return resolve_profile("safe", env)
     if plan.torch != env.torch_version:
         _log.warning(
-            "the plan was tuned with torch %s, but this is %s: its values are used, but may no longer be the fastest",
+            "the plan was tuned with torch %s, but this is torch %s: its values are used, but may no longer be the fastest",
             plan.torch,
             env.torch_version,
         )
@@ -183,23 +190,28 @@ def _run_in_child(command: Sequence[str], deadline_s: float) -> CheckResult:
 
 
 def try_in_child_process(
-    doing: str,
-    what: Mapping[str, Any],
+    action: str,
+    task: Mapping[str, Any],
     call: tuple[Any, Sequence[Any], Mapping[str, Any]],
     deadline_s: float,
 ) -> str:
-    """Compile or capture a call in a child process; return "" if that worked or could not be tried, else the reason."""
-    result = try_in_child(_run_in_child, deadline_s, *call, what)
+    """Compile or capture a call in a child process; return why that failed, or "" if it worked or could not be tried.
+
+    `action` is "compiling" or "capturing", for messages; `task` is described in `try_in_child`.
+    """
+    result = try_in_child(_run_in_child, deadline_s, *call, task)
     if result.status is CheckStatus.SKIPPED:
-        _log.warning("%s; %s in this process without that test", result.detail, doing)
+        _log.warning("%s; %s in this process without testing it in a child process first", result.detail, action)
     if result.status in (CheckStatus.OK, CheckStatus.SKIPPED):
         return ""
-    return f"{doing} in a child process {result.status.value} after {result.seconds:.0f} s ({result.detail})"
+    return f"{action} in a child process {result.status.value} after {result.seconds:.0f} s ({result.detail})"
 
 
 def _trial(deadline_s: float) -> Any:
-    def trial(model: Any, given: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        why = try_in_child_process("compiling", {"compile": dict(given)}, (model, args, kwargs), deadline_s)
-        return f"{why}; the function runs in eager" if why else ""
+    """Return a function that compiles a call in a child process first and returns why that failed, or an empty string."""
+
+    def trial(model: Any, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        failure = try_in_child_process("compiling", {"compile": dict(arguments)}, (model, args, kwargs), deadline_s)
+        return f"{failure}; the function runs in eager" if failure else ""
 
     return trial

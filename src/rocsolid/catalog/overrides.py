@@ -24,8 +24,8 @@ OTHER_VARIABLES: Final = frozenset(
         "RUN_PLAN",
         "RUN_DEADLINE",
         "RUN_REPORT",
-        "RUN_HOME",
-        "RUN_ANYWHERE",
+        "RUN_PACKAGE_FOLDER",
+        "RUN_IGNORE_PLATFORM",
         "RUN_PRETEND",
     )
 )

@@ -19,7 +19,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--profile", default="safe", help="profile whose variables are printed (default: safe)")
     parser.add_argument("--plan", metavar="FILE", help="use a saved plan instead of a profile")
-    parser.add_argument("--anywhere", action="store_true", help="accept a plan that was made for another platform")
+    parser.add_argument(
+        "--ignore-platform", action="store_true", help="accept a plan that was made for another platform"
+    )
     parser.add_argument("--shell", choices=SHELLS, default="bash", help="format of the output (default: bash)")
     add_output(parser, ("text", "json"))
 
@@ -30,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.probe.quick_facts import quick_environment
     from rocsolid.report.shell_variables import variables_text
 
-    plan = select_plan(args.profile, args.plan, quick_environment(), anywhere=args.anywhere)
+    plan = select_plan(args.profile, args.plan, quick_environment(), ignore_platform=args.ignore_platform)
     write(variables_text(plan, "json" if args.output == "json" else args.shell), args.out)
     return 0

@@ -1,8 +1,8 @@
-"""Measure every form of a workload (eager, compiled, captured), exclude wrong results, and report the fastest form.
+"""Measure every form of a workload (eager, compiled, captured as a graph) and report the fastest one with correct results.
 
 Examples:
   rocsolid optimize work.py:build                              a table of all forms, and which one to use
-  rocsolid optimize work.py:build --budget 120                 skip forms that do not fit into two minutes
+  rocsolid optimize work.py:build --budget 120                 skip forms for which no time is left after two minutes
   rocsolid optimize work.py:build --plan plan.toml             compile with the values of a plan
   rocsolid optimize work.py:build --output html --out optimize.html
 

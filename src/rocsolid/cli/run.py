@@ -1,18 +1,19 @@
-"""Run a program with safe compiler settings, without editing it; Python processes that it starts are covered too.
+"""Run a program with safe compiler settings, without editing it. This also covers the Python processes that it starts.
 
 Examples:
   rocsolid run train.py --epochs 3                  a script and its own arguments
   rocsolid run -m torch.distributed.run train.py    a module
   rocsolid run -c 'import torch; ...'               code
-  rocsolid run --deadline 300 serve.py              a compile that takes longer falls back to eager
+  rocsolid run --deadline 300 serve.py              cancel a compile after 300 s; the function runs in eager
   rocsolid run --plan plan.toml serve.py            use a saved plan
   rocsolid run --report run.jsonl serve.py          write the changes as JSON, one line per process
-  rocsolid run --pretend gfx942 train.py            show what would change on an MI300X; the program runs on the CPU
+  rocsolid run --pretend gfx942 train.py            simulate an MI300X; the program runs on the CPU
   rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   probe as on that chip with ROCm 7.2.1
 
 Put rocsolid's options before the program; everything after it belongs to the program. Signals and the exit code are passed through.
-On ROCm, unsafe variables are removed and the values that the profile insists on are pinned. On CUDA and CPU the program's choices are kept.
-A Python process that the program starts with -I, -S or -E cannot be protected; a warning is printed.
+On ROCm, unsafe variables are removed, and the program cannot change the values that the profile insists on.
+On CUDA and CPU the values that the program sets are kept.
+A Python process that the program starts with -I, -S or -E cannot be covered; a warning is printed.
 
 """
 
@@ -24,17 +25,21 @@ from typing import NoReturn
 
 from rocsolid.errors import UsageError
 
-_TAKES_VALUE = ("--profile", "--plan", "--deadline", "--report", "--pretend")
+_OPTIONS_WITH_VALUE = ("--profile", "--plan", "--deadline", "--report", "--pretend")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments for --help; parsing is done in `launch_from`, because the program's own options must stay untouched."""
+    """Add the arguments for --help. `launch_from` does the parsing, because argparse would also parse the program's own options."""
     parser.usage = "rocsolid run [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
     parser.add_argument("--profile", default="safe", help="profile to enforce (default: safe)")
     parser.add_argument("--plan", metavar="FILE", help="use a saved plan instead of a profile")
-    parser.add_argument("--anywhere", action="store_true", help="accept a plan that was made for another platform")
     parser.add_argument(
-        "--deadline", metavar="TIME", help="cancel a compile that takes longer and run in eager: 90s, 10m"
+        "--ignore-platform", action="store_true", help="accept a plan that was made for another platform"
+    )
+    parser.add_argument(
+        "--deadline",
+        metavar="TIME",
+        help="cancel a compile that takes longer than this and run the function in eager: 90s, 10m",
     )
     parser.add_argument(
         "--report", metavar="FILE", help="append the changes to FILE as JSON instead of printing them to stderr"
@@ -42,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pretend",
         metavar="CHIP[@RELEASE]",
-        help="for development: torch reports a build for this chip, such as gfx942 or gfx942@7.2.1; the program runs on the CPU",
+        help="for tests without a GPU: torch reports a build for this chip, such as gfx942 or gfx942@7.2.1; the program runs on the CPU",
     )
     parser.add_argument(
         "target", nargs=argparse.REMAINDER, metavar="SCRIPT | -m MODULE | -c CODE", help="the program to run"
@@ -59,22 +64,22 @@ def launch_from(argv: Sequence[str]) -> NoReturn:
         name, equals, value = words.pop(0).partition("=")
         if name == "--":
             break
-        if name == "--anywhere":
-            options["anywhere"] = "1"
-        elif name in _TAKES_VALUE:
+        if name == "--ignore-platform":
+            options["ignore_platform"] = "1"
+        elif name in _OPTIONS_WITH_VALUE:
             if not equals and not words:
                 _fail(f"{name} needs a value")
             options[name.removeprefix("--")] = value if equals else words.pop(0)
         else:
             _fail(f"unknown option {name}; put the program's own options after the program")
-    _check(options, words)
+    _check_options(options, words)
     launch(words, **options)
 
 
-def _check(options: dict[str, str], words: list[str]) -> None:
-    """Check the options before the program starts."""
+def _check_options(options: dict[str, str], words: list[str]) -> None:
+    """Check the options before the program starts, and convert their values."""
     if not words or (words[0] in ("-m", "-c") and len(words) == 1):
-        _fail("nothing to run: give a script, -m MODULE or -c CODE")
+        _fail("no program given: name a script, -m MODULE or -c CODE")
     if words[0].startswith("-") and words[0] not in ("-m", "-c"):
         _fail(f"unknown option {words[0]}; put the program's own options after the program")
     if "deadline" in options:
@@ -82,8 +87,8 @@ def _check(options: dict[str, str], words: list[str]) -> None:
 
         try:
             options["deadline"] = str(deadline(options["deadline"]))
-        except argparse.ArgumentTypeError as wrong:
-            _fail(f"--deadline: {wrong}")
+        except argparse.ArgumentTypeError as error:
+            _fail(f"--deadline: {error}")
     if options.get("profile", "safe") != "safe":
         from rocsolid.catalog.profiles import profile
 
@@ -100,13 +105,13 @@ def _check(options: dict[str, str], words: list[str]) -> None:
 
 
 def _announce_pretended_chip(text: str) -> str:
-    """Print once, before any output of the program, that the chip is pretended."""
+    """Print once, before any output of the program, that the chip is simulated; return the chip and release."""
     from rocsolid.catalog.chips import parse_pretended_chip
     from rocsolid.probe.pretended import require_no_gpu
 
     chip = parse_pretended_chip(text)
     require_no_gpu()
-    sys.stderr.write(f"rocsolid: pretending to have {chip.label}; the program runs on the CPU\n")
+    sys.stderr.write(f"rocsolid: torch reports a simulated {chip.label}; the program runs on the CPU\n")
     return str(chip)
 
 
@@ -116,7 +121,7 @@ def _fail(why: str) -> NoReturn:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Reached only without a program: otherwise `launch_from` has replaced this process."""
+    """Report that the program is missing: with a program, `launch_from` has already replaced this process."""
     del args
-    sys.stderr.write("rocsolid run: nothing to run: give a script, -m MODULE or -c CODE\n")
+    sys.stderr.write("rocsolid run: no program given: name a script, -m MODULE or -c CODE\n")
     return 2

@@ -1,4 +1,4 @@
-"""A line of the user's code, shown with a caret under the expression that matters."""
+"""A line of the user's code, printed with carets under one expression."""
 
 import ast
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ class CodeLine:
 
     file: str
     line: int
-    text: str = ""  # without the newline; empty where the source cannot be read
-    start: int = 0  # columns of the expression in `text`; equal where it is not known
+    text: str = ""  # without the newline; empty if the source cannot be read
+    start: int = 0  # columns of the expression in `text`; start equals end if they are not known
     end: int = 0
 
     @property
@@ -23,20 +23,20 @@ class CodeLine:
         return "\n".join(self.lines())
 
     def lines(self, place: str | None = None) -> list[str]:
-        """One or two lines of text; `place` replaces `file:line`, for a shorter path."""
+        """Return one or two lines of text; `place`, for example with a shorter path, replaces `file:line`."""
         head = f"{self.place if place is None else place}   "
         code = self.text.strip()
         if not code:
             return [head.rstrip()]
         indent = len(self.text) - len(self.text.lstrip())
-        shown = [head + code]
+        output = [head + code]
         if indent <= self.start < self.end:
-            shown.append(" " * (len(head) + self.start - indent) + "^" * (min(self.end, len(self.text)) - self.start))
-        return shown
+            output.append(" " * (len(head) + self.start - indent) + "^" * (min(self.end, len(self.text)) - self.start))
+        return output
 
 
 def underline(text: str, *names: str) -> tuple[int, int]:
-    """Columns of the first call, attribute or name in a source line that is called one of `names`; (0, 0) if there is none.
+    """Return the columns of the first call, attribute or name with one of `names` in a source line; (0, 0) if there is none.
 
     Example:
         >>> underline("if y.sum().item() > 0:", "item")
@@ -51,25 +51,25 @@ def underline(text: str, *names: str) -> tuple[int, int]:
         except (SyntaxError, ValueError):
             continue
         last = max((node.lineno for node in ast.walk(tree) if hasattr(node, "lineno")), default=1)
-        wanted = {last} if source.startswith("if True") else {1}
-        found = [
+        line_of_code = last if source.startswith("if True") else 1
+        matches = [
             node
             for node in ast.walk(tree)
-            if isinstance(node, ast.expr) and _is_called(node, names) and node.lineno in wanted
+            if isinstance(node, ast.expr) and _has_name(node, names) and node.lineno == line_of_code
         ]
-        if found:
-            node = min(found, key=lambda n: (not isinstance(n, ast.Call), n.col_offset))
-            return indent + _columns(code, node.col_offset), indent + _columns(code, node.end_col_offset or 0)
+        if matches:
+            node = min(matches, key=lambda n: (not isinstance(n, ast.Call), n.col_offset))
+            return indent + _column(code, node.col_offset), indent + _column(code, node.end_col_offset or 0)
         return 0, 0
     return 0, 0
 
 
-def _is_called(node: ast.expr, names: tuple[str, ...]) -> bool:
+def _has_name(node: ast.expr, names: tuple[str, ...]) -> bool:
     if isinstance(node, ast.Call):
         node = node.func
     return (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.Name) and node.id in names)
 
 
-def _columns(code: str, offset_bytes: int) -> int:
-    """`ast` counts bytes of UTF-8, a terminal characters."""
+def _column(code: str, offset_bytes: int) -> int:
+    """Convert an offset in bytes of UTF-8, as `ast` reports it, to a column in characters."""
     return len(code.encode()[:offset_bytes].decode(errors="replace"))

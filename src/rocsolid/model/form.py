@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Form(str, Enum):
-    """One way to run a model. The value is the label in reports and JSON; `id` and `graph` are how `rocsolid tune` names it.
+    """One way to run a model. Reports and JSON use the value as its label; `rocsolid tune` uses `id` and `graph`.
 
     Members are ordered from the simplest to the most complex.
     """
@@ -12,13 +12,13 @@ class Form(str, Enum):
     EAGER = "eager"
     REGIONAL = "compiled by region"  # only the repeated layers are compiled
     COMPILED = "compiled"
-    EAGER_GRAPH = "eager, graph"
-    REGIONAL_GRAPH = "compiled by region, graph"
-    COMPILED_GRAPH = "compiled, graph"
+    EAGER_GRAPH = "eager + graph"
+    REGIONAL_GRAPH = "compiled by region + graph"
+    COMPILED_GRAPH = "compiled + graph"
 
     @classmethod
     def of(cls, form_id: str, *, graph: bool = False) -> "Form":
-        """The form with that id: `Form.of("regional", graph=True)`; raises ValueError for an unknown id."""
+        """Return the form with that id, for example `Form.of("regional", graph=True)`; raises ValueError for an unknown id."""
         for form in cls:
             if form.id == form_id and form.graph is graph:
                 return form
@@ -37,7 +37,7 @@ class Form(str, Enum):
 
     @property
     def label(self) -> str:
-        """The name for people."""
+        """The text in reports."""
         return self.value
 
     @property
@@ -49,4 +49,4 @@ class Form(str, Enum):
         return self.value
 
     def __hash__(self) -> int:
-        return hash(self.value)  # equal to its label, so it needs the same hash
+        return hash(self.value)  # a form equals its label, so both need the same hash

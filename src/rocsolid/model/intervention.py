@@ -1,4 +1,4 @@
-"""What the guard changed: the requested value, the value used instead, where it was requested, and why it was refused."""
+"""A value that rocsolid refused or changed: the requested value, the value used instead, the line that requested it, and the reason."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Intervention:
     how: str  # assignment, config.patch, mode='...', options['...'], annotation, backend='cudagraphs', variable
     location: str  # the user's file:line, or "the environment"
     source: str = ""  # the source line there, if it can be read
-    thread: str = ""
+    thread: str = ""  # name of the thread that requested it
 
     def __str__(self) -> str:
         if self.how == "variable":

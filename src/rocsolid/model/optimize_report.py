@@ -11,10 +11,10 @@ OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
 
 
 class FormOutcome(Enum):
-    """What happened to a form."""
+    """Whether a form was chosen, and if not, why."""
 
     CHOSEN = "chosen"
-    SLOWER = "slower"  # slower than the chosen form, or not faster by enough
+    SLOWER = "slower"  # slower than the chosen form, or so little faster that a simpler form was chosen
     WRONG = "wrong"  # its results differ from eager
     FAILED = "failed"
     SKIPPED = "skipped"  # no time was left in the budget
@@ -22,7 +22,7 @@ class FormOutcome(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class FormResult:
-    """One form of the model, with what was measured."""
+    """One form of the model, and its measurements."""
 
     form: Form
     outcome: FormOutcome
@@ -31,17 +31,17 @@ class FormResult:
     against_eager: SpeedComparison | None = None
     setup_s: float = 0.0
     peak_bytes: int = 0  # highest device memory during set-up
-    error: float | None = None  # relative error against eager
+    relative_error: float | None = None  # compared with the results of eager
 
     def __str__(self) -> str:
-        mark = "*" if self.outcome is FormOutcome.CHOSEN else " "
+        marker = "*" if self.outcome is FormOutcome.CHOSEN else " "
         parts = [f"{self.timing}" if self.timing else self.outcome.value]
         if self.against_eager:
-            parts.append(f"{self.against_eager.speedup:.2f}x eager")
-        if self.error is not None:
-            parts.append(f"error {self.error:.1e}")
+            parts.append(f"{self.against_eager.speedup:.2f} times as fast as eager")
+        if self.relative_error is not None:
+            parts.append(f"relative error {self.relative_error:.1e}")
         parts.append(f"set-up {self.setup_s:.1f} s")
-        return f"{mark} {self.form.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
+        return f"{marker} {self.form.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ class OptimizeReport(NotebookResult):
     forms: tuple[FormResult, ...]
     chosen: Form
     why: str
-    noise: float  # difference between two measurements of eager in the same race
-    examples: int = 1
-    longest_call_ms: float | None = None  # the longest call while the model was being compiled
+    noise: float  # eager is measured twice in the same comparison; this is the relative difference
+    example_count: int = 1
+    longest_call_ms: float | None = None  # the longest call of the model during compilation
 
     def json(self) -> str:
         """Return the JSON document that `rocsolid report` reads."""
@@ -66,11 +66,11 @@ class OptimizeReport(NotebookResult):
 
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: {self.chosen.label} is chosen, because {self.why}",
+            f"{self.name}: {self.chosen.label!r} was chosen, because {self.why}",
             f"  {self.machine}, profile {self.profile}",
             *map(str, self.forms),
             f"  noise of this run: {self.noise:.1%}",
         ]
         if self.longest_call_ms is not None:
-            lines.append(f"  longest call while compiling: {self.longest_call_ms:.1f} ms")
+            lines.append(f"  longest call of the model during compilation: {self.longest_call_ms:.1f} ms")
         return "\n".join(lines)

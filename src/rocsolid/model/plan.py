@@ -27,7 +27,7 @@ class Decision:
 
     @property
     def owner(self) -> Owner:
-        """The module or process part that the setting belongs to."""
+        """The config module, or `compile` or `process`, that the setting belongs to."""
         return Owner(self.id.partition(".")[0])
 
     @property
@@ -38,12 +38,12 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The tuner's evidence for a plan: which form won, by how much, and on which device and versions."""
+    """What `rocsolid tune` measured for a plan: the fastest form, its speedup, the device and the versions."""
 
     workload: str
     form: str  # the id of a `Form`: compiled, regional or eager
     graph: bool  # whether the whole call is captured
-    speedup: float  # against the plan that the study started from
+    speedup: float  # compared with the plan that the study started from; `low` and `high` are its confidence interval
     low: float
     high: float
     verdict: str
@@ -73,7 +73,7 @@ class Plan(NotebookResult):
         return len(self.decisions)
 
     def get(self, setting_id: str) -> Decision | None:
-        """The decision for one setting, if the plan has one."""
+        """Return the decision for one setting; None if the plan has none."""
         return next((d for d in self.decisions if d.id == setting_id), None)
 
     def save(self, file: str | Path) -> None:
@@ -85,7 +85,7 @@ class Plan(NotebookResult):
         """Read a plan from a TOML file; raises InputError if the file is not a plan.
 
         Whether the plan fits this machine is checked when it is used: `rs.apply`, `rs.compile` and `rocsolid run` refuse a plan
-        that was made for another platform, unless `anywhere` is set.
+        that was made for another platform, unless `ignore_platform` (`--ignore-platform`) is set.
         """
         try:
             text = Path(file).read_text(encoding="utf-8")

@@ -13,53 +13,53 @@ PLAN_SCHEMA: Final = "rocsolid/plan/1"
 def to_toml(plan: dict[str, Any]) -> str:
     """Convert an encoded plan to TOML text; each value is followed by its reason."""
     head = [
-        f"schema = {_text(PLAN_SCHEMA)}",
-        *(f"{name} = {_text(plan[name])}" for name in ("profile", "platform", "torch")),
+        f"schema = {_quoted(PLAN_SCHEMA)}",
+        *(f"{name} = {_quoted(plan[name])}" for name in ("profile", "platform", "torch")),
     ]
     tuned = plan.get("tuned")
     if tuned:
-        head += ["", "[tuned]", *(f"{name} = {_value(value)}" for name, value in tuned.items())]
+        head += ["", "[tuned]", *(f"{name} = {_toml_value(value)}" for name, value in tuned.items())]
     return "\n".join([*head, *(line for d in plan["decisions"] for line in _decision(d))]) + "\n"
 
 
 def _decision(data: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "[[decisions]]"
-    yield f"id = {_text(data['id'])}"
-    # TOML has no null: a variable that must be unset has no value.
+    yield f"id = {_quoted(data['id'])}"
+    # TOML has no null: `value` is left out for a variable that must be unset.
     if data["value"] is not None:
-        yield f"value = {_value(data['value'])}"
-    yield f"why = {_text(data['why'])}"
-    yield f"channel = {_text(data['channel'])}"
-    yield f"profile = {_text(data['profile'])}"
+        yield f"value = {_toml_value(data['value'])}"
+    yield f"why = {_quoted(data['why'])}"
+    yield f"channel = {_quoted(data['channel'])}"
+    yield f"profile = {_quoted(data['profile'])}"
     if data["guard"]:
         yield "guard = true"
     for evidence in data["evidence"]:
         yield "[[decisions.evidence]]"
-        yield from (f"{name} = {_text(text)}" for name, text in evidence.items())
+        yield from (f"{name} = {_quoted(text)}" for name, text in evidence.items())
 
 
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else _text(value) if isinstance(value, str) else str(value)
+def _toml_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else _quoted(value) if isinstance(value, str) else str(value)
 
 
-def _text(text: str) -> str:
+def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a basic TOML string is written like a JSON string
 
 
 def from_toml(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML text into an encoded plan; raises InputError if `name` is not a plan."""
+    """Parse TOML text into an encoded plan; raises InputError if it is not a plan. `name` is the file name for messages."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
         data: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as broken:
-        msg = f"{name} is not TOML: {broken}"
-        raise InputError(msg) from broken
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{name} is not valid TOML: {error}"
+        raise InputError(msg) from error
     if data.get("schema") != PLAN_SCHEMA:
-        msg = f"{name} is not a rocsolid plan: its schema is {data.get('schema')!r}, a plan has {PLAN_SCHEMA!r}"
+        msg = f"{name} is not a rocsolid plan: its schema is {data.get('schema')!r}, the schema of a plan is {PLAN_SCHEMA!r}"
         raise InputError(msg)
     for decision in data.get("decisions", []):
         if isinstance(decision, dict):

@@ -1,4 +1,4 @@
-"""A pretended chip: a GPU that is not present, with the versions that torch reports for it."""
+"""A pretended chip: a simulated GPU, and the versions that torch reports for it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,13 +7,13 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
 from rocsolid.model.release import parts
 
-# torch.version.hip by ROCm release, from real traces. For other releases the last number is not known.
-_BUILDS: Final = {"6.4": "6.4.43483", "7.0": "7.0.51831", "7.2": "7.2.53211"}
+# torch.version.hip by ROCm release, from real traces. For other releases the last part is not known, and 0 is used.
+_HIP_VERSIONS: Final = {"6.4": "6.4.43483", "7.0": "7.0.51831", "7.2": "7.2.53211"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretendedChip:
-    """A chip, with a release of ROCm or CUDA."""
+    """A chip and a release of ROCm or CUDA."""
 
     chip: Chip
     release: str
@@ -21,8 +21,8 @@ class PretendedChip:
     @property
     def hip(self) -> str:
         """The value of `torch.version.hip`; empty for an NVIDIA chip."""
-        short = ".".join(map(str, parts(self.release)[:2]))
-        return _BUILDS.get(short, f"{short}.0") if self.chip.platform is Platform.ROCM else ""
+        major_minor = ".".join(map(str, parts(self.release)[:2]))
+        return _HIP_VERSIONS.get(major_minor, f"{major_minor}.0") if self.chip.platform is Platform.ROCM else ""
 
     @property
     def cuda(self) -> str:
@@ -36,7 +36,7 @@ class PretendedChip:
 
     @property
     def label(self) -> str:
-        """The name for people: product, arch and release."""
+        """The text in messages: product, arch and release."""
         return f"{self.chip.product} ({self.chip.arch}) with {self.chip.platform.label} {self.release}"
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ _NUMBERS = re.compile(r"\s*v?(\d+(?:\.\d+)*)")
 
 @lru_cache(maxsize=256)
 def parts(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: `2.13.0+cpu` is (2, 13, 0); text without a number is ()."""
+    """Return the leading numbers of a version: (2, 13, 0) for `2.13.0+cpu`, and () for text that starts without a number."""
     match = _NUMBERS.match(version)
     return tuple(int(number) for number in match[1].split(".")) if match else ()
 
@@ -23,17 +23,17 @@ def compare(left: str, right: str) -> int:
 
 @dataclass(frozen=True)
 class Span:
-    """Releases from `first` to `last`, both included; an empty end is open.
+    """Releases from `first` to `last`, both included. An empty `first` or `last` means that there is no limit on that side.
 
-    A version that is known only in part counts as inside if some full version would be: `7.2` counts as inside
-    7.2.0 to 7.2.3, because a needless warning is better than a missing one. An unknown version is in no bounded span.
+    An incomplete version is in the span if a complete version that starts like it is: `7.2` is in 7.2.0 to 7.2.3, because a needless
+    warning is better than a missing one. An unknown version is only in the span that has no limits.
     """
 
     first: str = ""
     last: str = ""
 
     def holds(self, version: str) -> bool:
-        """Whether `version` is in the span."""
+        """Return whether `version` is in the span."""
         if not self.first and not self.last:
             return True
         if not parts(version):

@@ -1,8 +1,8 @@
-"""Saves what Dynamo traced of a whole model, for later processes in which its captured form won before.
+"""Saves Dynamo's traces of a whole model for later processes, if the captured form of the compiled model was the fastest.
 
-Torch drops some guards from saved traces. Here the objects that these guards checked are described and saved too, and saved traces
-are used only if all descriptions still match. During the process these objects are not checked again, so only a captured form
-uses saved traces: a graph replays what was captured, whatever happens to the Python functions later.
+Torch drops some guards from saved traces. So descriptions of the objects that these guards checked are saved too, and saved traces are
+used only if all descriptions still match. This is checked once per process. Therefore only the captured form uses saved traces: a
+graph replays what was captured, even if a Python function is replaced later.
 """
 
 import base64
@@ -27,10 +27,10 @@ _log = logging.getLogger("rocsolid")
 
 
 class DynamoTraces:
-    """The saved traces of one model, in one process."""
+    """The Dynamo traces of one model: loaded from an earlier process, and saved for later ones."""
 
     def __init__(self, model: Any, file: Path | None) -> None:
-        """Without a file nothing is saved or used."""
+        """Without a file, no traces are saved or used."""
         can_be_wrapped = isinstance(model, torch.nn.Module) and inspect.ismethod(model.forward)
         self._file = file.with_suffix(".traces") if file and can_be_wrapped else None
         self._model = model
@@ -60,18 +60,18 @@ class DynamoTraces:
         try:
             document = json.loads(payload)
             saved = {key: base64.b64decode(text) for key, text in document["traces"].items()}
-            guarded = dict(document["guards"])
+            descriptions = dict(document["guards"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             user_cache.warn_ignored(self._file, f"{type(error).__name__}: {error}")
             return
-        if describe_guarded(self._wrapper, list(guarded)) == guarded:
+        if describe_guarded(self._wrapper, list(descriptions)) == descriptions:
             self._saved = saved
 
     @contextmanager
-    def around(self, form: Form) -> Iterator[bool]:
-        """While a form is prepared, let Dynamo save or use traces of the whole model; yields whether it does."""
-        whole = form in (Form.COMPILED, Form.COMPILED_GRAPH)
-        if self._wrapper is None or self._file is None or not whole or not can_save_traces():
+    def tracing(self, form: Form) -> Iterator[bool]:
+        """Inside the block, in which a form is prepared, Dynamo saves and uses traces of the whole model; yields whether it does."""
+        compiles_whole_model = form in (Form.COMPILED, Form.COMPILED_GRAPH)
+        if self._wrapper is None or self._file is None or not compiles_whole_model or not can_save_traces():
             yield False
             return
         call = self._wrapper.forward.__func__
@@ -84,11 +84,11 @@ class DynamoTraces:
         if self._file is None or not can_save_traces():
             return
         try:
-            traced = take_traces()
-        except Exception as error:  # noqa: BLE001 - the next process traces what torch cannot save
+            new_traces = take_traces()
+        except Exception as error:  # noqa: BLE001 - without saved traces, the next process traces the model again
             _log.info("Dynamo traces are not saved: %s: %s", type(error).__name__, first_line(error))
             return
-        guarded = describe_guarded(self._wrapper, self._dropped_guards)
-        if traced and guarded is not None:
-            encoded = {key: base64.b64encode(entry).decode("ascii") for key, entry in traced.items()}
-            user_cache.write(self._file, json.dumps({"guards": guarded, "traces": encoded}).encode())
+        descriptions = describe_guarded(self._wrapper, self._dropped_guards)
+        if new_traces and descriptions is not None:
+            encoded = {key: base64.b64encode(entry).decode("ascii") for key, entry in new_traces.items()}
+            user_cache.write(self._file, json.dumps({"guards": descriptions, "traces": encoded}).encode())

@@ -19,33 +19,33 @@ class Example:
         return function(*self.args, **self.kwargs)
 
 
-def examples_of(given: Any) -> list[Example]:
-    """Convert a tensor, a tuple of arguments, a dict of named arguments, `(args, kwargs)`, or a list of these.
+def to_examples(example_inputs: Any) -> list[Example]:
+    """Convert a tensor, a tuple of arguments, a dict of named arguments, `(args, kwargs)`, or a list of these to calls.
 
     A list always means several examples; the arguments of one call are a tuple.
     """
-    if isinstance(given, list):
-        if not given:
+    if isinstance(example_inputs, list):
+        if not example_inputs:
             msg = "example_inputs is an empty list; pass at least one example"
             raise UsageError(msg)
-        return [_one(example) for example in given]
-    return [_one(given)]
+        return [_to_example(inputs) for inputs in example_inputs]
+    return [_to_example(example_inputs)]
 
 
-def _one(given: Any) -> Example:
+def _to_example(inputs: Any) -> Example:
     import torch
 
-    if isinstance(given, torch.Tensor):
-        return Example((given,), {})
-    if isinstance(given, Mapping):
-        return Example((), given)
-    if isinstance(given, Sequence) and not isinstance(given, str):
+    if isinstance(inputs, torch.Tensor):
+        return Example((inputs,), {})
+    if isinstance(inputs, Mapping):
+        return Example((), inputs)
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
         pair = 2
-        if len(given) == pair and isinstance(given[0], (tuple, list)) and isinstance(given[1], Mapping):
-            return Example(tuple(given[0]), given[1])
-        return Example(tuple(given), {})
+        if len(inputs) == pair and isinstance(inputs[0], (tuple, list)) and isinstance(inputs[1], Mapping):
+            return Example(tuple(inputs[0]), inputs[1])
+        return Example(tuple(inputs), {})
     msg = (
-        f"example_inputs has the unsupported type {type(given).__name__}.\n"
+        f"example_inputs has the unsupported type {type(inputs).__name__}.\n"
         "Pass a tensor, a tuple of arguments, a dict of named arguments, (args, kwargs), or a list of these."
     )
     raise UsageError(msg)

@@ -1,4 +1,4 @@
-"""Measures every form of a model on the user's example, and returns the best one."""
+"""Measures every form of a model on the user's examples, and returns the fastest one with correct results."""
 
 import platform
 import time
@@ -24,7 +24,7 @@ from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
-_RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # the winner of an earlier process against eager only
+_RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 Capture = Callable[[Callable[..., Any]], Captured]
 Forms = Mapping[Form, MakeForm]
 
@@ -48,7 +48,7 @@ class Optimized:
         return self.report()._repr_html_()
 
     def report(self) -> OptimizeReport:
-        """The forms that were tried, their times and errors, and the choice."""
+        """Return the forms that were tried, with their times and errors, and the chosen one."""
         return self._report
 
     @property
@@ -72,7 +72,7 @@ def optimized(
     budget_s: float | None,
     artefacts: Path | None = None,
 ) -> Optimized:
-    """Measure every form; `capture` makes a captured function, and is None if there is no GPU to capture on."""
+    """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
         expected = [detached_copy(example.call(model)) for example in examples]
@@ -80,7 +80,9 @@ def optimized(
         def forms() -> Forms:
             return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
 
-        outcome = _best(forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline))
+        outcome = _recheck_or_race(
+            forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline)
+        )
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
         machine=device_and_versions(),
@@ -89,40 +91,42 @@ def optimized(
         chosen=outcome.winner.form,
         why=outcome.why,
         noise=outcome.noise,
-        examples=len(examples),
+        example_count=len(examples),
     )
     return Optimized(outcome.winner.made, model, report)
 
 
-def _best(forms: Callable[[], Forms], saved: SavedRun, run: Callable[..., "RaceOutcome"]) -> "RaceOutcome":
-    """The winner of an earlier process, if its results still match and it is still fast; otherwise the best of all forms."""
-    traces, known = saved.traces, saved.winner
-    every = forms()
-    if known is not None and known in every:
-        with gc_paused():  # collecting garbage among torch's modules takes a tenth of these few seconds
-            outcome = run(_only(every, known), limits=_RECHECK, around=traces.around)
+def _recheck_or_race(
+    make_forms: Callable[[], Forms], saved: SavedRun, run: Callable[..., "RaceOutcome"]
+) -> "RaceOutcome":
+    """Return the fastest form of an earlier process if it is still correct and faster than eager; otherwise measure all forms."""
+    traces, saved_winner = saved.traces, saved.winner
+    forms = make_forms()
+    if saved_winner is not None and saved_winner in forms:
+        with gc_paused():  # a garbage collection after the import of torch would take a tenth of these few seconds
+            outcome = run(_with_eager(forms, saved_winner), limits=_RECHECK, tracing=traces.tracing)
         if outcome.winner.form is not Form.EAGER:
-            outcome.why += f"; the other forms were measured on {saved.since}, and this one won"
+            outcome.why += f"; the other forms were measured on {saved.race_date} and were not faster"
             return outcome
         traces.disable()
-        every = forms()
-    outcome = run(every, around=traces.around)
-    saved.winner = outcome.to_save
+        forms = make_forms()
+    outcome = run(forms, tracing=traces.tracing)
+    saved.winner = outcome.winner_to_save
     if traces.enabled and outcome.winner.form is Form.COMPILED:
-        # Code that was traced for saving lacks guards, and this process would call it directly: compile it again.
+        # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.
         traces.disable()
-        outcome = run(_only(forms(), Form.COMPILED))
+        outcome = run(_with_eager(make_forms(), Form.COMPILED))
     return outcome
 
 
-def _only(every: Forms, form: Form) -> Forms:
-    """One form, with eager as the baseline."""
-    return {one: every[one] for one in (Form.EAGER, form)}
+def _with_eager(forms: Forms, form: Form) -> Forms:
+    """Return only one form, and eager as the baseline."""
+    return {kept: forms[kept] for kept in (Form.EAGER, form)}
 
 
 @dataclass
 class RaceOutcome:
-    """The result of a race."""
+    """The result of a race between forms."""
 
     forms: Sequence[RacedForm]
     winner: RacedForm
@@ -130,8 +134,8 @@ class RaceOutcome:
     noise: float
 
     @property
-    def to_save(self) -> Form | None:
-        """The winner, for the next process; None if a form was skipped or nothing was faster than eager."""
+    def winner_to_save(self) -> Form | None:
+        """The fastest form, for the next process; None if a form was skipped or no form was faster than eager."""
         complete = all(raced.result.outcome is not FormOutcome.SKIPPED for raced in self.forms)
         return self.winner.form if complete and self.winner.form is not Form.EAGER else None
 
@@ -143,20 +147,20 @@ def race_forms(
     expected: Sequence[Any],
     deadline: float,
     limits: RaceLimits = _FULL_RACE,
-    around: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
+    tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
 ) -> RaceOutcome:
     """Prepare the forms, race the eligible ones, and release the graphs of the others.
 
-    `around(form)` is entered while a form is prepared and yields whether it changes how; a form that then fails is prepared once
-    more without it.
+    A form is prepared inside `tracing(form)`, which yields whether Dynamo traces are saved or used. If they are and the form fails, it
+    is prepared once more without them.
     """
     forms = raced_forms(makers)
     for raced in forms:
-        until = float("inf") if raced.form is Form.EAGER else deadline
-        with around(raced.form) as changed:
-            prepare(raced, examples, expected, until)
-        if changed and raced.result.outcome is FormOutcome.FAILED:
-            prepare(raced, examples, expected, until)
+        form_deadline = float("inf") if raced.form is Form.EAGER else deadline
+        with tracing(raced.form) as uses_traces:
+            prepare(raced, examples, expected, form_deadline)
+        if uses_traces and raced.result.outcome is FormOutcome.FAILED:
+            prepare(raced, examples, expected, form_deadline)
     remaining_s = max(1.0, min(limits.seconds, deadline - time.perf_counter()))
     times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds))
     winner, why = choose_winner(forms, times)
@@ -171,9 +175,9 @@ def available_forms(
     budget_s: float | None,
     whole_model: Callable[..., Any] | None = None,
 ) -> Forms:
-    """Every form worth measuring, simplest first. The graph of a compiled form is captured from the already compiled one.
+    """Return every form that this model supports, simplest first. A compiled form and its graph share one compiled function.
 
-    `whole_model` replaces the model where it is compiled as a whole.
+    `whole_model` is compiled instead of `model` for the forms that compile the whole model.
     """
 
     @cache
@@ -185,33 +189,33 @@ def available_forms(
     def regional() -> Callable[..., Any]:
         return RegionalModel(model, lambda forward: compile_with_plan(plan, forward, deadline_s=budget_s))
 
-    every: dict[Form, MakeForm] = {Form.EAGER: lambda: model}
+    forms: dict[Form, MakeForm] = {Form.EAGER: lambda: model}
     if repeated_layers(model):
-        every[Form.REGIONAL] = regional
-    every[Form.COMPILED] = compiled
+        forms[Form.REGIONAL] = regional
+    forms[Form.COMPILED] = compiled
     if capture is not None:
-        every |= {form.with_graph: _captured(capture, make) for form, make in every.items()}
-    return _tuned_only(every, plan.tuned) if plan.tuned else every
+        forms |= {form.with_graph: _make_captured(capture, make) for form, make in forms.items()}
+    return _tuned_only(forms, plan.tuned) if plan.tuned else forms
 
 
-def _tuned_only(every: Forms, tuned: Tuned) -> Forms:
-    """Only eager and the form that won in the tuned plan; every form if that one is not available here."""
-    wanted = Form.of(tuned.form, graph=tuned.graph)
-    return {form: make for form, make in every.items() if form in (Form.EAGER, wanted)} if wanted in every else every
+def _tuned_only(forms: Forms, tuned: Tuned) -> Forms:
+    """Return only eager and the form of the tuned plan; all forms if the form of the plan is not available."""
+    tuned_form = Form.of(tuned.form, graph=tuned.graph)
+    return _with_eager(forms, tuned_form) if tuned_form in forms else forms
 
 
-def _captured(capture: Capture, make: MakeForm) -> Callable[[], Captured]:
+def _make_captured(capture: Capture, make: MakeForm) -> Callable[[], Captured]:
     return lambda: capture(make())
 
 
 def close_others(forms: Sequence[RacedForm], winner: RacedForm, keep: object = None) -> None:
-    """Release the graphs of the forms that did not win."""
+    """Release the graphs of the forms that were not chosen, except that of the function `keep`."""
     for raced in forms:
         if raced is not winner and raced.function is not keep and isinstance(raced.function, Captured):
             raced.function.close()
 
 
 def device_and_versions() -> str:
-    """The device, torch and Python version, for reports."""
+    """Return the device, the torch version and the Python version, for reports."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return f"{device}, torch {torch.__version__}, Python {platform.python_version()}"

@@ -1,7 +1,7 @@
-"""Progressive optimization: an eager form is used at once, while the compiled form is made in the background.
+"""Progressive optimization: calls use an eager form immediately, while the model is compiled in the background.
 
-The model is first compiled in a child process, which fills the caches on disk and may hang or crash without harm. Only then is it
-compiled in this process, from the caches, compared with eager, and used instead of the eager form.
+The model is first compiled in a child process. This fills the caches on disk, and a hang or crash there does not affect the program.
+Only then is the model compiled in this process, from the caches. If its results match eager and it is faster, it replaces the eager form.
 """
 
 import logging
@@ -22,8 +22,8 @@ from rocsolid.runtime.background_thread import run_in_background
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
-_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
-Trial = Callable[[], str]  # compiles in a child process; returns "" or the reason of a failure
+_RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
+Trial = Callable[[], str]  # compiles in a child process; returns why that failed, or ""
 
 
 class Progressive(Optimized):
@@ -39,55 +39,55 @@ class Progressive(Optimized):
         capture: Capture | None,
         trial: Trial | None,
     ) -> None:
-        first: Callable[..., Any] = model if capture is None else capture(model)
+        first_function: Callable[..., Any] = model if capture is None else capture(model)
         form = Form.EAGER if capture is None else Form.EAGER_GRAPH
-        serving = FormResult(form=form, outcome=FormOutcome.CHOSEN, why="used while the model is being compiled")
+        first_form = FormResult(form=form, outcome=FormOutcome.CHOSEN, why="used while the model is being compiled")
         report = OptimizeReport(
             name=getattr(model, "__name__", type(model).__name__),
             machine=device_and_versions(),
             profile=profile,
-            forms=(serving,),
+            forms=(first_form,),
             chosen=form,
             why="the model is being compiled",
             noise=0.0,
-            examples=len(examples),
+            example_count=len(examples),
         )
-        super().__init__(first, model, report)
-        self._serving = first
+        super().__init__(first_function, model, report)
+        self._first_function = first_function
         self._examples = list(examples)
-        self._compiled = compiled
+        self._compile = compiled
         self._capture = capture
         self._trial = trial
-        self._modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        self._longest_s = 0.0
+        self._grad_and_inference = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        self._longest_call_s = 0.0
         self._timing_calls = True
         self._done = threading.Event()
-        run_in_background(self._work, "optimize")
+        run_in_background(self._optimize_in_background, "optimize")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the best form that is ready now."""
+        """Call the form that is in use now."""
         if not self._timing_calls:
             return self._function(*args, **kwargs)
         started = time.perf_counter()
         result = self._function(*args, **kwargs)
-        self._longest_s = max(self._longest_s, time.perf_counter() - started)
+        self._longest_call_s = max(self._longest_call_s, time.perf_counter() - started)
         return result
 
     def report(self) -> OptimizeReport:
-        """The results so far, with the longest call while the model was being compiled."""
-        return replace(self._report, longest_call_ms=self._longest_s * 1e3)
+        """Return the results so far, with the longest call of the model during compilation."""
+        return replace(self._report, longest_call_ms=self._longest_call_s * 1e3)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the background work has ended; return whether it has."""
+        """Wait until the background work has ended; return False if the timeout was reached before."""
         return self._done.wait(timeout_s)
 
-    def _work(self) -> None:
-        """Run in the background thread."""
-        grad, inference = self._modes
+    def _optimize_in_background(self) -> None:
+        """Do the work of the background thread."""
+        grad, inference = self._grad_and_inference
         try:
             # In this order, because entering or leaving inference mode also sets the grad mode.
             with torch.inference_mode(inference), torch.set_grad_enabled(grad):
-                self._improve()
+                self._compile_and_race()
         except Exception as error:  # noqa: BLE001 - calls must keep working
             _log.exception("progressive optimization failed; the model keeps its current form")
             self._keep_form(f"{type(error).__name__}: {error}")
@@ -95,23 +95,23 @@ class Progressive(Optimized):
             self._timing_calls = False
             self._done.set()
 
-    def _improve(self) -> None:
-        refused = self._trial() if self._trial is not None else ""
-        if refused:
-            _log.warning("%s", refused)
-            self._keep_form(refused)
+    def _compile_and_race(self) -> None:
+        failure = self._trial() if self._trial is not None else ""
+        if failure:
+            _log.warning("%s", failure)
+            self._keep_form(failure)
             return
         expected = [example.call(self._model) for example in self._examples]
         forms = [
-            RacedForm(form=self._report.chosen, make=lambda: self._serving),
-            RacedForm(form=Form.of("compiled", graph=self._capture is not None), make=self._make),
+            RacedForm(form=self._report.chosen, make=lambda: self._first_function),
+            RacedForm(form=Form.of("compiled", graph=self._capture is not None), make=self._make_compiled),
         ]
         for raced in forms:
             prepare(raced, self._examples, expected, float("inf"))
-        times = run_race(forms, self._examples, _LIMITS)
+        times = run_race(forms, self._examples, _RACE_LIMITS)
         winner, why = choose_winner(forms, times)
         self._function = winner.made
-        close_others(forms, winner, keep=self._serving)
+        close_others(forms, winner, keep=self._first_function)
         self._report = replace(
             self._report,
             forms=tuple(raced.result for raced in forms),
@@ -120,8 +120,8 @@ class Progressive(Optimized):
             noise=times.noise,
         )
 
-    def _make(self) -> Callable[..., Any]:
-        compiled = self._compiled()
+    def _make_compiled(self) -> Callable[..., Any]:
+        compiled = self._compile()
         return compiled if self._capture is None else self._capture(compiled)
 
     def _keep_form(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Prepares the forms of a model, excludes those that fail or return wrong results, races the rest, and chooses the winner."""
+"""Prepares the forms of a model, excludes those that fail or return wrong results, measures the rest together, and chooses the fastest."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ MakeForm = Callable[[], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class RaceLimits:
-    """How long a race may take."""
+    """The limits of a race."""
 
     seconds: float
     rounds: int
@@ -32,7 +32,7 @@ class RaceLimits:
 
 @dataclass(kw_only=True)
 class RacedForm:
-    """A form on its way through a race: how to make it, its function once made, and its result so far."""
+    """A form in a race: how to make it, its function (None until it is made), and its result so far."""
 
     form: Form
     make: MakeForm
@@ -52,17 +52,17 @@ class RacedForm:
 
     @property
     def eligible(self) -> bool:
-        """Whether it was made, returned correct results, and may win."""
+        """Whether the form was made and its results are correct, so that it can be measured and chosen."""
         return self.function is not None and self.result.outcome is FormOutcome.SLOWER
 
 
 def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
-    """Race entries in the given order."""
+    """Return a `RacedForm` for each form, in the given order."""
     return [RacedForm(form=form, make=make) for form, make in makers.items()]
 
 
 def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Any], deadline: float) -> None:
-    """Make the form and run every example; it is eligible if its results match eager's (`expected`)."""
+    """Make the form and run every example. The form is eligible if its results match `expected`, the results of eager."""
     if time.perf_counter() > deadline:
         raced.result = replace(raced.result, why="no time was left in the budget")
         return
@@ -76,12 +76,12 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
         for example in examples:
             example.call(function)  # the first call of a captured function runs in eager
         error = max(
-            relative_error(example.call(function), one) for example, one in zip(examples, expected, strict=True)
+            relative_error(example.call(function), wanted) for example, wanted in zip(examples, expected, strict=True)
         )
         raced.function = function
-        limit = max(error_limit(one) for one in expected)
+        limit = max(error_limit(wanted) for wanted in expected)
         if not error <= limit:
-            outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} against eager, {limit:.0%} is allowed"
+            outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} compared with eager, {limit:.0%} is allowed"
         elif isinstance(function, Captured) and not function.report().graphs:
             refusals = function.report().refusals
             outcome, why = (
@@ -95,14 +95,14 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
         raced.result,
         outcome=outcome,
         why=why,
-        error=error,
+        relative_error=error,
         setup_s=time.perf_counter() - started,
         peak_bytes=torch.cuda.max_memory_allocated() if on_gpu else 0,
     )
 
 
 def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits) -> Race:
-    """Measure the eligible forms in interleaved rounds over all examples; the first one is eager, the baseline."""
+    """Measure the eligible forms in interleaved rounds, each with all examples. The first form is the baseline, eager."""
 
     def call_all(function: Callable[..., Any]) -> Callable[[], None]:
         def call() -> None:
@@ -116,7 +116,7 @@ def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: Ra
 
 
 def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, str]:
-    """The winner and the reason: the fastest form, unless a simpler one is as fast. Forms come simplest first."""
+    """Return the fastest form and the reason. If a simpler form is as fast, it is returned instead; `forms` are ordered, simplest first."""
     eligible = [raced for raced in forms if raced.eligible]
     for raced in eligible:
         label = raced.form.label
@@ -131,17 +131,17 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
     if not others:
         return winner, "no other form works"
     if winner.form is Form.EAGER:
-        return winner, "no other form is faster beyond the noise"
+        return winner, "no other form is faster by more than the noise"
     gain = winner.result.against_eager
     speed = f"{gain.speedup:.2f} times as fast as eager" if gain else "the fastest"
     return winner, f"it is {speed} and its results match eager"
 
 
 def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:
-    """The first form that is not measurably slower than the fastest.
+    """Return the first form that is not measurably slower than the fastest.
 
-    The control, eager measured twice, shows how much of a difference from *eager* may be noise. Two graphs are compared by their
-    own rounds: they hardly use the CPU, which causes most of the noise in eager.
+    Eager is measured twice in each round, which shows how large a difference from eager may be noise. Two other forms are compared by
+    their own times in each round, because graphs hardly use the CPU, which causes most of the noise of eager.
     """
     eager, *others = eligible
     best = min(eligible, key=lambda raced: times.timing(raced.form.label).median_ms)

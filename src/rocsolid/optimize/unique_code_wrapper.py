@@ -1,7 +1,7 @@
 """Wraps a model in a module with its own code object.
 
-Dynamo stores compiled code by the code object of the function, which all models of a class share. With its own code object, what
-Dynamo stores belongs to this model only.
+Dynamo stores compiled code by the code object of the function, and all models of one class share that code object. A wrapper with its
+own code object keeps the compiled code of one model separate from that of the others.
 """
 
 import inspect
@@ -17,7 +17,7 @@ class UniqueCodeWrapper(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        self.training = model.training  # of the wrapper only: submodules of the model may differ
+        self.training = model.training  # not `self.train()`, which would also change the submodules of the model
         forward = types.FunctionType(_call.__code__.replace(), _call.__globals__, "forward")
         forward.__module__ = __name__
         forward.__signature__ = _with_self(inspect.signature(model.forward))  # type: ignore[attr-defined]

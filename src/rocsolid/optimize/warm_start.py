@@ -1,8 +1,8 @@
-"""Saves compiled code and the winning form, so that the next process starts in a fraction of the time.
+"""Saves compiled code and the name of the fastest form, so that the next process starts in a fraction of the time.
 
-Compiled code is saved as torch's own cache artefacts. These are pickles, and loading a pickle from someone else would run their code.
-So they are stored in files that only this user can access, under a key of model, plan, example and environment. A file that cannot be
-used is left alone with one log line, and the model is compiled as if it did not exist.
+Compiled code is saved as torch's own cache artefacts. These are pickles, and loading a pickle from another user would run that user's
+code. So they are stored in files that only this user can access. The file name is a hash of model, plan, examples and environment. A
+file that cannot be used is not changed; one line is logged, and the model is compiled as if the file did not exist.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ _log = logging.getLogger("rocsolid")
 
 
 def default_folder() -> Path:
-    """The default folder for artefacts."""
+    """Return the default folder for artefacts."""
     return user_cache.cache_folder("artefacts")
 
 
@@ -43,29 +43,29 @@ class SavedRun:
 
     traces: DynamoTraces
     winner: Form | None = None
-    since: str = ""  # the day of the race that it won
+    race_date: str = ""  # when all forms were measured, and the winner was the fastest
 
 
 def key_of(model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = ()) -> str:
-    """A hash of what must be equal for artefacts to be usable: model code and shapes, plan, calls, and environment."""
+    """Return a hash of everything that must be equal for artefacts to be usable: model class and shapes, plan, calls and environment."""
     digest = hashlib.sha256()
     settings = (f"{d.id}={d.value!r}" for d in plan)
-    for part in (*_model(model), *settings, *_calls(examples), *_environment()):
+    for part in (*_describe_model(model), *settings, *_describe_calls(examples), *_describe_environment()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]
 
 
-def _model(model: Callable[..., Any]) -> Iterator[str]:
-    kind = type(model) if isinstance(model, torch.nn.Module) else model
-    yield f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', repr(type(model)))}"
+def _describe_model(model: Callable[..., Any]) -> Iterator[str]:
+    code_owner = type(model) if isinstance(model, torch.nn.Module) else model
+    yield f"{getattr(code_owner, '__module__', '')}.{getattr(code_owner, '__qualname__', repr(type(model)))}"
     if isinstance(model, torch.nn.Module):
         yield str(model)
         for name, tensor in model.state_dict().items():
-            shape = "made by the first call" if is_lazy(tensor) else tuple(tensor.shape)
+            shape = "set by the first call" if is_lazy(tensor) else tuple(tensor.shape)
             yield f"{name} {shape} {tensor.dtype} {tensor.device.type}"
 
 
-def _calls(examples: Sequence[Example]) -> Iterator[str]:
+def _describe_calls(examples: Sequence[Example]) -> Iterator[str]:
     yield f"{torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}"
     for example in examples:
         for leaf in flatten((example.args, dict(example.kwargs)), "").leaves:
@@ -76,7 +76,7 @@ def _calls(examples: Sequence[Example]) -> Iterator[str]:
                 yield f"{leaf.path} {type(value).__qualname__}"
 
 
-def _environment() -> Iterator[str]:
+def _describe_environment() -> Iterator[str]:
     yield from (torch.__version__, platform.python_version(), platform.machine(), sys.platform)
     yield f"{torch.version.hip} {torch.version.cuda}"
     if torch.cuda.is_available():
@@ -93,50 +93,52 @@ def warm_start(
     *,
     traces: bool = False,
 ) -> Iterator[SavedRun]:
-    """Load usable artefacts before the block and save new ones after it; with `traces`, also Dynamo's traces."""
+    """Load usable artefacts before the block and save new ones after it; with `traces`, also load and save Dynamo's traces."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
     if file.exists():
         prewarm_libraries(model)
         preload_compiler()
-    loaded = _load(file)
+    usable = _load(file)
     saved = SavedRun(DynamoTraces(model, file if traces else None))
-    if loaded:
+    if usable:
         _read_winner(file, saved)
         if saved.winner in (None, Form.COMPILED_GRAPH):
             saved.traces.load()
         else:
-            saved.traces.disable()  # a form without a graph needs all its guards
-    before = saved.winner
-    with without_pool_warmup() if loaded else nullcontext():
+            saved.traces.disable()  # without a graph, every call needs all guards, and saved traces lack some
+    previous_winner = saved.winner
+    with without_pool_warmup() if usable else nullcontext():
         yield saved
-    if not loaded:
-        made = torch.compiler.save_cache_artifacts()
-        loaded = made is not None and bool(made[0]) and user_cache.write(file, made[0])
-    if loaded and saved.winner != before:
+    if not usable:
+        artefacts = torch.compiler.save_cache_artifacts()
+        usable = artefacts is not None and bool(artefacts[0]) and user_cache.write(file, artefacts[0])
+    if usable and saved.winner != previous_winner:
         _save_winner(file, saved.winner)
-    if loaded and saved.winner is Form.COMPILED_GRAPH:
+    if usable and saved.winner is Form.COMPILED_GRAPH:
         saved.traces.save()
 
 
 def _read_winner(file: Path, saved: SavedRun) -> None:
-    """Read which form won and when; if the file is unusable, all forms are measured again."""
-    note = file.with_suffix(".json")
+    """Read which form was the fastest, and when it was measured; if the file cannot be used, all forms are measured again."""
+    winner_file = file.with_suffix(".json")
     try:
-        if not user_cache.untrusted_reason(note):
-            found = json.loads(note.read_text(encoding="utf-8"))
-            saved.winner, saved.since = Form(found["winner"]), str(found["since"])
+        if not user_cache.untrusted_reason(winner_file):
+            document = json.loads(winner_file.read_text(encoding="utf-8"))
+            saved.winner, saved.race_date = Form(document["winner"]), str(document["race_date"])
     except (OSError, ValueError, LookupError, TypeError):
         saved.winner = None
 
 
 def _save_winner(file: Path, winner: Form | None) -> None:
-    note = file.with_suffix(".json")
+    winner_file = file.with_suffix(".json")
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     try:
-        note.touch(mode=0o600)
-        note.write_text(json.dumps({"winner": winner.label if winner else "", "since": today}) + "\n", encoding="utf-8")
+        winner_file.touch(mode=0o600)
+        winner_file.write_text(
+            json.dumps({"winner": winner.label if winner else "", "race_date": today}) + "\n", encoding="utf-8"
+        )
     except OSError as error:
-        _log.warning("the winning form is not saved: %s", error)
+        _log.warning("the fastest form was not saved for the next process: %s", error)
 
 
 def _load(file: Path) -> bool:

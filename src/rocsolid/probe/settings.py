@@ -12,7 +12,7 @@ from rocsolid.model.environment import CheckResult, CheckStatus, Integrity, Orig
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.torchapi.config import live, read_in_child
 from rocsolid.torchapi.config.source import UNREADABLE, Build, SourceEntry, alias_id, read_configs
-from rocsolid.torchapi.config.upstream import plain, upstream
+from rocsolid.torchapi.config.upstream import to_json_value, upstream
 
 LIVE_DEADLINE_S = 180.0
 
@@ -91,13 +91,13 @@ def _read_one(
     name: str, sources: _Sources, live: LiveSettings | None, released: object, variables: Mapping[str, str]
 ) -> SettingValue | None:
     plain_entry, entry = sources.without_variables.get(name), sources.with_variables.get(name)
-    installed_default = plain(plain_entry.value) if plain_entry else UNREADABLE
+    installed_default = to_json_value(plain_entry.value) if plain_entry else UNREADABLE
     running = live.entries.get(name) if live else None
-    value = plain(running.value) if running else plain(entry.value) if entry else UNREADABLE
+    value = to_json_value(running.value) if running else to_json_value(entry.value) if entry else UNREADABLE
     if value is UNREADABLE:
         return None
     if installed_default is UNREADABLE:  # the source cannot be evaluated: use the default that running torch reports
-        installed_default = plain(running.default) if running else value
+        installed_default = to_json_value(running.default) if running else value
     default = installed_default if released is UNREADABLE else released
     alias = (plain_entry.alias if plain_entry else "") or (running.alias if running else "")
     seen = SettingValue(value=value, default=default, alias_of=alias_id(alias))
@@ -115,9 +115,9 @@ def _other_threads(
 ) -> tuple[object, str]:
     """The value in other threads of this process, if it differs, and which threads."""
     if live and name in live.other_threads:
-        return plain(live.other_threads[name]), "another thread or task"
-    if running and not (live and live.writes) and plain(running.in_new_thread) != seen.value:
-        return plain(running.in_new_thread), "every new thread"
+        return to_json_value(live.other_threads[name]), "another thread or task"
+    if running and not (live and live.writes) and to_json_value(running.in_new_thread) != seen.value:
+        return to_json_value(running.in_new_thread), "every new thread"
     return None, ""
 
 
@@ -134,8 +134,8 @@ def _find_origin(
         phase, location = live.writes.get(target, ("", "")) if live else ("", "")
         origin = Origin.STARTUP if phase == "startup" else Origin.LIBRARY if phase else Origin.ASSIGNED
         return origin, f"{location} ({phase})" if phase.startswith("import") else location
-    variable_changes = entry and plain_entry and plain(entry.value) != plain(plain_entry.value)
-    if entry and variable_changes and (running is None or plain(running.value) == plain(entry.value)):
+    variable_changes = entry and plain_entry and to_json_value(entry.value) != to_json_value(plain_entry.value)
+    if entry and variable_changes and (running is None or to_json_value(running.value) == to_json_value(entry.value)):
         return Origin.VARIABLE, _first_set(entry.variables, variables)
     return Origin.DEFAULT, ""
 

@@ -1,4 +1,4 @@
-"""Results as HTML for a notebook cell: the page of the result in a frame, or its text where it has no page."""
+"""Converts results to HTML for a notebook cell: the HTML page of the result in an iframe, or its text if it has no page."""
 
 from html import escape
 from importlib import import_module
@@ -10,7 +10,7 @@ from rocsolid.model.study import ABResult
 from rocsolid.report.study_text import ab_text
 from rocsolid.report.terminal import Terminal
 
-# The page of each result type. By name, so that showing one result does not import the pages of all others.
+# Module and function that render each result type. They are stored as names, so that only the needed module is imported.
 _PAGES: Final = {
     "BreakReport": ("compiles_page", "breaks_html"),
     "CompileLog": ("compiles_page", "compiles_html"),
@@ -26,14 +26,14 @@ _HEIGHT_PX: Final = 480
 
 
 def to_html(result: object) -> str:
-    """HTML for a notebook cell. The page runs in a sandboxed frame, so that its styles and script stay its own."""
+    """Return HTML for a notebook cell. The page is in a sandboxed iframe, so that its styles and script do not affect the notebook."""
     if isinstance(result, Environment):
         result = ProbeRecord(environment=result, findings=(), profile="")
-    entry = _PAGES.get(type(result).__name__)
-    if entry is None:
+    renderer = _PAGES.get(type(result).__name__)
+    if renderer is None:
         text = ab_text(result, Terminal()) if isinstance(result, ABResult) else str(result)
         return f"<pre>{escape(text)}</pre>"
-    module, function = entry
+    module, function = renderer
     page: str = getattr(import_module(f"rocsolid.report.{module}"), function)(result)
     style = f"width:100%;height:{_HEIGHT_PX}px;border:1px solid #8884;border-radius:6px"
     return f'<iframe srcdoc="{escape(page, quote=True)}" sandbox="allow-scripts" style="{style}"></iframe>'

@@ -10,11 +10,11 @@ from rocsolid.model.setting import Channel
 
 
 def variables_text(plan: Plan, shell: str) -> str:
-    """Lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
+    """Return lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
     decisions = [d for d in plan if d.channel is Channel.PROCESS]
     if shell == "json":
-        values = [{"name": d.name, "value": d.value, "why": d.why, "evidence": d.evidence} for d in decisions]
-        return dumps("rocsolid/env/1", profile=plan.profile, platform=plan.platform, variables=values)
+        variables = [{"name": d.name, "value": d.value, "why": d.why, "evidence": d.evidence} for d in decisions]
+        return dumps("rocsolid/env/1", profile=plan.profile, platform=plan.platform, variables=variables)
     head = f"# profile {plan.profile} for torch {plan.torch or '(none)'} on {plan.platform.label}"
     return "\n".join([head, *(line for d in decisions for line in _lines(d, shell))]) + "\n"
 
@@ -27,5 +27,5 @@ def _lines(decision: Decision, shell: str) -> Iterator[str]:
             yield {"bash": f"unset {name}", "fish": f"set -e {name}", "docker": f"# leave {name} unset"}[shell]
     else:
         value = shlex.quote(str(decision.value))
-        text = {"bash": "export {}={}", "fish": "set -gx {} {}", "docker": "ENV {}={}"}[shell]
-        yield text.format(decision.name, value)
+        template = {"bash": "export {}={}", "fish": "set -gx {} {}", "docker": "ENV {}={}"}[shell]
+        yield template.format(decision.name, value)

@@ -1,4 +1,4 @@
-"""Sets a plan's values for a block or for the process, and restores what was there before."""
+"""Sets a plan's values for a block or for the process, and restores the previous values."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,14 +14,14 @@ from rocsolid.torchapi.config.scope import settings_scope_if_imported
 
 
 class Effect(Enum):
-    """What applying one value does."""
+    """What happened to one value when the plan was applied."""
 
     ALREADY = "already set"
     SET = "set"
-    PINNED = "pinned"
+    PINNED = "enforced (later changes are refused)"
     LATER = "will be set when torch's compiler is imported"
-    ARGUMENT = "not set: an argument of torch.compile, use rs.compile"
-    PROCESS = "not set: must be in the environment before the process starts, use rocsolid env or rocsolid run"
+    ARGUMENT = "not set: it is an argument of torch.compile; use rs.compile"
+    PROCESS = "not set: it must be in the environment before the process starts; use rocsolid env or rocsolid run"
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class Applied:
         self.undo()
 
     def keep(self) -> "Applied":
-        """Apply until `undo`, or for the life of the process: in every thread, and over values that this thread has assigned."""
+        """Apply the plan until `undo` or until the process ends: in every thread, and replacing values that this thread has assigned."""
         if not self._guard.active:
             self.effects = self._predict_effects()
             self._guard.keep()
@@ -56,7 +56,7 @@ class Applied:
         return self
 
     def undo(self) -> None:
-        """Restore the values from before."""
+        """Restore the previous values."""
         self._scope.close()
         self._guard.undo()
 

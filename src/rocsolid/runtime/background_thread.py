@@ -1,9 +1,9 @@
 """Background threads that end before the interpreter does.
 
 A daemon thread that calls torch during interpreter shutdown crashes the process: Python ends the thread when it next takes the
-interpreter lock, and C++ sees that as an uncaught exception (`terminate called without an active exception`). A non-daemon thread
-would make the program wait until its work is done. So when the program ends, each thread gets a SystemExit at its next Python
-instruction, and is joined. A thread that is stuck in native code is abandoned after a grace period.
+interpreter lock, and in C++ that is an uncaught exception (`terminate called without an active exception`). With a non-daemon thread,
+the program would not end before the thread's work is done. So when the program ends, SystemExit is raised in each thread at its next
+Python instruction, and the thread is joined. A thread that is stuck in native code is abandoned after ten seconds.
 """
 
 import atexit
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Final
 
-_GRACE_S: Final = 10.0
-_RETRY_S: Final = 1.0  # raise again: code may have swallowed the exception
+_STOP_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 1.0  # then raise the exception again, because code in the thread may have caught it
 _threads: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 
@@ -30,22 +30,22 @@ def run_in_background(work: Callable[[], object], name: str) -> threading.Thread
     return thread
 
 
-def raise_in_thread(thread_id: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread at its next Python instruction; None cancels one that was not raised yet."""
-    exception = None if kind is None else ctypes.py_object(kind)
+def raise_in_thread(thread_id: int, exception_type: type[BaseException] | None) -> None:
+    """Raise an exception in a thread at its next Python instruction; with None, cancel an exception that was not raised yet."""
+    exception = None if exception_type is None else ctypes.py_object(exception_type)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), exception)
 
 
 @cache
 def _stop_at_exit() -> None:
-    # Registered at first use and not at import: exit handlers run in reverse order, so the threads stop before the child processes
-    # that they wait for are killed. Otherwise they would report a crashed child.
+    # Exit handlers run in reverse order. This one is registered at first use and not at import, so that it runs before the handler that
+    # kills child processes. Otherwise a thread that waits for a child process would report that the child crashed.
     atexit.register(_stop_threads)
 
 
 def _stop_threads() -> None:
     sys.unraisablehook = partial(_hide_system_exit, sys.unraisablehook)
-    deadline = time.monotonic() + _GRACE_S
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
     for thread in tuple(_threads):
         while thread.is_alive() and thread.ident is not None and time.monotonic() < deadline:
             # SystemExit: no `except Exception` catches it, and a thread that ends with it prints nothing.
@@ -53,7 +53,7 @@ def _stop_threads() -> None:
             thread.join(_RETRY_S)
 
 
-def _hide_system_exit(hook: Callable[[Any], object], unraisable: Any) -> None:
+def _hide_system_exit(previous_hook: Callable[[Any], object], unraisable: Any) -> None:
     """Hide our SystemExit when it is raised inside a finalizer, where Python would print it."""
     if unraisable.exc_type is not SystemExit:
-        hook(unraisable)
+        previous_hook(unraisable)

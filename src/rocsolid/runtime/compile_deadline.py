@@ -1,8 +1,8 @@
-"""Ends compiles that pass a deadline, and logs the progress of slow ones.
+"""Ends compiles that exceed their deadline, and logs the progress of slow compiles.
 
-A compile runs in the thread that called the function. To end it, an exception is raised in that thread from outside: in the main
-thread by a signal, which also interrupts a blocking wait; in other threads by the interpreter, at the thread's next Python
-instruction. A compile that is stuck in native code cannot be ended from inside its process: use `in_child=True` for that.
+A compile runs in the thread that called the function. To end it, another thread raises an exception there. In the main thread this is
+done with a signal, which also interrupts a blocking system call. In other threads Python raises it at the thread's next Python
+instruction. A compile that is stuck in native code cannot be ended from inside its process; `in_child=True` covers that case.
 """
 
 import logging
@@ -22,21 +22,21 @@ _log = logging.getLogger("rocsolid")
 _SIGNAL: Final = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _FIRST_PROGRESS_S: Final = 5.0
 _PROGRESS_EVERY_S: Final = 10.0
-_RETRY_S: Final = 1.0  # raise again: code may have swallowed the exception
+_RETRY_S: Final = 1.0  # then raise the exception again, because code in the compile may have caught it
 
 
 class _Watcher:
-    """A thread that checks the elapsed time of one compile."""
+    """A thread that checks how long one compile has been running, and cancels it at the deadline."""
 
     def __init__(self, compile_: Compile, limit_s: float) -> None:
         self._compile = compile_
         self._limit_s = limit_s
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # held while raising, so that nothing is raised after the end
+        self._lock = threading.Lock()  # held while an exception is raised, so that none is raised after `end`
         threading.Thread(target=self._watch, name="rocsolid-deadline", daemon=True).start()
 
     def end(self) -> None:
-        """Stop watching; an exception that was already sent is caught here and does not reach the user's code."""
+        """Stop watching. An exception that is on its way to this thread is caught here and does not reach the user's code."""
         while True:
             try:
                 with self._lock:
@@ -49,25 +49,25 @@ class _Watcher:
 
     def _watch(self) -> None:
         limit_s, compile_ = self._limit_s, self._compile
-        progress_s = min(_FIRST_PROGRESS_S, limit_s / 2)
-        while not self._ended.wait(max(0.0, min(progress_s, limit_s) - _age_s(compile_))):
-            if _age_s(compile_) >= limit_s:
+        next_log_s = min(_FIRST_PROGRESS_S, limit_s / 2)
+        while not self._ended.wait(max(0.0, min(next_log_s, limit_s) - _elapsed_s(compile_))):
+            if _elapsed_s(compile_) >= limit_s:
                 break
             _log.warning(
-                "compiling %s: %.0f s of %g s, %s",
+                "compiling %s: running for %.0f s (deadline %g s), phase: %s",
                 compile_.name,
-                _age_s(compile_),
+                _elapsed_s(compile_),
                 limit_s,
                 phase_of(compile_.thread_id),
             )
-            progress_s = _age_s(compile_) + min(_PROGRESS_EVERY_S, max(limit_s / 4, 1.0))
+            next_log_s = _elapsed_s(compile_) + min(_PROGRESS_EVERY_S, max(limit_s / 4, 1.0))
         if not self._ended.is_set():
             phase = phase_of(compile_.thread_id)
-            compile_.cancelled = f"after its deadline of {limit_s:g} s, while {phase}"
+            compile_.cancel_reason = f"after its deadline of {limit_s:g} s, while {phase}"
             _log.error(
                 "%s: compile cancelled %s.%s\n  fix: %s\n  stacks of all threads:\n%s",
                 compile_.name,
-                compile_.cancelled,
+                compile_.cancel_reason,
                 "" if compile_.full_graph else " It runs in eager from now on.",
                 _fix(phase),
                 all_stacks(),
@@ -81,8 +81,8 @@ class _Watcher:
 
 @contextmanager
 def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
-    """End the compile that runs in this block after `limit_s`."""
-    with _interruptible():
+    """Cancel the compile that runs in this block if it takes longer than `limit_s`."""
+    with _cancel_signal_handler():
         watcher = _Watcher(compile_, limit_s)
         try:
             yield
@@ -91,13 +91,13 @@ def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
 
 
 def _fix(phase: str) -> str:
-    """What to change, by what the compile was doing."""
+    """Return what the user can change, depending on the phase in which the compile was cancelled."""
     if "autotun" in phase:
         return 'use mode="default" instead of "max-autotune", or raise the deadline'
     return "raise the deadline (deadline_s=, --deadline), or test with rs.compile(..., in_child=True) whether it hangs"
 
 
-def _age_s(compile_: Compile) -> float:
+def _elapsed_s(compile_: Compile) -> float:
     return time.monotonic() - compile_.started
 
 
@@ -109,17 +109,17 @@ def _cancel(thread_id: int) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """In the main thread, install a handler that raises on our signal; the previous handler is restored."""
+def _cancel_signal_handler() -> Iterator[None]:
+    """In the main thread, raise CompileCancelled when our signal arrives; restore the previous handler after the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def cancel(_number: int, _frame: FrameType | None) -> None:
+    def cancel(_signal_number: int, _frame: FrameType | None) -> None:
         raise CompileCancelled
 
-    before: Any = signal.signal(_SIGNAL, cancel)
+    previous_handler: Any = signal.signal(_SIGNAL, cancel)
     try:
         yield
     finally:
-        signal.signal(_SIGNAL, before)
+        signal.signal(_SIGNAL, previous_handler)

@@ -1,6 +1,6 @@
 """Compiles or captures a function once in a child process, so that a hang or crash in native code does not affect the program.
 
-A compile also fills the caches on disk, so compiling the same function in the program then takes a fraction of the time.
+A compile also fills torch's caches on disk, so that compiling the same function in the program afterwards takes much less time.
 """
 
 import os
@@ -21,20 +21,20 @@ _CANNOT_SEND: Final = "the function cannot be sent to a child process"
 
 
 @contextmanager
-def saved_call(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a file with the call for another process; raises TypeError or PicklingError for objects that cannot be pickled."""
+def saved_call(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], task: Mapping[str, Any]) -> Iterator[Path]:
+    """Write the call to a temporary file and yield its path; raises TypeError or PicklingError for objects that cannot be pickled."""
     import torch
 
     with tempfile.TemporaryDirectory(prefix="rocsolid-") as folder:
         file = Path(folder) / "call.pt"
-        work = {
+        document = {
             "model": model,
             "args": tuple(args),
             "kwargs": dict(kwargs),
             "grad": torch.is_grad_enabled(),
-            **what,
+            **task,
         }
-        torch.save(work, file)
+        torch.save(document, file)
         yield file
 
 
@@ -44,14 +44,14 @@ def try_in_child(
     model: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    what: Mapping[str, Any],
+    task: Mapping[str, Any],
 ) -> CheckResult:
-    """Compile or capture the call once in a child process and return how that ended; skipped if the call cannot be pickled.
+    """Compile or capture the call once in a child process and return the result; the status is SKIPPED if the call cannot be pickled.
 
-    `what` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`.
+    `task` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`.
     """
     try:
-        with saved_call(model, args, kwargs, what) as file:
+        with saved_call(model, args, kwargs, task) as file:
             result = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         return CheckResult(name="in a child process", status=CheckStatus.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
@@ -64,22 +64,22 @@ def main(file: str) -> None:
     import torch
 
     try:
-        # Written by the parent process in a folder that only this user can read.
-        work: dict[str, Any] = torch.load(file, weights_only=False)
+        # Safe to unpickle: the parent process wrote it in a folder that only this user can access.
+        document: dict[str, Any] = torch.load(file, weights_only=False)
     except (
         AttributeError,
         ImportError,
-    ) as error:  # for example a class of the user's main script, which is not run here
+    ) as error:  # for example for a class that the user's main script defines: that script is not run here
         sys.exit(f"{_CANNOT_SEND}: {error}")
-    with torch.set_grad_enabled(work["grad"]):
-        if "capture" in work:
+    with torch.set_grad_enabled(document["grad"]):
+        if "capture" in document:
             from rocsolid.runtime.capture.captured import Captured
 
-            captured = Captured(work["model"], work["capture"], work["precautions"])
+            captured = Captured(document["model"], document["capture"], document["precautions"])
             for _ in range(2):
-                captured(*work["args"], **work["kwargs"])
+                captured(*document["args"], **document["kwargs"])
         else:
-            torch.compile(work["model"], **work["compile"])(*work["args"], **work["kwargs"])
+            torch.compile(document["model"], **document["compile"])(*document["args"], **document["kwargs"])
 
 
 if __name__ == "__main__":

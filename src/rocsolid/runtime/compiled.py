@@ -1,4 +1,4 @@
-"""`torch.compile` with a plan attached to the function, a deadline, and a limit of recompiles."""
+"""`torch.compile` with a plan attached to the function, a deadline, and a limit on recompiles."""
 
 import functools
 import logging
@@ -26,8 +26,8 @@ from rocsolid.torchapi.dynamo.failed_guards import FailedGuard, failed_guards
 from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _log = logging.getLogger("rocsolid")
-_MARK: Final = "__rocsolid_compiled__"
-_SHOWN_GUARDS: Final = 3
+_STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
+_MAX_GUARDS_IN_MESSAGE: Final = 3
 # Called with the model, the arguments of torch.compile, and a call's arguments; returns "" or the reason not to compile.
 Trial = Callable[..., str]
 
@@ -44,7 +44,7 @@ class CompileState:
     sealed: bool = False
     compiled_calls: list[CallSignature] = field(default_factory=list)  # the calls that triggered a compile
     compiled_code: set[CodeType] = field(default_factory=set)  # the function, and its parts after graph breaks
-    recompiles: int = 0  # so far
+    recompiles: int = 0  # the number of recompiles so far
     parameters: tuple[str, ...] = ()  # names of the function's parameters
 
     @property
@@ -53,49 +53,53 @@ class CompileState:
         return [refusal_finding(intervention) for intervention in self.interventions]
 
     def seal(self) -> None:
-        """From now on, compiling this function again is an error that names what changed."""
+        """Forbid new compiles of this function: from now on they raise RecompileError, which describes what changed."""
         self.sealed = True
 
     def check(self, call: FrameType, compile_: Compile) -> None:
         """Count a compile; raise RecompileError if the function is sealed or `max_recompiles` is reached."""
         signature = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.parameters)
-        again = compile_.code in self.compiled_code
-        if self.sealed or (again and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
-            raise RecompileError(self._refusal(signature, compile_))
+        is_recompile = compile_.code in self.compiled_code
+        if self.sealed or (is_recompile and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
+            raise RecompileError(self._error_message(signature, compile_))
         self.compiled_code.add(compile_.code)
-        self.recompiles += again
+        self.recompiles += is_recompile
         if signature not in self.compiled_calls:
             self.compiled_calls.append(signature)
 
-    def _refusal(self, signature: CallSignature, compile_: Compile) -> str:
-        why = "it is sealed" if self.sealed else f"max_recompiles={self.max_recompiles} is reached"
-        name, _, where = compile_.name.partition(" ")
-        lines = [f"{name} would be compiled again, but {why}", f"  function: {where.strip('()')}"]
+    def _error_message(self, signature: CallSignature, compile_: Compile) -> str:
+        why = (
+            "new compiles are forbidden since seal()"
+            if self.sealed
+            else f"max_recompiles={self.max_recompiles} is reached"
+        )
+        name, _, location = compile_.name.partition(" ")
+        lines = [f"{name} would be compiled again, but {why}", f"  function: {location.strip('()')}"]
         if caller := user_location(compile_.stack):
-            lines += _shown("called at: ", caller, compile_.user_code.co_name)
+            lines += _labelled_code_line("called at: ", caller, compile_.user_code.co_name)
         guards = failed_guards(compile_.code, compile_.frame.f_locals) if compile_.frame is not None else []
-        for failed in guards[:_SHOWN_GUARDS]:
+        for failed in guards[:_MAX_GUARDS_IN_MESSAGE]:
             lines.append(f"  failed Dynamo guard: {failed.guard}")
             if failed.location:
-                lines += _shown("needed by: ", failed.location)
+                lines += _labelled_code_line("needed by: ", failed.location)
         changed = differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
         if changed:
-            lines.append(f"  changed since the nearest compiled call: {'; '.join(changed)}")
+            lines.append(f"  different from the most similar compiled call: {'; '.join(changed)}")
         elif not guards and self.compiled_calls:
-            lines.append("  no argument changed, so the state of the module or of torch did")
+            lines.append("  no argument changed, so the state of the module or of torch must have changed")
         lines.append(f"  fix: {_fix(guards)}")
-        lines.append(f"  or: {'seal it later' if self.sealed else 'raise max_recompiles'}")
+        lines.append(f"  or: {'call seal() later' if self.sealed else 'raise max_recompiles'}")
         return "\n".join(lines)
 
 
-def _shown(label: str, location: str, *names: str) -> list[str]:
-    """A source line under a label, indented."""
-    first, *rest = read_code_line(location, *names).lines()
-    return [f"  {label}{first}", *(" " * (len(label) + 2) + line for line in rest)]
+def _labelled_code_line(label: str, location: str, *names: str) -> list[str]:
+    """Return a source line after a label, indented, with carets in a second line."""
+    code_line, *caret_lines = read_code_line(location, *names).lines()
+    return [f"  {label}{code_line}", *(" " * (len(label) + 2) + line for line in caret_lines)]
 
 
 def _fix(guards: Sequence[FailedGuard]) -> str:
-    """The catalogue's fix for the first failed guard."""
+    """Return the catalogue's fix for the first failed guard."""
     if not guards:
         return "pad the input, or mark the changing dimension as dynamic"
     return next(cause.fix for cause in RECOMPILE_CAUSES if cause.matches("", guards[0].guard))
@@ -108,7 +112,7 @@ class _CompileListener:
         call = _innermost_call(compile_.stack)
         if call is None:
             return nullcontext()
-        state: CompileState = call.f_locals[_MARK]
+        state: CompileState = call.f_locals[_STATE_VARIABLE]
         state.check(call, compile_)
         scope = ExitStack()
         scope.enter_context(settings_scope({d.id: d.value for d in _scoped_decisions(state.plan)}))
@@ -117,7 +121,7 @@ class _CompileListener:
         return scope
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Nothing to do: the context managers from `on_start` have been left."""
+        """Do nothing: `on_start` returned everything that must be undone as a context manager."""
 
 
 _listener: Final = _CompileListener()
@@ -135,62 +139,64 @@ def compile_with_plan(
     trial: Trial | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Call `torch.compile` with the plan's options; the rest of the plan is set around each compile of the function."""
+    """Call `torch.compile` with the plan's options; the plan's other values are set during each compile of the function."""
     import torch
 
-    given: dict[str, Any] = dict(kwargs)
-    to_inductor = kwargs.get("backend", "inductor") == "inductor"
-    if to_inductor and mode is None and options is None:  # a tuned plan may have a mode; the caller's own comes first
-        mode = _argument(plan, "compile.mode", given)
-    if (dynamic := _argument(plan, "compile.dynamic", given)) is not None:
-        given["dynamic"] = dynamic
+    arguments: dict[str, Any] = dict(kwargs)
+    uses_inductor = kwargs.get("backend", "inductor") == "inductor"
+    if (
+        uses_inductor and mode is None and options is None
+    ):  # a tuned plan may contain a mode; the caller's mode or options override it
+        mode = _plan_argument(plan, "compile.mode", arguments)
+    if (dynamic := _plan_argument(plan, "compile.dynamic", arguments)) is not None:
+        arguments["dynamic"] = dynamic
     refused: Sequence[Intervention] = ()
-    if to_inductor:
-        given["options"], refused = choose_options(plan, mode, options, dynamic=given.get("dynamic"))
-    else:  # another backend has other options; the plan does not apply to it
-        given["mode"], given["options"] = mode, dict(options) if options else None
+    if uses_inductor:
+        arguments["options"], refused = choose_options(plan, mode, options, dynamic=arguments.get("dynamic"))
+    else:  # the plan has options of Inductor only
+        arguments["mode"], arguments["options"] = mode, dict(options) if options else None
     for intervention in refused:
         _log.warning("%s", intervention)
     state = CompileState(
         plan=plan,
-        options=dict(given["options"] or {}),
+        options=dict(arguments["options"] or {}),
         interventions=tuple(refused),
         deadline_s=deadline_s,
         max_recompiles=max_recompiles,
         parameters=parameter_names(getattr(model, "forward", model)),
     )
-    compiled = torch.compile(model, **given)
-    return _attach_state(compiled, state, partial(trial, model, given) if trial else None, model)
+    compiled = torch.compile(model, **arguments)
+    return _attach_state(compiled, state, partial(trial, model, arguments) if trial else None, model)
 
 
 def choose_options(
     plan: Plan, mode: str | None, options: Mapping[str, object] | None, *, dynamic: bool | None = None
 ) -> tuple[dict[str, object], Sequence[Intervention]]:
-    """Options for one call: the caller's values override the plan's, except for those that the plan insists on."""
+    """Return the options for `torch.compile`, and the refused values: the caller's values override the plan's, unless the plan insists."""
     decisions = {d.name: d for d in plan if d.channel is Channel.OPTION}
     from_mode = modes.mode_options(mode, dynamic=dynamic) if mode else {}
-    given = {name.replace("-", "_"): value for name, value in (options or {}).items()}
-    requested = {**from_mode, **given}
+    passed = {name.replace("-", "_"): value for name, value in (options or {}).items()}
+    requested = {**from_mode, **passed}
     chosen: dict[str, object] = {name: d.value for name, d in decisions.items()}
     refused = []
     for name, value in requested.items():
         decision = decisions.get(name)
         if decision and decision.guard and decision.value != value:
-            refused.append(_refused(decision, value, f"options[{name!r}]" if name in given else f"mode={mode!r}"))
+            refused.append(_intervention(decision, value, f"options[{name!r}]" if name in passed else f"mode={mode!r}"))
         else:
             chosen[name] = value
-    extra = {"guard_filter_fn", "use_aoti"}  # torch.compile itself removes these from the options
-    known = modes.accepted_options(set(chosen))
-    return {name: value for name, value in chosen.items() if name in known | extra or name in given}, refused
+    not_inductor = {"guard_filter_fn", "use_aoti"}  # torch.compile itself removes these from the options
+    accepted = modes.accepted_options(set(chosen))
+    return {name: value for name, value in chosen.items() if name in accepted | not_inductor or name in passed}, refused
 
 
-def _argument(plan: Plan, setting_id: str, given: Mapping[str, Any]) -> Any:
-    """The plan's value for an argument of torch.compile that the caller did not pass."""
+def _plan_argument(plan: Plan, setting_id: str, passed: Mapping[str, Any]) -> Any:
+    """Return the plan's value for an argument of torch.compile; None if the caller passed that argument."""
     decision = plan.get(setting_id)
-    return decision.value if decision and decision.name not in given else None
+    return decision.value if decision and decision.name not in passed else None
 
 
-def _refused(decision: Decision, requested: object, how: str) -> Intervention:
+def _intervention(decision: Decision, requested: object, how: str) -> Intervention:
     location = user_location(sys._getframe(2))  # noqa: SLF001 - the caller's line
     return Intervention(
         setting=decision.id,
@@ -208,23 +214,23 @@ def _scoped_decisions(plan: Plan) -> Iterator[Decision]:
 
 
 def _attach_state(compiled: Any, state: CompileState, trial: Callable[..., str] | None, model: Any) -> Any:
-    """Attach the state so that a compile can find it: in a local variable of a wrapper, which costs one Python call."""
+    """Wrap the compiled function so that a compile can find the state: it is a local variable of the wrapper. This costs one Python call."""
     import torch
 
     if not _remove_listener:
         _remove_listener.append(add_compile_listener(_listener))
     if isinstance(compiled, torch.nn.Module):
         forward = _with_trial(compiled.forward, trial, model) if trial else compiled.forward
-        vars(compiled)["forward"] = _marked(forward, state)
+        vars(compiled)["forward"] = _with_state(forward, state)
         vars(compiled)["rocsolid"] = state
         return compiled
     function = _with_trial(compiled, trial, model) if trial else compiled
-    wrapper = functools.wraps(compiled)(_marked(function, state))
+    wrapper = functools.wraps(compiled)(_with_state(function, state))
     vars(wrapper)["rocsolid"] = state
     return wrapper
 
 
-def _marked(function: Callable[..., Any], __rocsolid_compiled__: CompileState) -> Callable[..., Any]:
+def _with_state(function: Callable[..., Any], __rocsolid_compiled__: CompileState) -> Callable[..., Any]:
     def call(
         *args: Any,
         __rocsolid_compiled__: CompileState = __rocsolid_compiled__,  # noqa: ARG001 - `_innermost_call` finds it in the frame
@@ -252,5 +258,7 @@ def _with_trial(compiled: Callable[..., Any], trial: Callable[..., str], model: 
 
 
 def _innermost_call(frame: FrameType | None) -> FrameType | None:
-    """The innermost call of a function from `rs.compile` in a stack."""
-    return next((f for f in frames_up(frame) if f.f_code.co_name == "call" and _MARK in f.f_code.co_varnames), None)
+    """Return the frame of the innermost call of a function from `rs.compile` in a stack."""
+    return next(
+        (f for f in frames_up(frame) if f.f_code.co_name == "call" and _STATE_VARIABLE in f.f_code.co_varnames), None
+    )

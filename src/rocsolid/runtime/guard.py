@@ -1,4 +1,4 @@
-"""Enforces a plan on every way into the compiler, for a block or for the process."""
+"""Enforces a plan for every compile, however it is started, for a block or for the process."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ _log = logging.getLogger("rocsolid")
 
 
 class Guard:
-    """An enforced plan: as a context manager for a block, or with `keep()` for the process.
+    """Enforces a plan: as a context manager for a block, or with `keep()` for the process.
 
     Values that the plan insists on are pinned: no assignment, mode, option or annotation changes them, in any thread. Values that
     the plan only suggests replace the defaults. Without a plan the guard changes nothing.
@@ -45,7 +45,7 @@ class Guard:
         self.undo()
 
     def keep(self) -> "Guard":
-        """Activate the guard until `undo`, or for the life of the process."""
+        """Activate the guard until `undo` or until the process ends."""
         if self._undo:
             return self
         if self.plan is not None:
@@ -62,14 +62,14 @@ class Guard:
         return self
 
     def undo(self) -> None:
-        """Deactivate the guard and restore what was there before."""
+        """Deactivate the guard and restore the previous values."""
         undos, self._undo = self._undo, []
         for undo in reversed(undos):
             undo()
 
     @property
     def active(self) -> bool:
-        """Whether the guard is in force and changes anything."""
+        """Whether the guard is activated and has something to enforce."""
         return bool(self._undo)
 
     @property
@@ -103,7 +103,7 @@ class Guard:
     def record(self, intervention: Intervention) -> None:
         """Store an intervention and log it, once."""
         with self._lock:
-            if _key(intervention) in map(_key, self._interventions):
+            if _identity(intervention) in map(_identity, self._interventions):
                 return
             self._interventions.append(intervention)
         if not self.quiet:
@@ -120,11 +120,11 @@ class _DeadlineListener:
         return deadline(compile_, self._limit_s)
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Nothing to do: the context manager from `on_start` has been left."""
+        """Do nothing: `on_start` returned everything that must be undone as a context manager."""
 
 
 def refusal_finding(intervention: Intervention) -> Finding:
-    """Convert an intervention to a finding; the fix comes from the catalogue."""
+    """Convert an intervention to a finding, with the fix from the catalogue."""
     setting = registry.find(intervention.setting)
     return RULE.found(
         intervention.setting,
@@ -138,11 +138,11 @@ def refusal_finding(intervention: Intervention) -> Finding:
 
 
 def source_line(location: str) -> str:
-    """The source text at `file:line`; empty if it cannot be read."""
+    """Return the source text at `file:line`; empty if it cannot be read."""
     return read_code_line(location).text
 
 
-def _key(intervention: Intervention) -> tuple[str, object, str, str]:
+def _identity(intervention: Intervention) -> tuple[str, object, str, str]:
     return intervention.setting, intervention.requested, intervention.location, intervention.how
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-_MIN_LAYERS = 3  # fewer repetitions are not worth it
+_MIN_LAYERS = 3  # with fewer repetitions, compiling only the layer saves little time
 
 
 def repeated_layers(model: Any) -> list[Any]:
-    """The layers of the longest ModuleList or Sequential whose modules all have the same type; empty if there is none."""
+    """Return the layers of the longest ModuleList or Sequential whose modules all have the same type; empty if there is none."""
     if not isinstance(model, torch.nn.Module):
         return []
     lists = [
@@ -26,9 +26,9 @@ def _has_children(layer: Any) -> bool:
 
 
 class RegionalModel:
-    """The model with compiled layers, while it is called through this object; the model itself is unchanged.
+    """A callable that runs the model with compiled layers. Outside such a call the model is unchanged.
 
-    The layers share their code, so torch compiles it once.
+    All layers have the same code, so torch compiles it once.
     """
 
     def __init__(self, model: Any, compile_layer: Callable[[Any], Any]) -> None:
@@ -37,13 +37,14 @@ class RegionalModel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model with the compiled layers in place."""
-        before = [attributes.get("forward") for attributes, _ in self._layers]  # set if the user patched a layer
+        # A layer has this instance attribute only if the user patched it.
+        previous_forwards = [attributes.get("forward") for attributes, _ in self._layers]
         for attributes, compiled in self._layers:
             attributes["forward"] = compiled
         try:
             return self._model(*args, **kwargs)
         finally:
-            for (attributes, _), forward in zip(self._layers, before, strict=True):
+            for (attributes, _), forward in zip(self._layers, previous_forwards, strict=True):
                 if forward is None:
                     del attributes["forward"]
                 else:

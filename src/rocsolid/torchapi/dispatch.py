@@ -3,9 +3,9 @@
 from functools import cache
 from typing import Any
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_MODE = private("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
+_MODE = private_name("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
 
 DispatchMode: Any = _MODE.get()  # this module is only imported where torch is in use
 

@@ -1,4 +1,4 @@
-"""Calls a function with a module: at once if it is imported already, otherwise right after its import.
+"""Calls a function with a module: immediately if it is imported already, otherwise right after its import.
 
 Torch's compiler takes seconds to import, so rocsolid must not import it only to patch it.
 """
@@ -15,16 +15,16 @@ Cancel = Callable[[], None]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the awaited modules as usual, with a loader that runs the callbacks after the import."""
+    """Finds the modules that have callbacks like the other finders, with a loader that calls the callbacks after the import."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, list[ImportCallback]] = {}
+        self.callbacks: dict[str, list[ImportCallback]] = {}
         self.lock = threading.RLock()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self.waiting:
+        if fullname not in self.callbacks:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
@@ -36,30 +36,30 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def notify(self, module: ModuleType) -> None:
         with self.lock:
-            callbacks = self.waiting.pop(module.__name__, [])
-            self._remove_when_idle()
+            callbacks = self.callbacks.pop(module.__name__, [])
+            self._remove_if_unused()
         for callback in callbacks:
             callback(module)
 
-    def wait(self, name: str, callback: ImportCallback) -> Cancel:
+    def add(self, name: str, callback: ImportCallback) -> Cancel:
         with self.lock:
-            self.waiting.setdefault(name, []).append(callback)
+            self.callbacks.setdefault(name, []).append(callback)
             if self not in sys.meta_path:
                 sys.meta_path.insert(0, self)
 
         def cancel() -> None:
             with self.lock:
-                callbacks = self.waiting.get(name, [])
+                callbacks = self.callbacks.get(name, [])
                 if callback in callbacks:
                     callbacks.remove(callback)
                 if not callbacks:
-                    self.waiting.pop(name, None)
-                self._remove_when_idle()
+                    self.callbacks.pop(name, None)
+                self._remove_if_unused()
 
         return cancel
 
-    def _remove_when_idle(self) -> None:
-        if not self.waiting and self in sys.meta_path:
+    def _remove_if_unused(self) -> None:
+        if not self.callbacks and self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
@@ -72,7 +72,7 @@ class _NotifyingLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:  # other code sees the module's own loader
+        if module.__spec__ is not None:  # other code must see the module's own loader
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
@@ -83,10 +83,10 @@ _finder = _Finder()
 
 
 def when_imported(name: str, callback: ImportCallback) -> Cancel:
-    """Call `callback` with the module, at once or as soon as it is imported; return a function that cancels this."""
+    """Call `callback` with the module, immediately or as soon as it is imported; return a function that cancels this."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
         callback(module)
         return lambda: None
-    return _finder.wait(name, callback)
+    return _finder.add(name, callback)

@@ -1,19 +1,19 @@
-"""Facts about a torch operator that have no public API: kernels, fake implementation, schema."""
+"""Reads facts about a torch operator for which torch has no public API: kernels, fake implementation, schema."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.errors import UnknownNameError
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_HAS_FAKE = private("torch._library.utils", "has_fake_kernel", "2.7..")
-_HAS_KERNEL = private("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
-_ALL_NAMES = private("torch._C", "_dispatch_get_all_op_names", "2.4..")
-_FILL = private("torch._library.utils", "fill_defaults", "2.4..")
+_HAS_FAKE = private_name("torch._library.utils", "has_fake_kernel", "2.7..")
+_HAS_KERNEL = private_name("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
+_ALL_NAMES = private_name("torch._C", "_dispatch_get_all_op_names", "2.4..")
+_FILL = private_name("torch._library.utils", "fill_defaults", "2.4..")
 
-_DEVICES: Final = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
-_AUTOGRAD: Final = ("Autograd", "AutogradCUDA", "AutogradCPU", "CompositeImplicitAutograd")
+_DEVICE_KEYS: Final = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_AUTOGRAD_KEYS: Final = ("Autograd", "AutogradCUDA", "AutogradCPU", "CompositeImplicitAutograd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class Argument:
 
     name: str
     type: str
-    written: bool
-    aliased: bool
+    written: bool  # the operator changes this tensor in place
+    aliased: bool  # a result may share memory with this tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """What the dispatcher knows about one operator."""
+    """What torch's dispatcher has registered for one operator."""
 
     name: str
     schema: str
@@ -45,24 +45,24 @@ def operator(name: str) -> Any:
     """Return the overload `namespace::name` or `namespace::name.overload`; raise UnknownNameError with near matches."""
     import torch
 
-    space, colons, rest = name.partition("::")
+    namespace, colons, rest = name.partition("::")
     packet_name, _, overload = rest.partition(".")
-    packet = getattr(getattr(torch.ops, space, None), packet_name, None) if colons else None
-    found = getattr(packet, overload or "default", None) if packet is not None else None
-    if packet is not None and found is None and not overload:
+    packet = getattr(getattr(torch.ops, namespace, None), packet_name, None) if colons else None
+    operator_overload = getattr(packet, overload or "default", None) if packet is not None else None
+    if packet is not None and operator_overload is None and not overload:
         names = packet.overloads()
-        found = getattr(packet, names[0]) if names else None
-    if found is None:
-        known = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
-        raise UnknownNameError(kind="operator", name=name, known=sorted(known))
-    return found
+        operator_overload = getattr(packet, names[0]) if names else None
+    if operator_overload is None:
+        known_names = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
+        raise UnknownNameError(kind="operator", name=name, known=sorted(known_names))
+    return operator_overload
 
 
 def facts_of(overload: Any) -> OperatorFacts:
-    """Collect what the dispatcher knows about an overload."""
+    """Collect what torch's dispatcher has registered for an overload."""
     schema = overload._schema
     name = str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
-    has = _HAS_KERNEL.get()
+    has_kernel = _HAS_KERNEL.get()
     return OperatorFacts(
         name=str(schema.name),
         schema=str(schema),
@@ -78,8 +78,8 @@ def facts_of(overload: Any) -> OperatorFacts:
         returns=tuple(str(r.type) for r in schema.returns),
         returns_alias=any(r.alias_info is not None for r in schema.returns),
         has_fake=_has_fake(overload, name),
-        has_autograd=any(has(name, key) for key in _AUTOGRAD),
-        devices=tuple(key for key in _DEVICES if has(name, key)),
+        has_autograd=any(has_kernel(name, key) for key in _AUTOGRAD_KEYS),
+        devices=tuple(key for key in _DEVICE_KEYS if has_kernel(name, key)),
         tags=tuple(sorted(str(tag).rpartition(".")[2] for tag in overload.tags)),
     )
 
@@ -87,11 +87,11 @@ def facts_of(overload: Any) -> OperatorFacts:
 def _has_fake(overload: Any, name: str) -> bool:
     if _HAS_FAKE.exists():
         return bool(_HAS_FAKE.get()(overload))
-    has = _HAS_KERNEL.get()
-    return bool(has(name, "Meta") or has(name, "CompositeImplicitAutograd"))
+    has_kernel = _HAS_KERNEL.get()
+    return bool(has_kernel(name, "Meta") or has_kernel(name, "CompositeImplicitAutograd"))
 
 
 def with_defaults(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return all arguments by position, with the defaults that torch leaves out."""
-    filled, named = _FILL.get()(overload._schema, tuple(args), dict(kwargs))
-    return (*filled, *named.values())
+    """Return all arguments in order, including defaults that the call left out."""
+    positional, keyword_only = _FILL.get()(overload._schema, tuple(args), dict(kwargs))
+    return (*positional, *keyword_only.values())

@@ -9,7 +9,7 @@ _ABSENT = object()
 
 
 class AttributePatch:
-    """A replaced attribute. `undo` restores it only while ours is still in place: a patch applied on top of ours is kept."""
+    """A replaced attribute. `undo` restores it, unless other code has replaced it again since."""
 
     def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by `make(original)`."""
@@ -20,7 +20,7 @@ class AttributePatch:
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
-        """Restore the original; log a warning and do nothing when other code has replaced the attribute since."""
+        """Restore the original; if other code has replaced the attribute since, only log a warning."""
         if vars(self._owner).get(self._name) is not self._replacement:
             _log.warning(
                 "%s.%s was patched by other code after rocsolid patched it; it is not restored",

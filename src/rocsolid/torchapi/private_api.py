@@ -1,8 +1,9 @@
 """Every private torch name that rocsolid uses, declared before use.
 
-A shim states where the name lives and in which torch releases it was found. `Shim.get` returns the object, or raises an error that
-names what is missing. `tests/torchapi/test_private_api.py` gets every shim, so a name that upstream moves fails a test by its name.
-At run time only the presence of the name decides; the release range is documentation.
+A declaration contains the module that defines the name, and the torch releases that have it. `PrivateName.get` returns the object, or
+raises an error that contains the missing name. `tests/torchapi/test_private_api.py` has one test for each declared name: if torch moves
+or removes a name, the test with that name fails. The releases are used in this test and in the error message. At run time `get` does
+not compare them with the installed torch; it only tries to find the name.
 """
 
 import importlib
@@ -15,32 +16,32 @@ from rocsolid.model.release import Span, span
 
 
 @dataclass(frozen=True)
-class Shim:
-    """One private name: `Shim("torch.utils._config_module", "ConfigModule.__setattr__", Span("2.6"))`."""
+class PrivateName:
+    """One private name: `PrivateName("torch.utils._config_module", "ConfigModule.__setattr__", Span("2.6"))`."""
 
     module: str
     name: str
     releases: Span
-    device_build: bool = False  # absent from CPU builds
+    gpu_builds_only: bool = False  # CPU builds of torch do not have it
 
     def get(self) -> Any:
-        """Return the object; raise UnsupportedTorchError that names what is missing."""
+        """Return the object; raise UnsupportedTorchError, which contains the missing name."""
         try:
-            found: Any = importlib.import_module(self.module)
+            value: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
-                found = getattr(found, part)
+                value = getattr(value, part)
         except (ImportError, AttributeError) as error:
             installed = getattr(sys.modules.get("torch"), "__version__", "")
             msg = (
                 f"torch {installed} has no `{self}`, which this feature needs.\n"
                 f"It is a private name, present in torch {self.releases}: "
-                "use one of these releases, or a rocsolid that supports yours."
+                "use one of these releases, or a version of rocsolid that supports your torch."
             )
             raise UnsupportedTorchError(msg) from error
-        return found
+        return value
 
     def exists(self) -> bool:
-        """Whether this torch has the name."""
+        """Return whether the installed torch has the name."""
         try:
             self.get()
         except UnsupportedTorchError:
@@ -51,16 +52,16 @@ class Shim:
         return f"{self.module}.{self.name}"
 
 
-_shims: list[Shim] = []
+_declared: list[PrivateName] = []
 
 
-def private(module: str, name: str, releases: str, *, device_build: bool = False) -> Shim:
+def private_name(module: str, name: str, releases: str, *, gpu_builds_only: bool = False) -> PrivateName:
     """Declare a private name; `releases` is a span of torch releases such as `2.9..` or `2.12..2.15`."""
-    shim = Shim(module, name, span(releases), device_build)
-    _shims.append(shim)
-    return shim
+    declared = PrivateName(module, name, span(releases), gpu_builds_only)
+    _declared.append(declared)
+    return declared
 
 
-def all_shims() -> tuple[Shim, ...]:
-    """Every shim declared so far; import all modules of the package first to get the complete list."""
-    return tuple(_shims)
+def all_private_names() -> tuple[PrivateName, ...]:
+    """Return all names declared so far; import all modules of the package first to get the complete list."""
+    return tuple(_declared)

@@ -14,10 +14,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_LEAVES = private("torch.utils._pytree", "tree_leaves", "2.2..")
-_NODES = private("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
+_LEAVES = private_name("torch.utils._pytree", "tree_leaves", "2.2..")
+_NODES = private_name("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
 _CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 

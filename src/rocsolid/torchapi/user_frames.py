@@ -10,26 +10,26 @@ from types import CodeType, FrameType, TracebackType
 
 from rocsolid.model.code_line import CodeLine, underline
 
-_OURS = str(Path(__file__).parents[1]) + "/"
-_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+_ROCSOLID_FOLDER = str(Path(__file__).parents[1]) + "/"
+_STDLIB_FOLDER = sysconfig.get_paths()["stdlib"] + "/"
 
 
 @lru_cache(maxsize=4096)
 def is_user_file(file: str) -> bool:
-    """Whether a file is user code: not torch, not rocsolid, not the standard library."""
+    """Return whether a file is user code: not torch, Triton, rocsolid or the standard library."""
     name = file.replace("\\", "/")
     if name.startswith("<"):
-        return name == "<string>"  # python -c; other angle brackets are generated code
+        return name == "<string>"  # the code of `python -c`; other names in angle brackets are generated code
     torch = str(getattr(sys.modules.get("torch"), "__file__", None) or "")
     if torch and name.startswith(torch.replace("\\", "/").rpartition("/")[0] + "/"):
         return False
     if "/site-packages/" in name:
         return not name.rpartition("/site-packages/")[2].startswith(("torch/", "rocsolid/", "triton/"))
-    return not name.startswith((_OURS, _STDLIB))
+    return not name.startswith((_ROCSOLID_FOLDER, _STDLIB_FOLDER))
 
 
 def user_location(frame: FrameType | None = None) -> str:
-    """The innermost line of user code in a stack, as `file:line`; empty if there is none."""
+    """Return the innermost line of user code in a stack, as `file:line`; empty if there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
         if is_user_file(current.f_code.co_filename):
@@ -39,35 +39,35 @@ def user_location(frame: FrameType | None = None) -> str:
 
 
 def innermost_user_location(stack: Iterable[tuple[FrameType, int]]) -> str:
-    """The innermost line of user code in the frames of a traceback, as `file:line`; empty if there is none."""
-    found = ""
+    """Return the innermost line of user code in the frames of a traceback, as `file:line`; empty if there is none."""
+    location = ""
     for frame, line in stack:
         if is_user_file(frame.f_code.co_filename):
-            found = f"{frame.f_code.co_filename}:{line}"
-    return found
+            location = f"{frame.f_code.co_filename}:{line}"
+    return location
 
 
 def user_expression(trace: TracebackType | None) -> str:
-    """The user's expression that failed, or before Python 3.11 its whole line; empty if it is not known."""
-    found = None
+    """Return the user's expression that failed (before Python 3.11 its whole line); empty if it is not known."""
+    innermost = None
     while trace is not None:
         if is_user_file(trace.tb_frame.f_code.co_filename):
-            found = trace
+            innermost = trace
         trace = trace.tb_next
-    if found is None:
+    if innermost is None:
         return ""
-    code = found.tb_frame.f_code
-    line = linecache.getline(code.co_filename, found.tb_lineno).rstrip()
+    code = innermost.tb_frame.f_code
+    line = linecache.getline(code.co_filename, innermost.tb_lineno).rstrip()
     if not hasattr(code, "co_positions"):
         return line.strip()
-    first, last, start, end = list(code.co_positions())[found.tb_lasti // 2]
-    if first != last or first != found.tb_lineno or start is None or end is None:
+    first, last, start, end = list(code.co_positions())[innermost.tb_lasti // 2]
+    if first != last or first != innermost.tb_lineno or start is None or end is None:
         return line.strip()
     return line.encode()[start:end].decode(errors="replace")
 
 
 def read_code_line(location: str, *names: str) -> CodeLine:
-    """Read the line at `file:line` from disk; a caret goes under the first expression called one of `names`."""
+    """Read the line at `file:line` from disk; the first expression with one of `names` is underlined."""
     file, _, number = location.rpartition(":")
     if not number.isdigit():
         return CodeLine(file=location, line=0)
@@ -77,7 +77,7 @@ def read_code_line(location: str, *names: str) -> CodeLine:
 
 
 def user_code_line(frame: FrameType | None = None) -> CodeLine | None:
-    """The innermost line of the user's code that is running, with its expression underlined; None when there is none."""
+    """Return the innermost line of user code in a stack, with the running expression underlined; None if there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
         if is_user_file(current.f_code.co_filename):
@@ -87,17 +87,17 @@ def user_code_line(frame: FrameType | None = None) -> CodeLine | None:
 
 
 def traceback_code_line(trace: TracebackType | None) -> CodeLine | None:
-    """The innermost line of the user's code in a traceback, with its expression underlined; None when there is none."""
-    found = None
+    """Return the innermost line of user code in a traceback, with the failed expression underlined; None if there is none."""
+    innermost = None
     while trace is not None:
         if is_user_file(trace.tb_frame.f_code.co_filename):
-            found = trace
+            innermost = trace
         trace = trace.tb_next
-    return _code_line(found.tb_frame.f_code, found.tb_lineno, found.tb_lasti) if found else None
+    return _code_line(innermost.tb_frame.f_code, innermost.tb_lineno, innermost.tb_lasti) if innermost else None
 
 
 def _code_line(code: CodeType, line: int, instruction: int) -> CodeLine:
-    """A source line with the columns of one instruction, which Python 3.11 and later know."""
+    """Return a source line with the columns of one instruction, which only Python 3.11 and later provide."""
     text = linecache.getline(code.co_filename, line).rstrip("\n")
     start = end = 0
     if hasattr(code, "co_positions"):

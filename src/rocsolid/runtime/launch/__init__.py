@@ -1,1 +1,1 @@
-"""Runs a program under protection without changing its code: in its own process and in every Python process that it starts."""
+"""Runs a program with rocsolid's protection and without changing its code, together with every Python process that it starts."""

@@ -1,4 +1,4 @@
-"""Starts a program under protection. Imports very little, because every start pays for it."""
+"""Starts a program with rocsolid's protection. Few modules are imported here, because they delay the start of every program."""
 
 import os
 import sys
@@ -6,24 +6,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-_STARTUP = Path(__file__).with_name("startup")
-_HOME = Path(__file__).parents[3]
+_STARTUP_FOLDER = Path(__file__).with_name("startup")
+_PACKAGE_FOLDER = Path(__file__).parents[3]  # the folder that contains the package `rocsolid`
 
 
-def launch(target: Sequence[str], **settings: str) -> NoReturn:
+def launch(target: Sequence[str], **options: str) -> NoReturn:
     """Replace this process by the program: same process id, same signals, same exit code.
 
     Args:
         target: the script, `-m module` or `-c code`, and its arguments.
-        settings: profile, plan, deadline, report, anywhere, pretend, as text.
+        options: profile, plan, deadline, report, ignore_platform, pretend, as text.
 
     """
-    words = [sys.executable, *target]
-    os.execve(words[0], words, launch_environment(os.environ, **settings))  # noqa: S606 - that is what a launcher does
+    command = [sys.executable, *target]
+    os.execve(command[0], command, launch_environment(os.environ, **options))  # noqa: S606 - the user's own program
 
 
-def launch_environment(environ: Mapping[str, str], **settings: str) -> dict[str, str]:
-    """The environment in which every Python process runs our `sitecustomize`; `settings` become ROCSOLID_RUN_* variables."""
-    path = [str(_STARTUP), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
-    given = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in settings.items() if value}
-    return {**environ, **given, "ROCSOLID_RUN_HOME": str(_HOME), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+def launch_environment(environ: Mapping[str, str], **options: str) -> dict[str, str]:
+    """Return an environment in which every Python process runs our `sitecustomize`; `options` become ROCSOLID_RUN_* variables."""
+    path = [str(_STARTUP_FOLDER), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    variables = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in options.items() if value}
+    return {
+        **environ,
+        **variables,
+        "ROCSOLID_RUN_PACKAGE_FOLDER": str(_PACKAGE_FOLDER),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+    }

@@ -23,11 +23,11 @@ class Protection:
     plan: Plan
     guard: Guard
     variables: tuple[Intervention, ...]
-    pretended: str = ""  # the chip and release that it pretends to have
+    pretended: str = ""  # the chip and release of `--pretend`
 
     @property
     def changes(self) -> list[Intervention]:
-        """Changed variables first, then the values that the guard refused."""
+        """All changes: first the environment variables, then the values that the guard refused."""
         return [*self.variables, *self.guard.interventions]
 
     def report_changes(self, report: str = "") -> None:
@@ -46,39 +46,38 @@ class Protection:
                 file.write(json.dumps(line) + "\n")  # one write, so that the lines of several processes do not mix
         elif self.changes:
             count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
-            where = f", pretending {self.pretended}" if self.pretended else ""
-            lines = [f"rocsolid: {count} by profile {self.plan.profile}{where}:", *map(str, self.changes)]
+            chip = f", with --pretend {self.pretended}" if self.pretended else ""
+            lines = [f"rocsolid: {count} by profile {self.plan.profile}{chip}:", *map(str, self.changes)]
             sys.stderr.write("\n".join(lines).replace("\n", "\n  ") + "\n")
 
 
 def set_variables(plan: Plan, environ: MutableMapping[str, str]) -> Iterator[Intervention]:
     """Set the plan's environment variables, and yield each change.
 
-    On ROCm variables are also removed: those that the plan wants unset, and those that would change a setting that the plan has
-    chosen. On other platforms existing variables are left alone, and only missing ones are set.
+    On ROCm variables are also removed: those that the plan lists as unset, and those that would change a setting of the plan. On other platforms existing variables are left alone, and only missing ones are set.
     """
-    cleans = plan.platform is Platform.ROCM
+    may_remove = plan.platform is Platform.ROCM
     for decision in plan:
         setting = registry.find(decision.id)
         if decision.channel is Channel.PROCESS:
-            for former in setting.former_names if setting and cleans else ():
-                yield from _change(environ, former, None, decision.why)
+            for former_name in setting.former_names if setting and may_remove else ():
+                yield from _change(environ, former_name, None, decision.why)
             value = None if decision.value is None else str(decision.value)
-            if cleans or (value is not None and decision.name not in environ):
+            if may_remove or (value is not None and decision.name not in environ):
                 yield from _change(environ, decision.name, value, decision.why)
-        elif cleans and setting and setting.variable and setting.variable.name in environ:
-            # The guard enforces the setting in protected processes; other child processes see only the variable.
+        elif may_remove and setting and setting.variable and setting.variable.name in environ:
+            # In protected processes the guard enforces the setting; in other child processes only the variable has an effect.
             yield from _change(environ, setting.variable.name, None, decision.why)
 
 
 def _change(environ: MutableMapping[str, str], name: str, value: str | None, why: str) -> Iterator[Intervention]:
-    before = environ.get(name)
-    if before == value:
+    previous = environ.get(name)
+    if previous == value:
         return
     if value is None:
         del environ[name]
     else:
         environ[name] = value
     yield Intervention(
-        setting=f"process.{name}", requested=before, used=value, why=why, how="variable", location="the environment"
+        setting=f"process.{name}", requested=previous, used=value, why=why, how="variable", location="the environment"
     )

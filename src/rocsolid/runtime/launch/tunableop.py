@@ -10,30 +10,30 @@ from rocsolid.measure import user_cache
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 
-_WHY: Final = "The plan contains TunableOp results, so the program uses them and tunes nothing."
+_WHY: Final = "The plan contains TunableOp results: the program uses them and does not tune."
 
 
-def with_tunableop_results(plan: Plan, devices: int) -> Plan:
+def with_tunableop_results(plan: Plan, device_count: int) -> Plan:
     """Add the variables that make TunableOp read the results; a plan without results is returned unchanged."""
     if plan.tuned is None or not plan.tuned.tunableop:
         return plan
     text = plan.tuned.tunableop
     file = user_cache.cache_folder("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(max(1, devices)):  # TunableOp inserts the device number before the suffix
-        device_file = file.with_name(f"results{number}.csv")
+    for index in range(max(1, device_count)):  # TunableOp inserts the device index before the suffix
+        device_file = file.with_name(f"results{index}.csv")
         if not device_file.exists():
-            partial = device_file.with_suffix(f".{os.getpid()}")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(device_file)
-    wanted = {
+            temporary_file = device_file.with_suffix(f".{os.getpid()}")
+            temporary_file.write_text(text, encoding="utf-8")
+            temporary_file.replace(device_file)
+    variables = {
         tunableop.ENABLED: "1",
         tunableop.TUNING: "0",
         tunableop.FILENAME: str(file),
     }
     decisions = tuple(
         Decision(id=f"process.{name}", value=value, channel=Channel.PROCESS, why=_WHY, profile="tune")
-        for name, value in wanted.items()
+        for name, value in variables.items()
     )
-    others = tuple(d for d in plan if d.name not in wanted)
+    others = tuple(d for d in plan if d.name not in variables)
     return replace(plan, decisions=(*others, *decisions))

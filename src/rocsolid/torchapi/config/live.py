@@ -1,7 +1,7 @@
-"""Reads torch's config modules as they are in this process, without changing them.
+"""Reads the current values of torch's config modules in this process, without changing them.
 
-`config.some_name` is not a pure read: since torch 2.12 it copies mutable defaults into the caller's context and may
-warn about deprecation. So this module reads the entry objects and applies torch's own order of precedence: alias,
+Reading `config.some_name` has side effects: since torch 2.12 it copies mutable defaults into the caller's context, and it may print a
+deprecation warning. So this module reads the entry objects and applies torch's own order of precedence: alias,
 forcing variable (`env_name_force`), assignment, default variable (`env_name_default`), default.
 """
 
@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.torchapi.config.source import CONFIG_FILES, alias_id
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_UNSET = private("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
-CONFIG_CLASS = private("torch.utils._config_module", "ConfigModule", "2.0..")
-_INDUCTOR_ENTRIES = private("torch._inductor.config", "_config", "2.0..")
-_DYNAMO_ENTRIES = private("torch._dynamo.config", "_config", "2.0..")
+_UNSET = private_name("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
+CONFIG_CLASS = private_name("torch.utils._config_module", "ConfigModule", "2.0..")
+_INDUCTOR_ENTRIES = private_name("torch._inductor.config", "_config", "2.0..")
+_DYNAMO_ENTRIES = private_name("torch._dynamo.config", "_config", "2.0..")
 
 MODULES: Final = {owner: "torch." + file.removesuffix(".py").replace("/", ".") for owner, file in CONFIG_FILES.items()}
 OVERRIDE_ENTRIES: Final = {  # the entries that hold TORCH_COMPILE_OVERRIDE_*, since 2.11
@@ -30,35 +30,35 @@ OVERRIDE_ENTRIES: Final = {  # the entries that hold TORCH_COMPILE_OVERRIDE_*, s
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEntry:
-    """One entry of a loaded config module, layer by layer."""
+    """The value of one entry of a loaded config module, and the layers that it comes from."""
 
     value: object
     default: object
     assigned: bool = False
     forced: bool = False
     from_variable: bool = False  # a variable (`env_name_default`) replaces the default
-    in_new_thread: object = None
+    in_new_thread: object = None  # the value that a new thread would read
     alias: str = ""
 
 
 def imported_modules() -> dict[str, ModuleType]:
-    """The config modules that this process has imported, by owner."""
+    """Return the config modules that this process has imported, by short name such as `inductor`."""
     return {owner: sys.modules[name] for owner, name in MODULES.items() if name in sys.modules}
 
 
 def read_entries(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
-    """Read every entry of the given modules, by setting id; an alias shows the entry that it refers to."""
+    """Read every entry of the given modules, by setting id; for an alias, the entry that it refers to."""
     unset = _UNSET.get()
     entries = {
         f"{owner}.{name}": entry for owner, module in modules.items() for name, entry in vars(module)["_config"].items()
     }
-    found = {}
+    live_entries = {}
     for setting_id, entry in entries.items():
         alias = str(getattr(entry, "alias", None) or "")
         target = entries.get(alias_id(alias)) if alias else entry
         if target is not None:
-            found[setting_id] = _live_entry(target, unset, alias)
-    return found
+            live_entries[setting_id] = _live_entry(target, unset, alias)
+    return live_entries
 
 
 def _live_entry(entry: Any, unset: object, alias: str) -> LiveEntry:
@@ -67,12 +67,12 @@ def _live_entry(entry: Any, unset: object, alias: str) -> LiveEntry:
     from_env = getattr(entry, "env_value_default", unset)
     layers = [layer for layer in (forced, override, from_env) if layer is not unset]
     value = layers[0] if layers else entry.default
-    # An equal value is no assignment: torch stores a copy of a list or dict when it is read.
+    # A value equal to the default is not counted: torch stores a copy of a list or dict as an assignment when it is read.
     assigned = override is not unset and override != entry.default
     in_new_thread = value
     if isinstance(entry.user_override, ContextVar):
-        rest = [layer for layer in (forced, from_env) if layer is not unset]
-        in_new_thread = rest[0] if rest else entry.default
+        process_layers = [layer for layer in (forced, from_env) if layer is not unset]
+        in_new_thread = process_layers[0] if process_layers else entry.default
     return LiveEntry(
         value=value,
         default=entry.default,
@@ -85,9 +85,9 @@ def _live_entry(entry: Any, unset: object, alias: str) -> LiveEntry:
 
 
 def read_override(entry: Any) -> object:
-    """The value that this context assigned to an entry, or torch's sentinel for "unset"."""
-    held = entry.user_override
-    return held.get() if isinstance(held, ContextVar) else held
+    """Return the value that this context assigned to an entry, or torch's sentinel for "unset"."""
+    override = entry.user_override
+    return override.get() if isinstance(override, ContextVar) else override
 
 
 def write_override(entry: Any, value: object) -> None:
@@ -99,25 +99,25 @@ def write_override(entry: Any, value: object) -> None:
 
 
 def overrides_in_other_contexts(modules: dict[str, ModuleType]) -> Iterator[tuple[str, object]]:
-    """Find assignments of other threads or tasks that this context does not see (torch 2.12 and later).
+    """Yield settings that another thread or task has assigned, with the value there (torch 2.12 and later).
 
-    A value is stored in the context that assigned it. Python has no list of contexts, so the garbage collector's objects are
-    searched for them.
+    A value is stored in the context that assigned it. Python has no list of contexts, so they are searched among all objects of
+    the garbage collector.
     """
     unset = _UNSET.get()
-    held = {
+    context_entries = {
         f"{owner}.{name}": entry
         for owner, module in modules.items()
         for name, entry in vars(module)["_config"].items()
         if isinstance(getattr(entry, "user_override", None), ContextVar)
     }
-    if not held:
+    if not context_entries:
         return
-    contexts = [found for found in gc.get_objects() if type(found) is Context]
-    for setting_id, entry in held.items():
-        here = entry.user_override.get()
+    contexts = [candidate for candidate in gc.get_objects() if type(candidate) is Context]
+    for setting_id, entry in context_entries.items():
+        value_here = entry.user_override.get()
         for context in contexts:
-            there = context.get(entry.user_override, unset)
-            if there is not unset and there not in (here, entry.default):
-                yield setting_id, there
+            value_there = context.get(entry.user_override, unset)
+            if value_there is not unset and value_there not in (value_here, entry.default):
+                yield setting_id, value_there
                 break

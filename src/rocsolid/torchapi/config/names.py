@@ -9,5 +9,5 @@ _TABLE = Path(__file__).with_name("names.json")
 
 @cache
 def config_names(owner: str) -> frozenset[str]:
-    """The entry names of one module such as `inductor`, with dots for nested entries; empty for an unknown module."""
+    """Return the entry names of one module such as `inductor`, with dots for nested entries; empty for an unknown module."""
     return frozenset(json.loads(_TABLE.read_text(encoding="utf-8")).get(owner, ()))

@@ -1,10 +1,9 @@
-"""Pins settings for the whole process: in every thread and for every way into the compiler, until they are unpinned.
+"""Pins settings for the whole process: in every thread and however the compiler is started, until they are unpinned.
 
-An assignment to a config module is context-local since torch 2.12, and modes and options are patched on top of it, so an
-assignment cannot protect a program. But every entry has two layers that torch reserves for environment variables: one with
-precedence over any assignment (`env_value_force`), and one directly below assignments (`env_value_default`). Pins write to these
-layers. A forced value holds for every reader of the entry, however another value was requested. A suggested value gives way to
-any assignment, mode or option.
+An assignment to a config module cannot protect a program: since torch 2.12 it holds only in its own context, and modes and options
+override it. But every entry has two more layers, which torch uses for environment variables: one overrides any assignment
+(`env_value_force`), the other replaces the default (`env_value_default`). Pins write to these two layers. A forced value is what
+every reader of the entry gets, however another value was requested. A suggested value is overridden by any assignment, mode or option.
 
 These layers exist in torch 2.9 to 2.15; tested on 2.11 and 2.13.
 """
@@ -21,17 +20,17 @@ from rocsolid.torchapi.config.live import MODULES, read_override, write_override
 from rocsolid.torchapi.config.source import alias_id
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 from rocsolid.torchapi.user_frames import user_location
 
-_UNSET = private("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
-_FORCE = private("torch.utils._config_module", "_ConfigEntry.env_value_force", "2.6..")
-_SUGGEST = private("torch.utils._config_module", "_ConfigEntry.env_value_default", "2.6..")
-_EXTRA = private("torch._inductor.compile_fx", "create_compiler_config_extra", "2.9..")
-_TREES = private("torch._inductor.cudagraph_trees", "cudagraphify_impl", "2.4..")
-_WRAPPER = private("torch", "_TorchCompileInductorWrapper.apply_options", "2.4..")
+_UNSET = private_name("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
+_FORCE = private_name("torch.utils._config_module", "_ConfigEntry.env_value_force", "2.6..")
+_SUGGEST = private_name("torch.utils._config_module", "_ConfigEntry.env_value_default", "2.6..")
+_EXTRA = private_name("torch._inductor.compile_fx", "create_compiler_config_extra", "2.9..")
+_TREES = private_name("torch._inductor.cudagraph_trees", "cudagraphify_impl", "2.4..")
+_WRAPPER = private_name("torch", "_TorchCompileInductorWrapper.apply_options", "2.4..")
 
-_GRAPHS: Final = "inductor.triton.cudagraphs"
+_CUDA_GRAPHS: Final = "inductor.triton.cudagraphs"
 _OWNERS: Final = {module: owner for owner, module in MODULES.items()}
 _CACHE_VARIABLES: Final = ("_hash_dirty_var", "_hash_cache_var", "_get_dict_dirty_keys_var", "_get_dict_cache_var")
 
@@ -56,14 +55,14 @@ class Pins:
 
 
 class _PinRegistry:
-    """All pins of this process; if two pin the same setting, the newest wins."""
+    """All pins of this process; if two pin the same setting, the newest is used."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.pins: list[Pins] = []
-        self.before: dict[tuple[str, str], object] = {}  # torch's own value by (id, layer)
+        self.original_values: dict[tuple[str, str], object] = {}  # torch's own value by (id, layer)
         self.patches: list[AttributePatch] = []
-        self.cancels: list[Cancel] = []
+        self.cancel_import_hooks: list[Cancel] = []
 
     def add(self, pins: Pins) -> None:
         with self.lock:
@@ -79,7 +78,7 @@ class _PinRegistry:
             if not self.pins:
                 self._uninstall()
 
-    def forced(self, setting: str) -> tuple[bool, object]:
+    def forced_value(self, setting: str) -> tuple[bool, object]:
         """Return whether a setting is pinned, and its value."""
         for pins in reversed(self.pins):
             if setting in pins.forced:
@@ -87,8 +86,8 @@ class _PinRegistry:
         return False, None
 
     def refuse(self, setting: str, requested: object, how: str) -> bool:
-        """Return whether the setting is pinned; report a different value to everyone who pinned it."""
-        pinned, value = self.forced(setting)
+        """Return whether the setting is pinned; if so and another value is requested, call the callbacks of all its pins."""
+        pinned, value = self.forced_value(setting)
         if not pinned or value == requested:
             return pinned
         attempt = Attempt(setting=setting, requested=requested, how=how, location=user_location())
@@ -105,14 +104,14 @@ class _PinRegistry:
             "torch._inductor.cudagraph_trees": self._patch_cudagraph_trees,
             **dict.fromkeys(MODULES.values(), self._module_imported),
         }
-        self.cancels = [when_imported(name, callback) for name, callback in callbacks.items()]
+        self.cancel_import_hooks = [when_imported(name, callback) for name, callback in callbacks.items()]
 
     def _uninstall(self) -> None:
-        for cancel in self.cancels:
+        for cancel in self.cancel_import_hooks:
             cancel()
         for patch in reversed(self.patches):
             patch.undo()
-        self.cancels, self.patches = [], []
+        self.cancel_import_hooks, self.patches = [], []
 
     def _module_imported(self, _module: ModuleType) -> None:
         with self.lock:
@@ -120,64 +119,66 @@ class _PinRegistry:
 
     def _refresh(self) -> None:
         """Write the current pins to both layers of their entries, and restore entries that are no longer pinned."""
-        loaded = _loaded()
-        touched: set[str] = set()
-        for layer, values in (("env_value_force", "forced"), ("env_value_default", "suggested")):
-            wanted: dict[str, object] = {}
+        loaded = _loaded_config_modules()
+        changed_owners: set[str] = set()
+        for layer, field_name in (("env_value_force", "forced"), ("env_value_default", "suggested")):
+            pinned_values: dict[str, object] = {}
             for pins in self.pins:
-                wanted.update(getattr(pins, values))
-            for setting in wanted.keys() | {s for s, saved in self.before if saved == layer}:
-                found = _entry(setting, loaded)
-                if found is None:
+                pinned_values.update(getattr(pins, field_name))
+            for setting in pinned_values.keys() | {
+                s for s, saved_layer in self.original_values if saved_layer == layer
+            }:
+                owner_and_entry = _entry(setting, loaded)
+                if owner_and_entry is None:
                     continue
-                owner, entry = found
+                owner, entry = owner_and_entry
                 key = (setting, layer)
-                if setting in wanted:
-                    self.before.setdefault(key, getattr(entry, layer))
-                    value = wanted[setting]
+                if setting in pinned_values:
+                    self.original_values.setdefault(key, getattr(entry, layer))
+                    value = pinned_values[setting]
                 else:
-                    value = self.before.pop(key)
+                    value = self.original_values.pop(key)
                 if getattr(entry, layer) is not value:
                     setattr(entry, layer, value)
-                    touched.add(owner)
-        for owner in touched:
+                    changed_owners.add(owner)
+        for owner in changed_owners:
             _clear_caches(loaded[owner])
 
     def _patch_config_class(self, module: ModuleType) -> None:
-        """Refuse writes to pinned entries: `config.patch` would otherwise write our value back as an assignment."""
+        """Refuse writes to pinned entries. Otherwise `config.patch` would read our value and, at its end, assign it."""
 
-        def setattr_(original: Any) -> Any:
-            def refusing(config: Any, name: str, value: object) -> None:
+        def wrap_setattr(original: Any) -> Any:
+            def refusing_setattr(config: Any, name: str, value: object) -> None:
                 owner = _OWNERS.get(getattr(config, "__name__", ""))
                 if not (owner and self.refuse(f"{owner}.{name}", value, "assignment")):
                     original(config, name, value)
 
-            return refusing
+            return refusing_setattr
 
-        def patch(original: Any) -> Any:
-            def refusing(config: Any, arg1: Any = None, arg2: Any = None, **kwargs: Any) -> Any:
+        def wrap_patch(original: Any) -> Any:
+            def refusing_patch(config: Any, arg1: Any = None, arg2: Any = None, **kwargs: Any) -> Any:
                 changes = {arg1: arg2} if isinstance(arg1, str) else dict(arg1 or kwargs)
                 owner = _OWNERS.get(getattr(config, "__name__", ""))
                 kept = {
                     k: v for k, v in changes.items() if not (owner and self.refuse(f"{owner}.{k}", v, "config.patch"))
                 }
-                made = original(config, kept)
+                config_patch = original(config, kept)
                 suggested = [k for k in kept if any(f"{owner}.{k}" in pins.suggested for pins in self.pins)]
-                return _restore_overrides_on_exit(made, config, suggested) if suggested else made
+                return _restore_overrides_on_exit(config_patch, config, suggested) if suggested else config_patch
 
-            return refusing
+            return refusing_patch
 
         config_class = vars(module)["ConfigModule"]
         self.patches += [
-            AttributePatch(config_class, "__setattr__", setattr_),
-            AttributePatch(config_class, "patch", patch),
+            AttributePatch(config_class, "__setattr__", wrap_setattr),
+            AttributePatch(config_class, "patch", wrap_patch),
         ]
 
     def _patch_wrapper(self, module: ModuleType) -> None:
         """Check modes and options where `torch.compile` is called, so that the report shows the user's line."""
 
-        def apply_options(original: Any) -> Any:
-            def refusing(wrapper: Any, options: Mapping[str, object] | None) -> None:
+        def wrap_apply_options(original: Any) -> Any:
+            def refusing_apply_options(wrapper: Any, options: Mapping[str, object] | None) -> None:
                 mode = _mode_of_caller()
                 kept = {
                     k: v
@@ -186,40 +187,40 @@ class _PinRegistry:
                 }
                 original(wrapper, kept or None)
 
-            return refusing
+            return refusing_apply_options
 
         self.patches.append(
-            AttributePatch(vars(module)["_TorchCompileInductorWrapper"], "apply_options", apply_options)
+            AttributePatch(vars(module)["_TorchCompileInductorWrapper"], "apply_options", wrap_apply_options)
         )
 
     def _patch_compile_fx(self, module: ModuleType) -> None:
-        """An annotation of a compiled region can enable graphs independently of the config; it is read here."""
+        """Refuse CUDA graphs that an annotation of a compiled region enables; this does not depend on the config."""
 
-        def extra(original: Any) -> Any:
-            def refusing(*args: Any, **kwargs: Any) -> Any:
-                made = original(*args, **kwargs)
-                if made.cudagraphs.value and self.forced(_GRAPHS) == (True, False):
-                    self.refuse(_GRAPHS, True, "annotation")
-                    made.cudagraphs.value = False
-                return made
+        def wrap_config_extra(original: Any) -> Any:
+            def refusing_config_extra(*args: Any, **kwargs: Any) -> Any:
+                compiler_config = original(*args, **kwargs)
+                if compiler_config.cudagraphs.value and self.forced_value(_CUDA_GRAPHS) == (True, False):
+                    self.refuse(_CUDA_GRAPHS, True, "annotation")
+                    compiler_config.cudagraphs.value = False
+                return compiler_config
 
-            return refusing
+            return refusing_config_extra
 
-        self.patches.append(AttributePatch(module, "create_compiler_config_extra", extra))
+        self.patches.append(AttributePatch(module, "create_compiler_config_extra", wrap_config_extra))
 
     def _patch_cudagraph_trees(self, module: ModuleType) -> None:
-        """`backend="cudagraphs"` reads no config. Without capture it runs the same operators."""
+        """Refuse captures of `backend="cudagraphs"`, which reads no config; the same operators then run without a graph."""
 
-        def impl(original: Any) -> Any:
-            def refusing(model: Any, *args: Any, **kwargs: Any) -> Any:
-                if self.forced(_GRAPHS) == (True, False):
-                    self.refuse(_GRAPHS, True, "backend='cudagraphs'")
+        def wrap_cudagraphify(original: Any) -> Any:
+            def refusing_cudagraphify(model: Any, *args: Any, **kwargs: Any) -> Any:
+                if self.forced_value(_CUDA_GRAPHS) == (True, False):
+                    self.refuse(_CUDA_GRAPHS, True, "backend='cudagraphs'")
                     return model
                 return original(model, *args, **kwargs)
 
-            return refusing
+            return refusing_cudagraphify
 
-        self.patches.append(AttributePatch(module, "cudagraphify_impl", impl))
+        self.patches.append(AttributePatch(module, "cudagraphify_impl", wrap_cudagraphify))
 
 
 _registry: Final = _PinRegistry()
@@ -233,9 +234,9 @@ def pin(pins: Pins) -> Callable[[], None]:
     def unpin() -> None:
         _registry.remove(pins)
         while leftovers:
-            entry, left = leftovers.pop()
+            entry, default = leftovers.pop()
             if read_override(entry) is _UNSET.get():
-                write_override(entry, left)
+                write_override(entry, default)
 
     return unpin
 
@@ -243,26 +244,26 @@ def pin(pins: Pins) -> Callable[[], None]:
 def _clear_leftover_defaults(suggested: Mapping[str, object]) -> Iterator[tuple[Any, object]]:
     """Remove assignments of the default value from this context, and yield them.
 
-    Every compile with options patches the entries and then writes the default back as an assignment, which has precedence over
-    a suggestion. A user's assignment of exactly the default cannot be distinguished from that.
+    Every compile with options patches entries, and at its end assigns the default to them, which would override a suggested value. We
+    cannot distinguish this from a user's assignment of exactly the default.
     """
-    loaded = _loaded()
+    loaded = _loaded_config_modules()
     for setting in suggested:
-        found = _entry(setting, loaded)
-        if found is not None:
-            entry = found[1]
-            left = read_override(entry)
-            if left is not _UNSET.get() and left == entry.default:
+        owner_and_entry = _entry(setting, loaded)
+        if owner_and_entry is not None:
+            _, entry = owner_and_entry
+            override = read_override(entry)
+            if override is not _UNSET.get() and override == entry.default:
                 write_override(entry, _UNSET.get())
-                yield entry, left
+                yield entry, override
 
 
-def _loaded() -> dict[str, ModuleType]:
+def _loaded_config_modules() -> dict[str, ModuleType]:
     return {owner: sys.modules[name] for owner, name in MODULES.items() if hasattr(sys.modules.get(name), "_config")}
 
 
 def _entry(setting: str, loaded: Mapping[str, ModuleType]) -> tuple[str, Any] | None:
-    """A setting's owner and entry, with aliases followed; `None` while its module is not imported."""
+    """Return the owner and the entry of a setting, or of the setting that it is an alias of; None if the module is not imported."""
     owner, _, name = setting.partition(".")
     entry = vars(loaded[owner])["_config"].get(name) if owner in loaded else None
     if entry is None:
@@ -271,38 +272,38 @@ def _entry(setting: str, loaded: Mapping[str, ModuleType]) -> tuple[str, Any] | 
     return _entry(alias_id(alias), loaded) if alias else (owner, entry)
 
 
-def _restore_overrides_on_exit(made: Any, config: Any, names: list[str]) -> Any:
-    """Restore assignments when a `config.patch` ends: it writes back what it read, which may be our suggestion."""
+def _restore_overrides_on_exit(config_patch: Any, config: Any, names: list[str]) -> Any:
+    """Restore assignments when a `config.patch` ends: it assigns the value that it read before, which may be our suggested value."""
     entries = [vars(config)["_config"][name] for name in names]
-    before: ContextVar[tuple[list[object], ...]] = ContextVar("before", default=())
+    saved: ContextVar[tuple[list[object], ...]] = ContextVar("saved", default=())
 
-    class RestoringPatch(type(made)):  # type: ignore[misc]
+    class RestoringPatch(type(config_patch)):  # type: ignore[misc]
         def __enter__(self) -> Any:
-            before.set((*before.get(), [read_override(entry) for entry in entries]))
+            saved.set((*saved.get(), [read_override(entry) for entry in entries]))
             return super().__enter__()
 
         def __exit__(self, *failure: object) -> Any:
             result = super().__exit__(*failure)
-            *rest, held = before.get()
-            before.set(tuple(rest))
-            for entry, override in zip(entries, held, strict=True):
+            *outer_patches, overrides = saved.get()
+            saved.set(tuple(outer_patches))
+            for entry, override in zip(entries, overrides, strict=True):
                 write_override(entry, override)
             return result
 
-    made.__class__ = RestoringPatch
-    return made
+    config_patch.__class__ = RestoringPatch
+    return config_patch
 
 
 def _clear_caches(module: ModuleType) -> None:
-    """Clear the per-context caches of a config module: a new ContextVar is empty in every context."""
+    """Clear the per-context caches of a config module by replacing each ContextVar: a new one is empty in every context."""
     if hasattr(module, "_is_dirty"):
         vars(module)["_is_dirty"] = True
     for name in _CACHE_VARIABLES:
-        if isinstance(held := vars(module).get(name), ContextVar):
-            vars(module)[name] = ContextVar(held.name, default=Context().run(held.get))  # noqa: B039 - torch's own default
+        if isinstance(variable := vars(module).get(name), ContextVar):
+            vars(module)[name] = ContextVar(variable.name, default=Context().run(variable.get))  # noqa: B039 - torch's own default
 
 
 def _mode_of_caller() -> str:
-    """The `mode=` of the `torch.compile` call that expands a mode into options; empty for a call with `options=`."""
+    """Return the `mode=` of the current `torch.compile` call, from the frame of torch's `apply_mode`; empty for a call with `options=`."""
     caller = sys._getframe(2)
     return str(caller.f_locals.get("mode", "")) if caller.f_code.co_name == "apply_mode" else ""

@@ -20,19 +20,19 @@ def settings_scope(values: Mapping[str, object]) -> Iterator[None]:
         return
     owners = {setting.partition(".")[0] for setting in values}
     modules = {owner: importlib.import_module(MODULES[owner]) for owner in owners if owner in MODULES}
-    with _scoped(values, modules):
+    with _set_values(values, modules):
         yield
 
 
 @contextmanager
 def settings_scope_if_imported(values: Mapping[str, object]) -> Iterator[None]:
-    """As `settings_scope`, but only for the config modules that this process has imported."""
-    with _scoped(values, imported_modules()):
+    """Do the same as `settings_scope`, but only for config modules that this process has imported."""
+    with _set_values(values, imported_modules()):
         yield
 
 
 @contextmanager
-def _scoped(values: Mapping[str, object], modules: Mapping[str, ModuleType]) -> Iterator[None]:
+def _set_values(values: Mapping[str, object], modules: Mapping[str, ModuleType]) -> Iterator[None]:
     live = read_entries(dict(modules))
     changed: list[tuple[Any, object]] = []
     for setting, value in values.items():
@@ -45,5 +45,5 @@ def _scoped(values: Mapping[str, object], modules: Mapping[str, ModuleType]) -> 
     try:
         yield
     finally:
-        for entry, before in reversed(changed):
-            write_override(entry, before)
+        for entry, previous_override in reversed(changed):
+            write_override(entry, previous_override)

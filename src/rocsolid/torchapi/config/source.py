@@ -1,12 +1,12 @@
 """Reads torch's config modules from their source, without importing torch.
 
-Importing the compiler's configuration takes seconds and runs every start-up file of a container.
-The config files are plain assignments, so they are executed here statement by statement, with a stub for torch and
-a chosen environment, and the variables that each statement reads are recorded. One run without variables gives the
-shipped values; a second run with the user's variables shows what the environment changes.
+Importing the compiler's config modules takes seconds and runs all start-up files of a container.
+The config files consist of plain assignments. They are executed here statement by statement, with a stub instead of torch and with
+given environment variables, and the variables that each statement reads are recorded. A run without variables gives the defaults of
+the release; a second run with the user's variables shows which values they change.
 
-A statement that needs the real torch leaves its names `UNREADABLE`; nothing is guessed.
-Compared entry by entry with the live module on torch 2.11 and 2.13: every value that was read is right.
+If a statement needs the real torch, its names get the value `UNREADABLE`; nothing is guessed.
+All values were compared with the imported modules on torch 2.11 and 2.13: every value that was read is right.
 """
 
 import __future__
@@ -57,7 +57,7 @@ class SourceEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """What the source reads from torch itself."""
+    """The version information that the config files read from torch."""
 
     version: str = ""
     hip: str | None = None
@@ -69,12 +69,12 @@ class _Statement:
     code: CodeType | None  # None for a class, whose statements are run one by one
     names: tuple[str, ...]
     body: tuple["_Statement", ...] = ()
-    inherits: str = ""
+    parent_class: str = ""  # for a class: the class whose entries it inherits
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Declared:
-    """The result of `Config(...)` in the source."""
+class _ConfigCall:
+    """The arguments of a `Config(...)` call in the source."""
 
     default: object = UNREADABLE
     env_name_default: str | list[str] | None = None
@@ -95,11 +95,11 @@ class ConfigSource:
 
     def entries(self, variables: Mapping[str, str], build: Build) -> dict[str, SourceEntry]:
         """Run the module with these environment variables and return every entry by name."""
-        return _Run(variables, build).entries(self.statements)
+        return _Execution(variables, build).entries(self.statements)
 
 
 def read_configs(torch_dir: Path, variables: Iterable[Mapping[str, str]], build: Build) -> list[dict[str, SourceEntry]]:
-    """Evaluate all config modules once per environment; keys read `inductor.triton.cudagraphs`.
+    """Evaluate all config modules once per environment; keys are setting ids such as `inductor.triton.cudagraphs`.
 
     A module that is missing or not valid Python is left out. Aliases are followed across modules.
     """
@@ -112,17 +112,17 @@ def read_configs(torch_dir: Path, variables: Iterable[Mapping[str, str]], build:
             continue
     results = []
     for environment in variables:
-        found = {
+        entries = {
             f"{owner}.{name}": entry
             for owner, source in sources.items()
             for name, entry in source.entries(environment, build).items()
         }
-        results.append({name: _follow(entry, found) for name, entry in found.items()})
+        results.append({name: _resolve_alias(entry, entries) for name, entry in entries.items()})
     return results
 
 
 def alias_id(alias: str) -> str:
-    """The setting id of an alias in torch: `torch.compiler.config.x` is `compiler.x`."""
+    """Convert an alias in torch to a setting id: `torch.compiler.config.x` to `compiler.x`."""
     for owner, file in CONFIG_FILES.items():
         module = "torch." + file.removesuffix(".py").replace("/", ".") + "."
         if alias.startswith(module):
@@ -130,10 +130,10 @@ def alias_id(alias: str) -> str:
     return ""
 
 
-def _follow(entry: SourceEntry, found: Mapping[str, SourceEntry]) -> SourceEntry:
+def _resolve_alias(entry: SourceEntry, entries: Mapping[str, SourceEntry]) -> SourceEntry:
     if not entry.alias:
         return entry
-    target = found.get(alias_id(entry.alias))
+    target = entries.get(alias_id(entry.alias))
     return entry if target is None else replace(target, alias=entry.alias)
 
 
@@ -141,25 +141,25 @@ def _statements(body: Iterable[ast.stmt], name: str) -> Iterator[_Statement]:
     for node in body:
         if isinstance(node, ast.ClassDef) and not any(isinstance(b, ast.Attribute) for b in node.bases):
             # A nested config. A class with a dotted base is an enum or similar, not a setting.
-            inherits = next(filter(None, map(_inherits, node.decorator_list)), "")
-            yield _Statement(None, (node.name,), tuple(_statements(node.body, name)), inherits)
+            parent_class = next(filter(None, map(_parent_class, node.decorator_list)), "")
+            yield _Statement(None, (node.name,), tuple(_statements(node.body, name)), parent_class)
         else:
             tree = ast.Module([node], [])
-            # Annotations may name torch classes that the stub lacks: keep them as text.
+            # Do not evaluate annotations: they may name torch classes that the stub does not have.
             flags = __future__.annotations.compiler_flag
-            yield _Statement(compile(tree, name, "exec", flags, dont_inherit=True), _stored(node))
+            yield _Statement(compile(tree, name, "exec", flags, dont_inherit=True), _assigned_names(node))
 
 
-def _inherits(decorator: ast.expr) -> str:
-    """The class named by `@inherit_fields_from(parent)`, whose entries the decorated class inherits."""
+def _parent_class(decorator: ast.expr) -> str:
+    """Return the class in `@inherit_fields_from(parent)`, whose entries the decorated class inherits."""
     match decorator:
         case ast.Call(func=ast.Name(id="inherit_fields_from"), args=[ast.Name(id=parent)]):
             return parent
     return ""
 
 
-def _stored(node: ast.stmt) -> tuple[str, ...]:
-    """Names the statement binds at its own level."""
+def _assigned_names(node: ast.stmt) -> tuple[str, ...]:
+    """Return the names that a statement assigns."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
         return ()
     return tuple(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
@@ -170,31 +170,33 @@ class _RecordingEnviron(dict[str, str]):
 
     def __init__(self, values: Mapping[str, str]) -> None:
         super().__init__(values)
-        self.names: dict[str, None] = {}
+        self.names_read: dict[str, None] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.names[key] = None
+        self.names_read[key] = None
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> str:
-        self.names[key] = None
+        self.names_read[key] = None
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.names[str(key)] = None
+        self.names_read[str(key)] = None
         return super().__contains__(key)
 
 
 @dataclass
 class _Scope:
-    """The names of a module or class body, and the environment variables that each of them read."""
+    """The names of a module or class body, and for each name the environment variables that its statement read."""
 
     values: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    order: dict[str, "_Scope | None"] = field(default_factory=dict)
+    nested: dict[str, "_Scope | None"] = field(
+        default_factory=dict
+    )  # all names in source order; a scope for a nested class
 
 
-class _Run:
+class _Execution:
     """One execution of a config module under one environment."""
 
     def __init__(self, variables: Mapping[str, str], build: Build) -> None:
@@ -216,54 +218,54 @@ class _Run:
             if statement.code is None:
                 self._execute_class(statement, scope, names)
                 continue
-            self.variables.names.clear()
+            self.variables.names_read.clear()
             try:
                 exec(statement.code, self.globals, names)  # noqa: S102 - torch's own source, run with stubs
             except Exception:  # noqa: BLE001 - any failure means that the value cannot be read without torch
                 names.update(dict.fromkeys(statement.names, UNREADABLE))
-            read = tuple(self.variables.names)
+            read = tuple(self.variables.names_read)
             for name in statement.names:
-                scope.order[name] = None
+                scope.nested[name] = None
                 scope.variables[name] = read
 
     def _execute_class(self, statement: _Statement, scope: _Scope, names: dict[str, Any]) -> None:
         (name,) = statement.names
         inner = _Scope()
-        if parent := self.scopes.get(statement.inherits):
-            inner = _Scope(dict(parent.values), dict(parent.variables), dict(parent.order))
+        if parent := self.scopes.get(statement.parent_class):
+            inner = _Scope(dict(parent.values), dict(parent.variables), dict(parent.nested))
         self._execute(statement.body, inner, inner.values)
         self.scopes[name] = inner
         names[name] = type(name, (), dict(inner.values))
-        scope.order[name] = inner
+        scope.nested[name] = inner
 
     def _entries(self, scope: _Scope, prefix: str) -> Iterator[tuple[str, SourceEntry]]:
-        for name, inner in scope.order.items():
+        for name, inner in scope.nested.items():
             if name.startswith("__") or name not in scope.values:
                 continue
             if inner is not None:
                 yield from self._entries(inner, f"{prefix}{name}.")
                 continue
             value = scope.values[name]
-            if isinstance(value, _Declared):
+            if isinstance(value, _ConfigCall):
                 yield prefix + name, self._declared(value, scope.variables[name])
             elif value is UNREADABLE or isinstance(value, _PLAIN_TYPES):
                 yield prefix + name, SourceEntry(value=value, variables=scope.variables[name])
 
-    def _declared(self, declared: _Declared, read: tuple[str, ...]) -> SourceEntry:
-        moving, forcing = _names(declared.env_name_default), _names(declared.env_name_force)
+    def _declared(self, declared: _ConfigCall, read: tuple[str, ...]) -> SourceEntry:
+        default_names, forcing_names = _as_tuple(declared.env_name_default), _as_tuple(declared.env_name_force)
         value = declared.default
-        for name in moving:
+        for name in default_names:
             if name in self.variables:
-                value = _flag(self.variables[name])
+                value = _parse(self.variables[name])
                 break
-        forced = [name for name in forcing if name in self.variables]
-        if forced:
-            value = _flag(self.variables[forced[0]])
+        set_forcing = [name for name in forcing_names if name in self.variables]
+        if set_forcing:
+            value = _parse(self.variables[set_forcing[0]])
         return SourceEntry(
             value=value,
-            variables=(*read, *moving),
-            forcing_variables=forcing,
-            forced=bool(forced),
+            variables=(*read, *default_names),
+            forcing_variables=forcing_names,
+            forced=bool(set_forcing),
             alias=declared.alias or "",
         )
 
@@ -311,18 +313,18 @@ class _Run:
         return {"1": True, "0": False}.get(value, default) if value is not None else default
 
 
-def _config(default: object = UNREADABLE, **declared: Any) -> _Declared:
-    known = {k: v for k, v in declared.items() if k in {"env_name_default", "env_name_force", "alias"}}
-    return _Declared(default=default, **known)
+def _config(default: object = UNREADABLE, **declared: Any) -> _ConfigCall:
+    supported = {k: v for k, v in declared.items() if k in {"env_name_default", "env_name_force", "alias"}}
+    return _ConfigCall(default=default, **supported)
 
 
 def _cores() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _names(value: str | list[str] | None) -> tuple[str, ...]:
+def _as_tuple(value: str | list[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
-def _flag(value: str) -> bool | str:
+def _parse(value: str) -> bool | str:
     return {"1": True, "0": False}.get(value, value)

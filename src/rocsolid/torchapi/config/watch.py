@@ -8,7 +8,7 @@ from typing import Any, Final
 from rocsolid.torchapi.config.live import MODULES
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 
-_MACHINERY: Final = "torch.utils._config_module"
+_CONFIG_MACHINERY: Final = "torch.utils._config_module"
 _OWNERS: Final = {module: owner for owner, module in MODULES.items()}
 
 
@@ -31,15 +31,15 @@ class ConfigWatch:
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.phase = ""
-        self._cancel: Cancel = lambda: None
+        self._cancel_import_hook: Cancel = lambda: None
         self._undo: tuple[Any, Any] | None = None
 
     def __enter__(self) -> "ConfigWatch":
-        self._cancel = when_imported(_MACHINERY, self._attach)
+        self._cancel_import_hook = when_imported(_CONFIG_MACHINERY, self._attach)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._cancel()
+        self._cancel_import_hook()
         if self._undo:
             config_class, original = self._undo
             config_class.__setattr__ = original
@@ -61,7 +61,7 @@ class ConfigWatch:
 
 
 def _location(frame: FrameType | None) -> str:
-    """The innermost frame outside torch's config module code."""
+    """Return `file:line` of the innermost frame outside torch's config module code."""
     while frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith("torch/utils/_config_module.py"):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def registry_file() -> Path | None:
-    """The registry file of the installed torch (2.9 and later), found without importing torch."""
+    """Return the registry file of the installed torch (2.9 and later) without importing torch; None if there is none."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

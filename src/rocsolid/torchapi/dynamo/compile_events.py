@@ -2,9 +2,8 @@
 
 Seven points in torch are hooked: the timer of every compile phase, the summary of each compile, the call that passes a graph from
 Dynamo to its backend, the start of lowering in Inductor, the moment the generated code is ready (new or from a cache), the logging
-of a graph break, and, through `compile_hooks`, the start and end of each frame. Methods are replaced on their classes. So functions
-that were compiled before are covered, in every thread, and `torch._dynamo.reset()`, which drops torch's own callbacks, has no
-effect on the hooks.
+of a graph break, and, through `compile_hooks`, the start and end of each frame. Methods are replaced in their classes. This also covers
+functions that were compiled before, and all threads. `torch._dynamo.reset()` removes torch's own callbacks, but not these hooks.
 """
 
 import logging
@@ -35,23 +34,23 @@ from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, op
 from rocsolid.torchapi.dynamo.guard_value import found_value, guard_text
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 from rocsolid.torchapi.user_frames import user_location
 
-_CONTEXT = private("torch._guards", "CompileContext.try_get", "2.4..")
-_START = private("torch._dynamo.utils", "ChromiumEventLogger.log_event_start", "2.6..")
-_END = private("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
-_INSTANT = private("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
-_SUMMARY = private("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
-_HANDED = private("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
-_LOWERING = private("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
-_READY = private("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
-_BROKE = private("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
+_CONTEXT = private_name("torch._guards", "CompileContext.try_get", "2.4..")
+_START = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_start", "2.6..")
+_END = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
+_INSTANT = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
+_SUMMARY = private_name("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
+_CALL_BACKEND = private_name("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
+_LOWERING = private_name("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
+_POST_COMPILE = private_name("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
+_LOG_GRAPH_BREAK = private_name("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
 
 _log = logging.getLogger("rocsolid")
-_HEAD: Final = 100  # characters of generated code that contain its id: # AOT ID: ['0_backward']
+_ID_LENGTH: Final = 100  # the first characters of generated code contain its id: # AOT ID: ['0_backward']
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
-_CACHE: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
+_CACHE_EVENT: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")
 SUMMARY_FACTS: Final = (
     "co_name",
     "co_filename",
@@ -78,15 +77,15 @@ class _OpenPhase:
     start_ns: int
     backward: bool
     unit: int = 0
-    inner_ns: int = 0
+    inner_ns: int = 0  # time in phases inside this one
 
 
 @dataclass
-class _Thread:
+class _ThreadState:
     """The compiles and open phases of one thread."""
 
     units: list[int] = field(default_factory=list)
-    open: list[_OpenPhase] = field(default_factory=list)
+    open_phases: list[_OpenPhase] = field(default_factory=list)
     compiles: list[Compile] = field(default_factory=list)
 
 
@@ -106,14 +105,14 @@ class _EventHub:
     def __init__(self) -> None:
         self._handlers: list[EventHandler] = []
         self._local = threading.local()
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, _ThreadState] = {}
         self._lock = threading.Lock()
         self._count = 0
         # By id(context); the context is kept alive, so that its id is not reused.
         self._contexts: dict[int, tuple[object, int]] = {}
         self._unit_by_id: dict[str, int] = {}
         self._patches: list[AttributePatch] = []
-        self._cancels: list[Cancel] = []
+        self._undo_hooks: list[Cancel] = []
 
     def add(self, handler: EventHandler) -> None:
         """Add a handler; the first one installs the hooks."""
@@ -137,7 +136,7 @@ class _EventHub:
             handler(event)
 
     def _start(self) -> None:
-        """Install the hooks, in modules that are not imported yet as soon as they are."""
+        """Install the hooks; in a module that is not imported yet, as soon as it is imported."""
         callbacks = {
             "torch._dynamo.utils": self._attach_timer,
             "torch._dynamo.output_graph": self._attach(
@@ -151,25 +150,25 @@ class _EventHub:
                 "CompiledFxGraph", "post_compile", self._after(self._code_ready)
             ),
         }
-        self._cancels = [when_imported(name, attach) for name, attach in callbacks.items()]
-        self._cancels.append(add_compile_listener(self))
+        self._undo_hooks = [when_imported(name, attach) for name, attach in callbacks.items()]
+        self._undo_hooks.append(add_compile_listener(self))
 
     def _stop(self) -> None:
-        for cancel in self._cancels:
+        for cancel in self._undo_hooks:
             cancel()
         for patch in reversed(self._patches):
             patch.undo()
-        self._cancels, self._patches = [], []
+        self._undo_hooks, self._patches = [], []
         self._contexts, self._unit_by_id, self._threads = {}, {}, {}
         self._local = threading.local()
 
     # Frames, through `compile_hooks`.
 
     def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
-        """Dynamo starts compiling a frame."""
+        """Called when Dynamo starts compiling a frame."""
         unit = self._new_unit()
-        self._here.units.append(unit)
-        self._here.compiles.append(compile_)
+        self._thread_state.units.append(unit)
+        self._thread_state.compiles.append(compile_)
         code = compile_.user_code
         _log_failures(
             self._publish,
@@ -186,10 +185,10 @@ class _EventHub:
         return nullcontext()
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Dynamo has finished the frame."""
-        unit = self._here.units.pop() if self._here.units else 0
-        if self._here.compiles:
-            self._here.compiles.pop()
+        """Called when Dynamo has finished the frame."""
+        unit = self._thread_state.units.pop() if self._thread_state.units else 0
+        if self._thread_state.compiles:
+            self._thread_state.compiles.pop()
         error = compile_.error
         from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
@@ -197,47 +196,50 @@ class _EventHub:
         message = "" if error is None else f"{type(error).__name__}: {error}"
         _log_failures(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
-    # Which unit an event belongs to.
+    # The unit (the number of a compile) that an event belongs to.
 
     @property
-    def _here(self) -> _Thread:
-        here: _Thread | None = getattr(self._local, "thread", None)
-        if here is None:
-            here = self._local.thread = self._threads[threading.get_ident()] = _Thread()
-        return here
+    def _thread_state(self) -> _ThreadState:
+        state: _ThreadState | None = getattr(self._local, "thread", None)
+        if state is None:
+            state = self._local.thread = self._threads[threading.get_ident()] = _ThreadState()
+        return state
 
     def _new_unit(self) -> int:
-        """A new unit number."""
+        """Return a new unit number."""
         with self._lock:
             self._count += 1
             return self._count
 
     def active_compiles(self) -> list[ActiveCompile]:
-        """The compiles that are running now, one per thread."""
-        now = []
+        """Return the compiles that are running now, one per thread."""
+        running = []
         for thread_id, thread in list(self._threads.items()):
-            opened = list(thread.open)
-            if opened and opened[0].unit:
-                first, last = opened[0], opened[-1]
-                now.append(
+            open_phases = list(thread.open_phases)
+            if open_phases and open_phases[0].unit:
+                first, last = open_phases[0], open_phases[-1]
+                running.append(
                     ActiveCompile(
                         unit=first.unit, thread_id=thread_id, since_s=first.start_ns / 1e9, backward=last.backward
                     )
                 )
-        return now
+        return running
 
     def _unit(self, compile_id: object = None) -> int:
-        """The unit of this thread's compile; outside a compile, the newest unit with that compile id (compiled code runs for the first time)."""
+        """Return the unit of this thread's compile; outside a compile, the newest unit with that compile id.
+
+        Events outside a compile come from the first run of compiled code.
+        """
         context = _CONTEXT.get()()
-        units = self._here.units
+        units = self._thread_state.units
         if context is None:
             return units[-1] if units else self._unit_by_id.get(str(compile_id), 0)
-        known = self._contexts.get(id(context))
-        if known is not None:
-            return known[1]
+        context_and_unit = self._contexts.get(id(context))
+        if context_and_unit is not None:
+            return context_and_unit[1]
         with self._lock:
-            taken = {unit for _, unit in self._contexts.values()}
-            if units and units[-1] not in taken:
+            used_units = {unit for _, unit in self._contexts.values()}
+            if units and units[-1] not in used_units:
                 unit = units[-1]
             else:  # a graph without a frame, such as from torch._inductor.compile
                 self._count += 1
@@ -249,8 +251,8 @@ class _EventHub:
 
     @property
     def _in_backward(self) -> bool:
-        opened = self._here.open
-        return bool(opened) and opened[-1].backward
+        open_phases = self._thread_state.open_phases
+        return bool(open_phases) and open_phases[-1].backward
 
     def _before(self, handle: Callable[..., None]) -> Callable[[Any], Any]:
         """Call `handle` with the arguments, then the original."""
@@ -290,46 +292,50 @@ class _EventHub:
 
     def _phase_started(self, _logger: Any, event_name: str, time_ns: int, metadata: Any, *_: Any, **__: Any) -> None:
         backward = event_name in BACKWARD_PHASES or self._in_backward or bool(metadata.get("is_backward"))
-        opened = self._here.open
-        opened.append(_OpenPhase(event_name, time_ns, backward, unit=opened[-1].unit if opened else self._unit()))
+        open_phases = self._thread_state.open_phases
+        open_phases.append(
+            _OpenPhase(event_name, time_ns, backward, unit=open_phases[-1].unit if open_phases else self._unit())
+        )
 
     def _phase_ended(self, _logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> None:
-        opened = self._here.open
-        if not any(span.name == event_name for span in opened):
+        open_phases = self._thread_state.open_phases
+        if not any(phase.name == event_name for phase in open_phases):
             return  # it started before the first handler subscribed
-        while (span := opened.pop()).name != event_name:
+        while (phase := open_phases.pop()).name != event_name:
             pass  # a phase without an end event
-        took = time_ns - span.start_ns
-        if opened:
-            opened[-1].inner_ns += took
+        duration_ns = time_ns - phase.start_ns
+        if open_phases:
+            open_phases[-1].inner_ns += duration_ns
         if unit := self._unit(args[3] if len(args) > 3 else kwargs.get("compile_id")):  # noqa: PLR2004 - its position in the signature
             self._publish(
                 PhaseTimed(
                     unit=unit,
                     name=event_name,
-                    start_s=span.start_ns / 1e9,
+                    start_s=phase.start_ns / 1e9,
                     end_s=time_ns / 1e9,
-                    own_s=max(0, took - span.inner_ns) / 1e9,
-                    depth=len(opened),
+                    own_s=max(0, duration_ns - phase.inner_ns) / 1e9,
+                    depth=len(open_phases),
                     thread=threading.current_thread().name,
-                    backward=span.backward,
+                    backward=phase.backward,
                 )
             )
 
     def _cache_event(
         self, _logger: Any, event_name: str, _time_ns: int, metadata: Any = None, *_: Any, **__: Any
     ) -> None:
-        if (found := _CACHE.fullmatch(event_name)) and (unit := self._unit()):
-            why = str((metadata or {}).get("cache_bypass_reason") or "")
-            cache, state = found[1].removesuffix("_graph"), found[2]
-            self._publish(CacheLookup(unit=unit, cache=cache, state=state, reason=why, backward=self._in_backward))
+        if (match := _CACHE_EVENT.fullmatch(event_name)) and (unit := self._unit()):
+            reason = str((metadata or {}).get("cache_bypass_reason") or "")
+            cache, state = match[1].removesuffix("_graph"), match[2]
+            self._publish(CacheLookup(unit=unit, cache=cache, state=state, reason=reason, backward=self._in_backward))
 
     def _summary(self, metrics: Mapping[str, Any]) -> None:
         unit = self._unit(metrics.get("compile_id"))
         if unit and not metrics.get("is_runtime"):
             facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
-            if (reason := facts.get("recompile_reason")) and self._here.compiles:
-                facts["recompile_new_value"] = found_value(guard_text(str(reason)), self._here.compiles[-1].frame)
+            if (reason := facts.get("recompile_reason")) and self._thread_state.compiles:
+                facts["recompile_new_value"] = found_value(
+                    guard_text(str(reason)), self._thread_state.compiles[-1].frame
+                )
             self._publish(MetricsReported(unit=unit, backward=metrics.get("is_forward") is False, metrics=facts))
 
     # Graphs, programs and breaks.
@@ -363,23 +369,23 @@ class _EventHub:
 
     def _code_ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()
-        refused = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
+        skip_reason = compiled.disabled_cudagraphs_reason or ", ".join(reasons)
         source = str(getattr(compiled, "source_code", ""))
         self._publish(
             CodeGenerated(
                 unit=self._unit() or self._new_unit(),
                 # Some releases do not set this flag for cached code; the code itself contains its id.
-                backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_HEAD],
+                backward=bool(graph_kwargs.get("is_backward")) or "_backward']" in source[:_ID_LENGTH],
                 source=source,
                 nodes_before_fusion=int(getattr(compiled.metrics_deltas, "ir_nodes_pre_fusion", 0)),
-                cuda_graph_requested=bool(graph_kwargs.get("cudagraphs")) or bool(refused),
-                cuda_graph_skipped=str(refused or ""),
+                cuda_graph_requested=bool(graph_kwargs.get("cudagraphs")) or bool(skip_reason),
+                cuda_graph_skipped=str(skip_reason or ""),
             )
         )
 
     def _graph_broke(self, translator: Any, *args: Any, **kwargs: Any) -> None:
-        given = [a for a in (*args, *kwargs.values()) if isinstance(a, BaseException)]
-        error = given[0] if given else sys.exc_info()[1]
+        exceptions = [a for a in (*args, *kwargs.values()) if isinstance(a, BaseException)]
+        error = exceptions[0] if exceptions else sys.exc_info()[1]
         if error is not None and not getattr(error, "logged", False):
             reason = next((a for a in args[1:] if isinstance(a, str)), str(kwargs.get("reason", error)))
             self._publish(break_event(self._unit(), error, reason, translator))
@@ -389,13 +395,16 @@ _event_hub: Final = _EventHub()
 
 
 def subscribe(handler: EventHandler) -> Callable[[], None]:
-    """Pass every event to `handler` from now on; return a function that unsubscribes. Several handlers may subscribe and unsubscribe in any order."""
+    """Pass every event to `handler` from now on; return a function that unsubscribes.
+
+    Several handlers may subscribe and unsubscribe in any order.
+    """
     _event_hub.add(handler)
     return lambda: _event_hub.remove(handler)
 
 
 def active_compiles() -> list[ActiveCompile]:
-    """The compiles that are running now, one per thread; empty while no handler is subscribed."""
+    """Return the compiles that are running now, one per thread; empty while no handler is subscribed."""
     return _event_hub.active_compiles()
 
 

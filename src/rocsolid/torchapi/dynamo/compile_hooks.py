@@ -1,8 +1,9 @@
 """Runs listeners when Dynamo starts and ends compiling a frame, and can cancel a compile.
 
-Two torch classes process every frame that is compiled, including recompiles and resumed functions: `ConvertFrameAssert`, and
-around it, for functions that may fall back to eager, `ConvertFrame`. Python looks `__call__` up on the type, so replacing the
-method there also affects functions that are compiled already. Torch is patched only while a listener is registered.
+Dynamo compiles every frame by calling a `ConvertFrameAssert` object, also for recompiles and for the rest of a function after a graph
+break. If the function may fall back to eager, a `ConvertFrame` object makes that call. The `__call__` methods of these two classes are
+replaced. Python looks `__call__` up in the class, so this also covers functions that were compiled before. Torch is patched only while
+a listener is registered.
 """
 
 import sys
@@ -17,17 +18,17 @@ from typing import Any, Final, Protocol
 from rocsolid.errors import CompileDeadlineError
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_ASSERT = private("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..")
-_CONVERT = private("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..")
-_RETURN = private("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
-_STRATEGY = private("torch._dynamo.types", "FrameExecStrategy", "2.6..")
-_ACTION = private("torch._dynamo.types", "FrameAction", "2.6..")
+_ASSERT = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..")
+_CONVERT = private_name("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..")
+_RETURN = private_name("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
+_STRATEGY = private_name("torch._dynamo.types", "FrameExecStrategy", "2.6..")
+_ACTION = private_name("torch._dynamo.types", "FrameAction", "2.6..")
 
 
 class CompileCancelled(BaseException):
-    """Raised inside a compile to end it. A BaseException, so that no `except Exception` on the way swallows it."""
+    """Raised inside a compile to end it. It is a BaseException, so that no `except Exception` in torch catches it."""
 
 
 @dataclass(eq=False)
@@ -38,8 +39,8 @@ class Compile:
     thread_id: int
     started: float
     full_graph: bool  # fullgraph=True: there is no fallback to eager
-    cancelled: str = ""  # why it was cancelled: after how long, and in which phase
-    wrapped: CodeType | None = None  # the user's code, if the frame is torch's wrapper around it
+    cancel_reason: str = ""  # after how long it was cancelled, and in which phase; empty if it was not
+    wrapped_code: CodeType | None = None  # the user's code, if the frame is torch's wrapper around it
     stack: FrameType | None = field(default=None, repr=False)  # the stack in which the compile started
     frame: Any = field(default=None, repr=False)  # the frame that Dynamo compiles
     error: BaseException | None = field(default=None, repr=False)  # the error, if the compile failed
@@ -48,24 +49,24 @@ class Compile:
     def name(self) -> str:
         """The function's name and location, for messages."""
         code = self.user_code
-        called = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
-        return f"{called} ({code.co_filename}:{code.co_firstlineno})"
+        function_name = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
+        return f"{function_name} ({code.co_filename}:{code.co_firstlineno})"
 
     @property
     def user_code(self) -> CodeType:
-        """The user's own code: a module is called through a wrapper function of torch."""
-        return self.wrapped or self.code
+        """The code of the user's function. For a module, Dynamo compiles a wrapper of torch that calls it."""
+        return self.wrapped_code or self.code
 
 
 class CompileListener(Protocol):
-    """Called for every compile. The context manager from `on_start` surrounds the compile; an exception from it prevents the compile."""
+    """An object that is called for every compile."""
 
     def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
-        """A compile starts."""
+        """Called when a compile starts. The compile runs inside the returned context manager; an exception prevents the compile."""
         ...
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """The compile has ended; `compiled` tells whether it produced code."""
+        """Called when the compile has ended; `compiled` is whether it produced code."""
         ...
 
 
@@ -74,53 +75,53 @@ class _Listeners:
         self.lock = threading.RLock()
         self.listeners: list[CompileListener] = []
         self.patches: list[AttributePatch] = []
-        self.cancel: Cancel = lambda: None
+        self.cancel_import_hook: Cancel = lambda: None
 
     def add(self, listener: CompileListener) -> None:
         with self.lock:
             self.listeners.append(listener)
             if len(self.listeners) == 1:
-                self.cancel = when_imported("torch._dynamo.convert_frame", self._attach)
+                self.cancel_import_hook = when_imported("torch._dynamo.convert_frame", self._attach)
 
     def remove(self, listener: CompileListener) -> None:
         with self.lock:
             self.listeners = [known for known in self.listeners if known is not listener]
             if not self.listeners:
-                self.cancel()
+                self.cancel_import_hook()
                 for patch in reversed(self.patches):
                     patch.undo()
                 self.patches = []
 
     def _attach(self, module: ModuleType) -> None:
         self.patches = [
-            AttributePatch(vars(module)["ConvertFrameAssert"], "__call__", self._notifying),
-            AttributePatch(vars(module)["ConvertFrame"], "__call__", _falling_back),
+            AttributePatch(vars(module)["ConvertFrameAssert"], "__call__", self._wrap_with_listeners),
+            AttributePatch(vars(module)["ConvertFrame"], "__call__", _wrap_with_fallback),
         ]
 
-    def _notifying(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def convert_frame(convert: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def _wrap_with_listeners(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def convert_frame(converter: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
             compile_ = Compile(
                 code=frame.f_code,
                 thread_id=threading.get_ident(),
                 started=time.monotonic(),
-                full_graph=bool(getattr(convert, "_one_graph", False)),
+                full_graph=bool(getattr(converter, "_one_graph", False)),
                 frame=frame,
                 stack=sys._getframe(1),
-                wrapped=_wrapped(frame),
+                wrapped_code=_wrapped_code(frame),
             )
             listeners = list(self.listeners)
             compiled = False
             try:
-                with ExitStack() as scope:
+                with ExitStack() as stack:
                     for listener in listeners:
-                        scope.enter_context(listener.on_start(compile_))
-                    result = original(convert, frame, *args, **kwargs)
+                        stack.enter_context(listener.on_start(compile_))
+                    result = original(converter, frame, *args, **kwargs)
                 compiled = getattr(result, "guarded_code", None) is not None
             except CompileCancelled:
                 if not compile_.full_graph:
                     raise  # `ConvertFrame` falls back to eager
                 msg = (
-                    f"{compile_.name}: compile cancelled {compile_.cancelled or 'at its deadline'}.\n"
+                    f"{compile_.name}: compile cancelled {compile_.cancel_reason or 'at its deadline'}.\n"
                     "fullgraph=True allows no fallback to eager.\n"
                     "fix: raise deadline_s, or remove fullgraph=True; the log has the stacks of all threads"
                 )
@@ -132,26 +133,26 @@ class _Listeners:
                 compile_.stack = compile_.frame = None
                 for listener in listeners:
                     listener.on_end(compile_, compiled=compiled)
-                compile_.error = None  # it references the frames of the whole compile
+                compile_.error = None  # it would keep all frames of the compile alive
             return result
 
         return convert_frame
 
 
-def _falling_back(original: Callable[..., Any]) -> Callable[..., Any]:
-    def falling_back(*args: Any, **kwargs: Any) -> Any:
+def _wrap_with_fallback(original: Callable[..., Any]) -> Callable[..., Any]:
+    def convert_or_skip(*args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
         except CompileCancelled:
-            # Run this frame and what it calls in eager from now on, without another attempt.
+            # From now on, run this frame and the functions that it calls in eager.
             skip = _ACTION.get().SKIP
             return _RETURN.get()(frame_exec_strategy=_STRATEGY.get()(skip, skip), apply_to_code=True)
 
-    return falling_back
+    return convert_or_skip
 
 
-def _wrapped(frame: Any) -> CodeType | None:
-    """The code of the function that torch's wrapper `inner` calls; Dynamo compiles the wrapper when a module is compiled."""
+def _wrapped_code(frame: Any) -> CodeType | None:
+    """Return the code of the user's function, if the frame is torch's wrapper `inner` around it; Dynamo compiles that wrapper for a module."""
     if frame.f_code.co_name != "inner" or not frame.f_code.co_filename.endswith("_dynamo/external_utils.py"):
         return None
     for cell in getattr(frame, "closure", None) or ():
@@ -173,7 +174,7 @@ def add_compile_listener(listener: CompileListener) -> Callable[[], None]:
 
 
 def frames_up(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and its callers, innermost first."""
+    """Yield a frame and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back

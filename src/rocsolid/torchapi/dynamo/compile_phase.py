@@ -1,7 +1,7 @@
 """Names the current phase of a compile from the stack of its thread.
 
-Torch is not patched: the frames of the compiling thread are read from another thread, innermost first, and the first frame in the
-table gives the phase.
+Torch is not patched. Another thread reads the frames of the compiling thread, innermost first; the first one that is in the table
+`_PHASES` gives the phase.
 """
 
 import sys
@@ -47,17 +47,17 @@ _PHASES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def phase_of(thread_id: int) -> str:
-    """The phase of the compile in a thread; "working" if its stack matches no known phase."""
+    """Return the phase of the compile in a thread; "running other code" if its stack matches no known phase."""
     frame = sys._current_frames().get(thread_id)
     for current in frames_up(frame):
         file = current.f_code.co_filename.replace("\\", "/").rpartition("/torch/")[2]
         if phase := _PHASES.get((file, current.f_code.co_name)):
             return phase.format(choices=_progress(current)).rstrip()
-    return "working"
+    return "running other code"
 
 
 def all_stacks() -> str:
-    """The stacks of all threads, formatted like tracebacks."""
+    """Return the stacks of all threads, formatted like tracebacks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -66,10 +66,10 @@ def all_stacks() -> str:
 
 
 def _progress(frame: FrameType) -> str:
-    """The progress of an autotuning search: `17 of 40`; empty if it is not known."""
+    """Return the progress of autotuning, such as `17 of 40`; empty if it is not known."""
     variables = frame.f_locals
-    done, all_ = variables.get("timings"), variables.get("choices")
+    timings, choices = variables.get("timings"), variables.get("choices")
     try:
-        return f"{len(done) + 1} of {len(all_)}" if done is not None and all_ is not None else ""
+        return f"{len(timings) + 1} of {len(choices)}" if timings is not None and choices is not None else ""
     except TypeError:
         return ""

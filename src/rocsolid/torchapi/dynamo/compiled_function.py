@@ -1,22 +1,22 @@
-"""Recognises compiled functions, gets their original function, and compiles from a clean state."""
+"""Recognises compiled functions, returns their original function, and compiles from a clean state."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_ORIGINAL = private("torch._dynamo.eval_frame", "OptimizedModule", "2.4..")
-_RESET = private("torch._dynamo", "reset", "2.0..")
+_ORIGINAL = private_name("torch._dynamo.eval_frame", "OptimizedModule", "2.4..")
+_RESET = private_name("torch._dynamo", "reset", "2.0..")
 
 
 def is_compiled(function: Any) -> bool:
-    """Whether a function or module was returned by `torch.compile`."""
+    """Return whether a function or module was returned by `torch.compile`."""
     return hasattr(function, "_torchdynamo_orig_callable") or "_orig_mod" in getattr(function, "_modules", {})
 
 
 def original_function(function: Any) -> Any:
-    """The function or module that was passed to `torch.compile`; an uncompiled one is returned unchanged."""
+    """Return the function or module that was passed to `torch.compile`; an uncompiled one is returned unchanged."""
     modules = getattr(function, "_modules", {})
     if "_orig_mod" in modules:
         return modules["_orig_mod"]

@@ -1,4 +1,4 @@
-"""The Dynamo guards that failed for a call, so that its function is compiled again."""
+"""Finds the Dynamo guards that failed for a call, which is why its function is compiled again."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_ENTRIES = private("torch._dynamo.eval_frame", "_debug_get_cache_entry_list", "2.1..")
+_ENTRIES = private_name("torch._dynamo.eval_frame", "_debug_get_cache_entry_list", "2.1..")
 _LOCAL: Final = re.compile(r"L\['(\w+)'\]")
 
 
@@ -21,9 +21,9 @@ class FailedGuard:
 
 
 def failed_guards(code: CodeType, f_locals: Mapping[str, Any]) -> list[FailedGuard]:
-    """The first failed guard of each compiled version of `code`, newest version first, without repetitions.
+    """Return the first failed guard of each compiled version of `code`, newest version first, without repetitions.
 
-    `f_locals` are the local variables of the frame that Dynamo is about to compile. Empty if this torch does not offer the check.
+    `f_locals` are the local variables of the frame that Dynamo is about to compile. The list is empty if this torch has no function for this.
     """
     return list(dict.fromkeys(_failures(code, f_locals))) if _ENTRIES.exists() else []
 
@@ -45,7 +45,7 @@ def _failures(code: CodeType, f_locals: Mapping[str, Any]) -> Iterator[FailedGua
 
 
 def _is_false(part: str, entry: Any, f_locals: Mapping[str, Any]) -> bool:
-    """Whether one expression of a combined guard is false."""
+    """Return whether one expression of a combined guard is false."""
     manager = entry.guard_manager
     try:
         scope = {"L": f_locals, "G": manager.global_scope["G"], **(manager.closure_vars or {})}

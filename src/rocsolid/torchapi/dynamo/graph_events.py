@@ -1,4 +1,4 @@
-"""Builds event data about graphs and graph breaks from torch's own objects."""
+"""Creates events about graphs and graph breaks from torch's own objects."""
 
 import re
 from collections import Counter
@@ -8,57 +8,57 @@ from typing import Any, Final
 from rocsolid.model.compile_event import BreakReported
 from rocsolid.torchapi.dynamo.compile_hooks import Compile
 
-_FALLS_BACK: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager for these
+_FALLBACK_ERRORS: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager for these
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def break_event(
-    unit: int, error: BaseException, reason: str, where: Any, *, whole_frame: bool = False
+    unit: int, error: BaseException, reason: str, source: Any, *, whole_frame: bool = False
 ) -> BreakReported:
-    """A graph break event from torch's exception; `where` is Dynamo's tracer, or the compile that failed."""
+    """Create a graph break event from torch's exception; `source` is Dynamo's tracer, or the compile that failed."""
     stack = getattr(error, "real_stack", None) or ()
     frames = tuple(f"{frame.filename}:{frame.lineno}" for frame in stack)
-    code = where.user_code if isinstance(where, Compile) else where.f_code
-    kinds = {kind.__name__ for kind in type(error).__mro__}
+    code = source.user_code if isinstance(source, Compile) else source.f_code
+    class_names = {base.__name__ for base in type(error).__mro__}
     return BreakReported(
         unit=unit,
-        kind=str(getattr(error, "gb_type", "") or _named_in(reason) or type(error).__name__),
+        kind=str(getattr(error, "gb_type", "") or _break_name(reason) or type(error).__name__),
         message=reason,
-        frames=frames or (f"{code.co_filename}:{getattr(where, 'lineno', 0) or code.co_firstlineno}",),
+        frames=frames or (f"{code.co_filename}:{getattr(source, 'lineno', 0) or code.co_firstlineno}",),
         columns=tuple(_columns(frame) for frame in stack),
         function=stack[-1].name if stack else code.co_name,
         whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
-        fatal=whole_frame and not kinds & _FALLS_BACK,
+        fatal=whole_frame and not class_names & _FALLBACK_ERRORS,
     )
 
 
 def _columns(frame: Any) -> tuple[int, int]:
-    """Where in its line the frame is, in bytes; torch 2.13 records it on Python 3.11 and later."""
+    """Return the columns of the frame in its line, in bytes; torch 2.13 records them on Python 3.11 and later."""
     start, end = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
     return (start, end) if start is not None and end is not None and start < end else (0, 0)
 
 
-def _named_in(reason: str) -> str:
-    """The name of a break in its message: the last line above the explanation."""
+def _break_name(reason: str) -> str:
+    """Return the name of a graph break from its message: the last line before the explanation."""
     above = reason.partition("\n  Explanation:")[0].strip().splitlines()
     return above[-1].strip() if above else ""
 
 
 def operators(nodes: list[Any]) -> Mapping[str, int]:
     """Count operators by the name users know, such as `aten.mm` or `relu`; `getitem` is left out."""
-    counted: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in nodes:
         if node.op == "call_function":
             packet = getattr(node.target, "overloadpacket", None)
             name = str(packet) if packet is not None else getattr(node.target, "__name__", str(node.target))
             if name != "getitem":
-                counted[name] += 1
+                counts[name] += 1
         elif node.op in ("call_method", "call_module"):
-            counted[str(node.target)] += 1
-    return dict(counted)
+            counts[str(node.target)] += 1
+    return dict(counts)
 
 
 def node_location(node: Any) -> str:
-    """The user's `file:line` of a node: the last frame of its stack."""
-    found = _FRAME.findall(node.stack_trace or "")
-    return f"{found[-1][0]}:{found[-1][1]}" if found else ""
+    """Return the user's `file:line` of a node: the last frame of its stack."""
+    frames = _FRAME.findall(node.stack_trace or "")
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""

@@ -1,19 +1,19 @@
-"""What a failed Dynamo guard checks, and the value that it found.
+"""Reads what a failed Dynamo guard checks, and the value that made it fail.
 
-Torch reports the guard with the value that it expected (`scale == 1.5`), not the new value. That one is read from the frame that
-is being compiled again, without running any code of the user's.
+Torch reports the guard with the expected value (`scale == 1.5`), but not the new value. The new value is read from the frame that
+is being compiled again, without running any user code.
 """
 
 import ast
 from typing import Any, Final
 
-_LONGEST: Final = 60
+_MAX_VALUE_LENGTH: Final = 60
 _SCOPES: Final = ("L", "G")  # Dynamo's names for locals and globals
-_PLAIN: Final = (bool, int, float, str, type(None))
+_PRINTED_TYPES: Final = (bool, int, float, str, type(None))
 
 
 def guard_text(reason: str) -> str:
-    """The guard in torch's reason for a recompile, without the compile's id in front and the comment behind it.
+    """Return the guard in torch's reason for a recompile, without the compile id before it and the comment after it.
 
     Example:
         >>> guard_text("0/0: scale == 1.5     # return x * scale  # train.py:9 in f")
@@ -25,7 +25,7 @@ def guard_text(reason: str) -> str:
 
 
 def split_guard(guard: str) -> tuple[str, str]:
-    """The expression that a guard checks and the value it expects, as text; empty strings where the guard is no comparison.
+    """Return the expression that a guard checks and the value it expects, as text; empty strings if the guard is not a comparison.
 
     Example:
         >>> split_guard("G['SCALE'] == 2")
@@ -36,13 +36,13 @@ def split_guard(guard: str) -> tuple[str, str]:
     if node is None:
         return "", ""
     if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not isinstance(node.comparators[0], ast.Constant):
-        return ast.unparse(node), "True"  # whether two names are one object
+        return ast.unparse(node), "True"  # the guard checks whether two names are the same object
     expected = ast.unparse(node.comparators[0])
     return ast.unparse(node.left), f"not {expected}" if isinstance(node.ops[0], ast.IsNot) else expected
 
 
 def found_value(guard: str, frame: Any) -> str:
-    """The value that a failed guard found in a frame, as text; empty where it cannot be read."""
+    """Return the value in a frame that made a guard fail, as text; empty if it cannot be read."""
     node = _comparison(guard)
     if node is None or frame is None:
         return ""
@@ -52,22 +52,22 @@ def found_value(guard: str, frame: Any) -> str:
         value = _evaluate(node.left, frame)
     except (LookupError, TypeError):
         return ""
-    return repr(value)[:_LONGEST] if type(value) in _PLAIN else type(value).__name__
+    return repr(value)[:_MAX_VALUE_LENGTH] if type(value) in _PRINTED_TYPES else type(value).__name__
 
 
 def _comparison(guard: str) -> ast.Compare | None:
     try:
-        node = _Unscoped().visit(ast.parse(guard.strip(), mode="eval")).body
+        node = _RemoveScopes().visit(ast.parse(guard.strip(), mode="eval")).body
     except (SyntaxError, ValueError):
         return None
-    known = (
+    is_supported = (
         isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is, ast.IsNot))
     )
-    return node if known else None
+    return node if is_supported else None
 
 
-class _Unscoped(ast.NodeTransformer):
-    """`L['x']` and `G['x']` become `x`."""
+class _RemoveScopes(ast.NodeTransformer):
+    """Replaces `L['x']` and `G['x']` by `x`."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -78,31 +78,31 @@ class _Unscoped(ast.NodeTransformer):
 
 
 def _evaluate(node: ast.expr, frame: Any) -> Any:
-    """The value of names, attributes, items and lengths; raises LookupError or TypeError for anything else."""
+    """Return the value of a name, attribute, item or `len(...)`; raises LookupError or TypeError for anything else."""
     match node:
         case ast.Name():
-            return _name(node.id, frame)
+            return _look_up(node.id, frame)
         case ast.Attribute():
             return vars(_evaluate(node.value, frame))[node.attr]
         case ast.Subscript(slice=ast.Constant(value=key)):
-            held = _evaluate(node.value, frame)
-            if type(held) in (list, tuple, dict):
-                return held[key]
+            container = _evaluate(node.value, frame)
+            if type(container) in (list, tuple, dict):
+                return container[key]
         case ast.Call(func=ast.Name(id="len"), args=[argument]):
-            held = _evaluate(argument, frame)
-            if type(held) in (list, tuple, dict, str, set):
-                return len(held)
+            container = _evaluate(argument, frame)
+            if type(container) in (list, tuple, dict, str, set):
+                return len(container)
     raise LookupError
 
 
-def _name(name: str, frame: Any) -> Any:
+def _look_up(name: str, frame: Any) -> Any:
     for names in (frame.f_locals, frame.f_globals):
         if name in names:
             return names[name]
-    # A module is compiled through a wrapper of torch's, which closes over the module or its bound method.
+    # For a module, Dynamo compiles a wrapper of torch, whose closure contains the module or its bound method.
     for cell in getattr(frame, "closure", None) or ():
-        held = getattr(cell, "cell_contents", None)
-        owner = getattr(held, "__self__", held)
+        content = getattr(cell, "cell_contents", None)
+        owner = getattr(content, "__self__", content)
         if name == "self" and owner is not None:
             return owner
     raise LookupError(name)

@@ -1,10 +1,10 @@
-"""Saves what Dynamo traced for another process, through torch's `caching_precompile`, made safe.
+"""Saves Dynamo's traces for another process with torch's `caching_precompile`, and makes that safe.
 
-With `caching_precompile` Dynamo stores its code and guards, and a process that finds them need not trace. Two things make it unsafe
-as it is. It stores them by the function's name and line only, so another model of the same class would get them. And it drops every
-guard that compares an object by its address (functions, classes and modules), so replacing such an object would keep the old code
-in use. Here the folder is the caller's, and the names of the dropped guards are reported, so that the caller can compare the
-objects once by a description: see `describe_object`.
+With `caching_precompile` Dynamo stores its code and guards, and a process that loads them does not trace again. Alone, it is unsafe for
+two reasons. It stores traces by the function's name and line only, so another model of the same class would use them. And it drops
+every guard that compares an object by its address (functions, classes and modules): if such an object is replaced, the old code is
+still used. Here the caller chooses the folder, one per model. The names of the dropped guards are returned, so that the caller can
+compare descriptions of the objects: see `describe_object`.
 """
 
 import builtins
@@ -26,48 +26,48 @@ from rocsolid.errors import UnsupportedTorchError
 from rocsolid.torchapi.config.scope import settings_scope
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_CACHE = private("torch._dynamo.package", "DynamoCache", "2.11..")
-_PATH_PREFIX = private("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.11..")
-_ENTRIES = private("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.11..")
-_UNIQUE_ID = private("torch._dynamo.bytecode_transformation", "unique_id", "2.11..")
-_CONVERTER = private("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
-_DEFAULTS_SOURCE = private("torch._dynamo.source", "DefaultsSource", "2.4..")
-_CLEAR = private("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..")
-_CONFIG = private("torch._dynamo.config", "caching_precompile", "2.11..")
-_LOGGERS: Final = {  # part of the messages that are filtered
+_CACHE = private_name("torch._dynamo.package", "DynamoCache", "2.11..")
+_PATH_PREFIX = private_name("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.11..")
+_ENTRIES = private_name("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.11..")
+_UNIQUE_ID = private_name("torch._dynamo.bytecode_transformation", "unique_id", "2.11..")
+_CONVERTER = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
+_DEFAULTS_SOURCE = private_name("torch._dynamo.source", "DefaultsSource", "2.4..")
+_CLEAR = private_name("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..")
+_CONFIG = private_name("torch._dynamo.config", "caching_precompile", "2.11..")
+_FILTERED_MESSAGES: Final = {  # by logger: a part of the messages that are hidden
     "torch._dynamo.guards": "is dropped with caching_precompile",
-    "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # for example after the code was edited; Dynamo then traces
+    "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # for example after the code was edited; Dynamo then traces again
     "torch._dynamo.output_graph": "Detected a package bypass",
 }
-_IMPORTED, _BUILTINS = "__import_", "__builtins_dict__"
-_NUMBERED: Final = re.compile(r"__.*_(\d{1,6})")  # not names that end in a long random number
-_BY_ADDRESS: Final = re.compile(r"(?<=G\[')_\d+_c[^']+(?='\])")
-_ENTRY: Final = "entry"
-_FLAG: Final = "dynamo.caching_precompile"
+_IMPORT_PREFIX, _BUILTINS_PREFIX = "__import_", "__builtins_dict__"  # of names that Dynamo generates
+_NUMBERED_NAME: Final = re.compile(r"__.*_(\d{1,6})")  # not names that end in a long random number
+_NAME_WITH_ADDRESS: Final = re.compile(r"(?<=G\[')_\d+_c[^']+(?='\])")
+_ENTRY_FILE: Final = "entry"
+_SETTING: Final = "dynamo.caching_precompile"
 
 
 def can_save_traces() -> bool:
-    """Whether this torch supports it, and `caching_precompile` is not enabled already."""
+    """Return whether this torch can save traces, and the user has not enabled `caching_precompile`."""
     try:
-        return not _CONFIG.get() and all(shim.exists() for shim in (_CACHE, _PATH_PREFIX, _ENTRIES, _CLEAR))
+        return not _CONFIG.get() and all(name.exists() for name in (_CACHE, _PATH_PREFIX, _ENTRIES, _CLEAR))
     except UnsupportedTorchError:
         return False
 
 
 @contextmanager
 def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Inside the block Dynamo uses the saved traces of a function and records new ones; yields the names of dropped guards.
+    """Inside the block, Dynamo uses the saved traces of a function and records new ones; yields a list of the names of dropped guards.
 
     Other code that is compiled inside the block, such as the resumed parts of a function with graph breaks, may be shared with other
-    callers. It is compiled without saving and keeps all its guards.
+    callers. Its traces are not saved, and it keeps all its guards.
     """
     for key, entry in saved.items():
         (folder / key).mkdir()
-        (folder / key / _ENTRY).write_bytes(entry)
+        (folder / key / _ENTRY_FILE).write_bytes(entry)
     log_filter = _TraceLogFilter()
-    for name in _LOGGERS:
+    for name in _FILTERED_MESSAGES:
         logging.getLogger(name).addFilter(log_filter)
     converters, module_name = _Converters(function.__code__), function.__module__
     patches = (
@@ -77,7 +77,7 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
     )
     remove_listener = add_compile_listener(converters)
     try:
-        with settings_scope({_FLAG: True}):
+        with settings_scope({_SETTING: True}):
             yield log_filter.names
     finally:
         remove_listener()
@@ -86,10 +86,10 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
         converters.stop_saving()
         globals_ = vars(sys.modules[module_name])
         log_filter.names[:] = [
-            _BY_ADDRESS.sub(lambda found: _import_name(found, globals_), name) for name in log_filter.names
+            _NAME_WITH_ADDRESS.sub(lambda match: _import_name(match, globals_), name) for name in log_filter.names
         ]
         _skip_used_names(globals_)
-        for name in _LOGGERS:
+        for name in _FILTERED_MESSAGES:
             logging.getLogger(name).removeFilter(log_filter)
 
 
@@ -98,26 +98,28 @@ def _reduce_by_init_fields(source: Any) -> tuple[type, tuple[Any, ...]]:
     return type(source), tuple(getattr(source, field.name) for field in dataclasses.fields(source) if field.init)
 
 
-def _import_name(found: re.Match[str], globals_: Mapping[str, Any]) -> str:
-    """Replace a global that Dynamo named by a module's address with a name that is valid in another process."""
-    value = globals_.get(found[0])
-    return f"{_IMPORTED}{value.__name__.replace('.', '_dot_')}" if isinstance(value, types.ModuleType) else found[0]
+def _import_name(match: re.Match[str], globals_: Mapping[str, Any]) -> str:
+    """Convert the name of a global that contains a module's address to a name that is valid in another process."""
+    value = globals_.get(match[0])
+    return (
+        f"{_IMPORT_PREFIX}{value.__name__.replace('.', '_dot_')}" if isinstance(value, types.ModuleType) else match[0]
+    )
 
 
 def _skip_used_names(names: Iterable[str]) -> None:
     """Advance Dynamo's name counter, which starts at 0 in each process, past the names that were loaded."""
-    taken = [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
-    name = _UNIQUE_ID.get()
-    while taken and int(name("__rocsolid").rpartition("_")[2]) < max(taken):
+    used_numbers = [int(match[1]) for name in names if (match := _NUMBERED_NAME.fullmatch(name))]
+    unique_id = _UNIQUE_ID.get()
+    while used_numbers and int(unique_id("__rocsolid").rpartition("_")[2]) < max(used_numbers):
         pass
 
 
 class _Converters:
-    """Dynamo's frame converters, limited to saving traces of one code object while the block lasts."""
+    """Dynamo's frame converters. They save only the traces of one code object, until `stop_saving`."""
 
     def __init__(self, code: types.CodeType) -> None:
         self._code = code
-        self._made: list[Any] = []
+        self._converters: list[Any] = []
 
     def recording_init(self, original: Callable[..., None]) -> Callable[..., None]:
         """Record every converter that is created."""
@@ -125,43 +127,43 @@ class _Converters:
         def init(converter: Any, *args: Any, **kwargs: Any) -> None:
             original(converter, *args, **kwargs)
             if hasattr(converter, "_package"):
-                self._made.append(converter)
+                self._converters.append(converter)
 
         return init
 
     def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
-        """A compile starts; any other code is compiled without saving."""
+        """Called when a compile starts: other code than ours is compiled without saving."""
         return nullcontext() if compile_.code is self._code else self._not_saving()
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     @contextmanager
     def _not_saving(self) -> Iterator[None]:
-        before = [(converter, converter._package) for converter in self._made]
+        packages = [(converter, converter._package) for converter in self._converters]
         self.stop_saving()
         try:
-            with settings_scope({_FLAG: False}):
+            with settings_scope({_SETTING: False}):
                 yield
         finally:
-            for converter, package in before:
+            for converter, package in packages:
                 converter._package = package
 
     def stop_saving(self) -> None:
-        """Stop saving: a compile whose result cannot be saved would fail."""
-        for converter in self._made:
+        """Save no more traces. Otherwise a compile whose result cannot be saved would fail."""
+        for converter in self._converters:
             converter._package = None
 
 
 class _TraceLogFilter(logging.Filter):
-    """Hides torch's warnings about dropped guards, hundreds for one model, and collects the names of these guards."""
+    """Hides torch's warnings about dropped guards (hundreds for one model), and collects the names of these guards."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _LOGGERS[record.name] not in str(record.msg):
+        if _FILTERED_MESSAGES[record.name] not in str(record.msg):
             return True
         if record.name == "torch._dynamo.guards" and isinstance(record.args, tuple):
             self.names.append(str(record.args[-1]))
@@ -179,11 +181,11 @@ class _Globals(dict[str, Any]):
     """A function's globals, plus the modules that Dynamo refers to by generated names."""
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith(_BUILTINS):
+        if name.startswith(_BUILTINS_PREFIX):
             return vars(builtins)
-        if not name.startswith(_IMPORTED):
+        if not name.startswith(_IMPORT_PREFIX):
             raise KeyError(name)
-        return importlib.import_module(name.removeprefix(_IMPORTED).replace("_dot_", "."))
+        return importlib.import_module(name.removeprefix(_IMPORT_PREFIX).replace("_dot_", "."))
 
 
 def describe_guarded(model: Any, names: Sequence[str]) -> dict[str, str] | None:
@@ -196,11 +198,11 @@ def describe_guarded(model: Any, names: Sequence[str]) -> dict[str, str] | None:
 
 
 def describe_object(value: Any) -> str:
-    """Describe an object independently of its address, so that the text is the same in another process; raises TypeError if impossible."""
+    """Describe an object without its address, so that the text is the same in another process; raises TypeError if that is impossible."""
     if isinstance(value, types.CodeType):
         return f"code {_digest(value)}"
     if isinstance(value, types.FunctionType):
-        return f"{value.__module__}.{value.__qualname__} {_digest(value.__code__)} {_cells(value)}"
+        return f"{value.__module__}.{value.__qualname__} {_digest(value.__code__)} {_closure_values(value)}"
     if isinstance(value, types.MethodType):
         return f"{describe_object(value.__func__)} of {describe_object(type(value.__self__))}"
     if isinstance(value, functools.partial):
@@ -216,7 +218,7 @@ def describe_object(value: Any) -> str:
 
 
 def _digest(code: types.CodeType) -> str:
-    """A hash of the bytecode, names and constants; line numbers are left out."""
+    """Return a hash of the bytecode, names and constants, without line numbers."""
     digest = hashlib.sha256(code.co_code)
     digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     for constant in code.co_consts:
@@ -224,14 +226,14 @@ def _digest(code: types.CodeType) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cells(function: types.FunctionType) -> str:
-    """The plain values in a function's closure; functions in it have their own guards."""
-    found = []
+def _closure_values(function: types.FunctionType) -> str:
+    """Return the numbers and strings in a function's closure, as text; functions in the closure have their own guards."""
+    values = []
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
         except ValueError:  # empty
             continue
         if isinstance(content, (bool, int, float, str)):
-            found.append(content)
-    return repr(found)
+            values.append(content)
+    return repr(values)

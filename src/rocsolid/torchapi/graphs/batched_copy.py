@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from rocsolid.torchapi.graphs.driver_api import copy_kernel, current_stream_handle, make_launch
 from rocsolid.torchapi.graphs.tensor_checks import byte_count, element_span
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_FOREACH_COPY = private("torch", "_foreach_copy_", "2.1..")
+_FOREACH_COPY = private_name("torch", "_foreach_copy_", "2.1..")
 
 Copy = Callable[[Sequence[Any]], None]
 FEW, MOST = 16, 256  # the largest number of tensors that each of the two kernels can copy

@@ -15,9 +15,9 @@ from typing import Any, Final
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.torchapi.import_hooks import when_imported
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_GRAPH = private("torch.cuda.graphs", "graph.__enter__", "2.4..")
+_GRAPH = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..")
 COMPILE_PROBLEM: Final = (
     "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
 )

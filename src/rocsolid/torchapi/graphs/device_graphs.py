@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocsolid.torchapi.graphs.driver_api import driver_function, new_stream
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_REPLAY = private("torch._C", "_CUDAGraph.replay", "2.0..", device_build=True)
-_END_POOL = private("torch._C", "_cuda_endAllocateToPool", "2.1..", device_build=True)
-_RELEASE_POOL = private("torch._C", "_cuda_releasePool", "2.1..", device_build=True)
+_REPLAY = private_name("torch._C", "_CUDAGraph.replay", "2.0..", gpu_builds_only=True)
+_END_POOL = private_name("torch._C", "_cuda_endAllocateToPool", "2.1..", gpu_builds_only=True)
+_RELEASE_POOL = private_name("torch._C", "_cuda_releasePool", "2.1..", gpu_builds_only=True)
 _CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 

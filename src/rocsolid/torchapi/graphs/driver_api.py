@@ -10,9 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_RAW_STREAM = private("torch._C", "_cuda_getCurrentRawStream", "2.3..", device_build=True)
+_RAW_STREAM = private_name("torch._C", "_cuda_getCurrentRawStream", "2.3..", gpu_builds_only=True)
 
 
 @cache

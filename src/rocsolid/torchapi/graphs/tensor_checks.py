@@ -7,11 +7,11 @@ in a tenth of the time.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_TENSOR_GUARDS = private("torch._C._dynamo.guards", "TensorGuards", "2.4..")
-_STATE_GUARD = private("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
-_ADDRESSES_EQUAL = private("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", device_build=True)
+_TENSOR_GUARDS = private_name("torch._C._dynamo.guards", "TensorGuards", "2.4..")
+_STATE_GUARD = private_name("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
+_ADDRESSES_EQUAL = private_name("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", gpu_builds_only=True)
 
 
 def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:

@@ -4,9 +4,10 @@ Such a process spends most of its start-up time on three things that can be avoi
 
 - Every cache key contains a hash of the whole Triton installation, including a compiler library of hundreds of megabytes: 0.4 to
   0.8 s on the machines where we measured. Reading and hashing release the interpreter lock, so a thread does it during the imports.
-- A fifth of the import time is networkx, which torch's partitioner uses only in annotations, for a memory budget and for a few debug
-  plots. It is imported on first use.
-- Inductor starts a pool of compile processes for kernels that need no compiling. It is started only when a kernel must be compiled.
+- A fifth of the import time is networkx. Torch's partitioner uses it only in annotations, for a memory budget and for a few debug
+  plots, so it is imported on first use.
+- Inductor starts a pool of compile processes, although all kernels come from the cache. Here it is started only when a kernel must be
+  compiled.
 """
 
 import contextlib
@@ -22,31 +23,32 @@ from typing import Any, Final
 
 from rocsolid.errors import UnsupportedTorchError
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_TRITON_KEY = private("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
-_COMPILE_FX = private("torch._inductor.compile_fx", "compile_fx", "2.4..")
-_WARM_POOL = private("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
-_LAZY: Final = "networkx"
+_TRITON_KEY = private_name("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
+_COMPILE_FX = private_name("torch._inductor.compile_fx", "compile_fx", "2.4..")
+_WARM_POOL = private_name("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
+_LAZY_MODULE: Final = "networkx"
 
 
 def preload_compiler() -> threading.Thread | None:
-    """Import torch's compiler while a thread hashes Triton; return the thread, or None without Triton support."""
+    """Import torch's compiler while a thread hashes Triton; return the thread, or None if this torch does not have the function."""
     try:
-        triton_key = (
-            _TRITON_KEY.get()
-        )  # import it in this thread: parallel imports of torch may see partly initialised modules
+        # Imported in this thread, because parallel imports of torch may use partly initialised modules.
+        triton_key = _TRITON_KEY.get()
     except UnsupportedTorchError:
         thread = None
     else:
-        thread = threading.Thread(target=_ignore_errors, args=(triton_key,), name="rocsolid-triton-key", daemon=True)
+        thread = threading.Thread(
+            target=_compute_triton_key, args=(triton_key,), name="rocsolid-triton-key", daemon=True
+        )
         thread.start()
-    with contextlib.suppress(Exception), lazily_imported(_LAZY):  # a broken compiler is reported when it is used
+    with contextlib.suppress(Exception), lazily_imported(_LAZY_MODULE):  # a broken compiler is reported when it is used
         _COMPILE_FX.get()
     return thread
 
 
-def _ignore_errors(triton_key: Any) -> None:
+def _compute_triton_key(triton_key: Any) -> None:
     with contextlib.suppress(Exception):  # a missing or unreadable Triton is reported when the key is used
         triton_key()
 
@@ -72,20 +74,20 @@ class _LazyModule(ModuleType):
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(spec.name)
         self.__spec__ = spec
-        self._importing: int | None = threading.get_ident()
+        self._importing_thread: int | None = threading.get_ident()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._importing == threading.get_ident():
-            return Any  # used in an annotation: nothing is called during the imports
+        if self._importing_thread == threading.get_ident():
+            return Any  # during the imports, attributes are used only in annotations
         if sys.modules.get(self.__name__) is self:  # another thread needs the real module
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
     def resolve(self) -> None:
-        """Stop replacing the module: from now on attributes come from the real one."""
-        self._importing = None
+        """Remove the placeholder from sys.modules: from now on attributes come from the real module."""
+        self._importing_thread = None
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 

@@ -1,6 +1,6 @@
-"""Records the graphs that Inductor lowers, and stops before anything is compiled or run.
+"""Records the graphs that Inductor lowers; nothing is compiled or run.
 
-For child processes that called `pretend_device`: the patches made here are not undone.
+Use it only in child processes that called `pretend_device`: the patches made here are not undone.
 """
 
 import ast
@@ -13,34 +13,34 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_GRAPH = private("torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..")
-_CUDAGRAPHS = private("torch._inductor.output_code", "cudagraph_post_compile", "2.9..")
-_PARTITIONS = private("torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..")
-_DEFINE = private("torch._inductor.codegen.triton", "TritonScheduling.define_kernel", "2.9..")
-_DEFINE_USER = private(
+_GRAPH = private_name("torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..")
+_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.9..")
+_PARTITIONS = private_name("torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..")
+_DEFINE = private_name("torch._inductor.codegen.triton", "TritonScheduling.define_kernel", "2.9..")
+_DEFINE_USER = private_name(
     "torch._inductor.codegen.wrapper", "PythonWrapperCodegen.define_user_defined_triton_kernel", "2.9.."
 )
-_EXTERN_KERNEL = private("torch._inductor.ir", "ExternKernel", "2.9..")
-_UNSAFE_NODE = private("torch._inductor.utils", "get_first_incompatible_cudagraph_node", "2.9..")
-_TEMPLATE = private("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..")
-_AUTOTUNING = private("torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..")
-_LOAD = private("torch._inductor.codecache", "PyCodeCache.load", "2.9..")
-_LOAD_BY_KEY = private("torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..")
-_MODE_OPTIONS = private("torch._inductor", "list_mode_options", "2.9..")
-_PRECOMPILE = private("torch._inductor.runtime.triton_heuristics", "CachingAutotuner._precompile_config", "2.9..")
-_GRID = private("torch._inductor.runtime.triton_heuristics", "GridExpr", "2.9..")
-_BREAKS = private("torch._dynamo.utils", "graph_break_reasons", "2.9..")
+_EXTERN_KERNEL = private_name("torch._inductor.ir", "ExternKernel", "2.9..")
+_UNSAFE_NODE = private_name("torch._inductor.utils", "get_first_incompatible_cudagraph_node", "2.9..")
+_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..")
+_AUTOTUNING = private_name("torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..")
+_LOAD = private_name("torch._inductor.codecache", "PyCodeCache.load", "2.9..")
+_LOAD_BY_KEY = private_name("torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..")
+_MODE_OPTIONS = private_name("torch._inductor", "list_mode_options", "2.9..")
+_PRECOMPILE = private_name("torch._inductor.runtime.triton_heuristics", "CachingAutotuner._precompile_config", "2.9..")
+_GRID = private_name("torch._inductor.runtime.triton_heuristics", "GridExpr", "2.9..")
+_BREAKS = private_name("torch._dynamo.utils", "graph_break_reasons", "2.9..")
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH: Final = "/torch/"
-_NO_CALL: Final = ("MultiOutput", "UserDefinedTritonKernel", "NopKernel", "ConcatKernel", "DynamicScalar")
+_TORCH_FOLDER: Final = "/torch/"
+_NOT_LIBRARY_CALLS: Final = ("MultiOutput", "UserDefinedTritonKernel", "NopKernel", "ConcatKernel", "DynamicScalar")
 
 
 @dataclass(kw_only=True)
 class LoweredExtern:
-    """A call into a library, with the user's lines that it implements."""
+    """A call of a library function, and the user's lines that it implements."""
 
     name: str
     locations: tuple[str, ...]
@@ -63,17 +63,17 @@ class LoweredGraph:
 
 @dataclass(kw_only=True)
 class LoweredSearch:
-    """The choices that autotuning would try for one operation; Triton kernels are loaded on demand."""
+    """The kernels that autotuning would compare for one operation; the Triton kernels among them are loaded on demand."""
 
     op: str
     shapes: str
     names: list[str]
-    tuners: list[tuple[str, Callable[[], Any]]]
+    tuners: list[tuple[str, Callable[[], Any]]]  # name of each Triton kernel, and a function that loads it
 
 
 @dataclass(kw_only=True)
 class LoweringRecord:
-    """Everything recorded so far."""
+    """Everything that was recorded in this process."""
 
     graphs: list[LoweredGraph] = field(default_factory=list)
     searches: list[LoweredSearch] = field(default_factory=list)
@@ -82,21 +82,21 @@ class LoweringRecord:
 
 
 def record_lowering() -> LoweringRecord:
-    """Patch Inductor so that graphs are recorded and not compiled; return the record, which fills as graphs are lowered."""
+    """Patch Inductor so that graphs are recorded and not compiled; return the record, to which each lowered graph is added."""
     from torch._inductor import output_code
     from torch._inductor.graph import GraphLowering
 
     record = LoweringRecord()
-    for shim in (_GRAPH, _CUDAGRAPHS, _PARTITIONS, _DEFINE, _DEFINE_USER, _EXTERN_KERNEL):
-        shim.get()
+    for name in (_GRAPH, _CUDAGRAPHS, _PARTITIONS, _DEFINE, _DEFINE_USER, _EXTERN_KERNEL):
+        name.get()  # raises UnsupportedTorchError if this torch does not have it
 
     def compile_to_module(lowering: Any) -> Any:
-        graph, outputs = _lowered(lowering, len(record.graphs))
+        graph, outputs = _read_lowering(lowering, len(record.graphs))
         record.graphs.append(graph)
         return SimpleNamespace(call=_make_call(outputs), __file__=f"{graph.name}.py")
 
     def no_graphs(*_: Any, **__: Any) -> None:
-        """Capturability is derived from the graph; nothing is captured."""
+        """Capture nothing: whether a graph can be captured is derived from its operations."""
 
     GraphLowering.compile_to_module = compile_to_module
     output_code.cudagraph_post_compile = no_graphs
@@ -107,32 +107,32 @@ def record_lowering() -> LoweringRecord:
 
 
 def mode_options(mode: str) -> dict[str, Any]:
-    """The options that a mode of torch.compile sets."""
+    """Return the options that a mode of torch.compile sets."""
     return {} if mode == "default" else dict(_MODE_OPTIONS.get()(mode))
 
 
 def load_kernel(function: str, source: str) -> Any:
-    """The autotuner object of a generated kernel, with the configurations that it would try."""
+    """Return the autotuner object of a generated kernel, with the configurations that it would try."""
     return getattr(_LOAD.get()(source), function)
 
 
 def constants_of(tuner: Any) -> dict[str, Any]:
-    """Block sizes and other constants that are the same in every configuration, as in user-written kernels."""
+    """Return block sizes and other constants that are the same in every configuration, as in user-written kernels."""
     constants = tuner.triton_meta.get("constants", {})
     return {str(k): v for k, v in constants.items() if isinstance(k, str) and isinstance(v, (bool, int, float, str))}
 
 
 def grid_of(tuner: Any, config: Any, call: list[str]) -> tuple[int, ...]:
-    """The grid of a launch (workgroups per axis); empty if it depends on values that are known only at run time."""
+    """Return the grid of a launch (workgroups per axis); empty if it depends on values that are known only at run time."""
     names = [name for name, kind in tuner.triton_meta["signature"].items() if kind != "constexpr"]
     values: dict[str, Any] = dict(config.kwargs)
     for name, text in zip(names, call, strict=False):
         with contextlib.suppress(ValueError, SyntaxError):
             values[name] = ast.literal_eval(text)
-    # User-written kernels get their grid after the arguments.
-    for number, text in enumerate(call[len(names) :]):
+    # For user-written kernels, the grid follows the arguments in the call.
+    for axis_index, text in enumerate(call[len(names) :]):
         with contextlib.suppress(ValueError, SyntaxError):
-            values[f"_grid_{number}"] = ast.literal_eval(text)
+            values[f"_grid_{axis_index}"] = ast.literal_eval(text)
     try:
         expression = _GRID.get().from_meta(tuner.inductor_meta, config)
         for line in expression.prefix:
@@ -153,19 +153,19 @@ def compile_config(tuner: Any, config: Any) -> Any:
 
 
 def graph_breaks() -> Iterator[tuple[str, str]]:
-    """The reason and the user's `file:line` of every graph break so far."""
-    for found in _BREAKS.get():
-        frames = [f for f in found.user_stack if _TORCH not in f.filename]
+    """Yield the reason and the user's `file:line` of every graph break so far."""
+    for graph_break in _BREAKS.get():
+        frames = [f for f in graph_break.user_stack if _TORCH_FOLDER not in f.filename]
         location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        yield str(found.reason).strip().partition("\n")[0], location
+        yield str(graph_break.reason).strip().partition("\n")[0], location
 
 
-def _lowered(lowering: Any, number: int) -> tuple[LoweredGraph, list[Any]]:
+def _read_lowering(lowering: Any, index: int) -> tuple[LoweredGraph, list[Any]]:
     started = time.monotonic()
     wrapper, _ = lowering.codegen()
     code = wrapper.value
     kind = "backward" if lowering.is_backward else "inference" if lowering.is_inference else "forward"
-    graph = LoweredGraph(name=f"graph {number}", kind=kind)
+    graph = LoweredGraph(name=f"graph {index}", kind=kind)
     tree = ast.parse(code)
     graph.sources = dict(_kernels(tree))
     graph.calls = list(_launches(tree, graph.sources))
@@ -179,7 +179,7 @@ def _lowered(lowering: Any, number: int) -> tuple[LoweredGraph, list[Any]]:
 
 
 def _kernels(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every `kernel = async_compile.triton(function, source)` in the wrapper."""
+    """Yield every `kernel = async_compile.triton(function, source)` in the generated wrapper code."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
@@ -189,7 +189,7 @@ def _kernels(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _launches(tree: ast.Module, sources: Container[str]) -> Iterator[tuple[str, list[str]]]:
-    """Every `kernel.run(...)` in the wrapper, in order."""
+    """Yield every `kernel.run(...)` in the generated wrapper code, in order."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "run":
             owner = node.func.value
@@ -200,18 +200,18 @@ def _launches(tree: ast.Module, sources: Container[str]) -> Iterator[tuple[str, 
 def _externs(lowering: Any) -> Iterator[LoweredExtern]:
     kind = _EXTERN_KERNEL.get()
     for operation in lowering.operations:
-        if not isinstance(operation, kind) or any(c.__name__ in _NO_CALL for c in type(operation).__mro__):
+        if not isinstance(operation, kind) or any(c.__name__ in _NOT_LIBRARY_CALLS for c in type(operation).__mro__):
             continue
         name = str(getattr(operation, "python_kernel_name", None) or getattr(operation, "op_overload", None) or "")
         name = name.removeprefix("torch.ops.").removeprefix("extern_kernels.")
         # The origins include operations that were fused into this one; `origin_node` is the operation itself.
-        made_for = getattr(operation, "origin_node", None)
-        nodes = [made_for] if made_for is not None else operation.get_origins()
+        origin_node = getattr(operation, "origin_node", None)
+        nodes = [origin_node] if origin_node is not None else operation.get_origins()
         yield LoweredExtern(name=name or type(operation).__name__, locations=_user_locations(nodes))
 
 
 def _capture_blockers(lowering: Any) -> Iterator[tuple[str, str]]:
-    """Operations that torch excludes from graph capture in every mode: reason and location."""
+    """Yield operations that torch never captures in a CUDA graph: reason and location."""
     node = _UNSAFE_NODE.get()(lowering.module)
     if node is not None:
         yield f"{node.target} cannot be captured", next(iter(_user_locations([node])), "")
@@ -226,18 +226,18 @@ def _capture_blockers(lowering: Any) -> Iterator[tuple[str, str]]:
 
 
 def _fp8_formats(lowering: Any) -> Iterator[tuple[str, str]]:
-    found = set()
+    reported = set()
     for node in lowering.module.graph.nodes:
         name = str(getattr(node.meta.get("val"), "dtype", "")).removeprefix("torch.")
-        if name.startswith("float8") and name not in found:
+        if name.startswith("float8") and name not in reported:
             locations = _user_locations([node, *node.users])
             if locations:
-                found.add(name)
+                reported.add(name)
                 yield name, locations[0]
 
 
 def _output(value: Any) -> Any:
-    """Shape, strides, dtype and device of an output; a number for an output that is no tensor."""
+    """Return shape, strides, dtype and device of an output; for an output that is not a tensor, its number or None."""
     try:
         return (_sizes(value.get_size()), _sizes(value.get_stride()), value.get_dtype(), value.get_device())
     except (AttributeError, NotImplementedError):
@@ -278,20 +278,20 @@ def _record_definitions(record: LoweringRecord) -> None:
         return name
 
     def define_user_kernel(wrapper: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        made = define_user(wrapper, kernel, *args, **kwargs)
-        name = made[0]
+        definition = define_user(wrapper, kernel, *args, **kwargs)
+        name = definition[0]
         function = getattr(kernel, "fn", kernel)
         with contextlib.suppress(AttributeError):
             code = getattr(function, "fn", function).__code__
             record.user_kernels[str(name)] = f"{code.co_filename}:{code.co_firstlineno}"
-        return made
+        return definition
 
     TritonScheduling.define_kernel = define_kernel
     PythonWrapperCodegen.define_user_defined_triton_kernel = define_user_kernel
 
 
 def _replace_autotuning(record: LoweringRecord) -> None:
-    """Replace autotuning, which would benchmark on the device: record its choices and select the library call."""
+    """Replace autotuning, which would need a GPU: record its choices, and report a shorter time for library calls, so that they are chosen."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     _AUTOTUNING.get()
@@ -317,11 +317,13 @@ def _template_loader(choice: Any) -> Callable[[], Any]:
 
 
 def _user_locations(nodes: Any) -> tuple[str, ...]:
-    """The user's lines that graph nodes come from, sorted by file and line."""
-    found: set[tuple[str, int]] = set()
+    """Return the user's lines that graph nodes come from, sorted by file and line."""
+    lines: set[tuple[str, int]] = set()
     for node in nodes:
         frames = _FRAME.findall(str(getattr(node, "stack_trace", None) or node.meta.get("stack_trace") or ""))
-        own = [(file, int(line)) for file, line in frames if _TORCH not in file and Path(file).suffix == ".py"]
-        if own:
-            found.add(own[-1])
-    return tuple(f"{file}:{line}" for file, line in sorted(found))
+        user_lines = [
+            (file, int(line)) for file, line in frames if _TORCH_FOLDER not in file and Path(file).suffix == ".py"
+        ]
+        if user_lines:
+            lines.add(user_lines[-1])
+    return tuple(f"{file}:{line}" for file, line in sorted(lines))

@@ -1,8 +1,8 @@
-"""Makes torch report one GPU of a given model, for tracing and code generation only.
+"""Makes torch report one simulated GPU, for tracing and code generation only.
 
-For child processes: the patches are not undone, and no kernel can run. It must be called before torch is imported, because torch's
-compiler reads the vendor once, at import. Every tensor on the pretended device is a fake tensor; the few whose value torch needs,
-for constant folding, are on the CPU.
+Use it only in child processes: the patches are not undone, and no kernel can run. `pretend_device` must be called before torch is
+imported, because torch's compiler reads the vendor once, at import. Tensors on the simulated GPU are fake tensors, except those whose
+value torch needs for constant folding: they are real tensors on the CPU.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.pretend.fake_device_info import build_versions, device_properties
-from rocsolid.torchapi.private_api import private
+from rocsolid.torchapi.private_api import private_name
 
-_SOURCE: Final = Path(__file__).with_name("guard.cpp")
-_FAKE_MODE = private("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
-_SHAPES = private("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
-_VALUES = private("torch._subclasses.fake_tensor", "DataDependentOutputException", "2.1..")
-_SET_DRIVER = private("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "2.9..")
-_PAD = private("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
-_BENCHMARKER = private("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
-_CONVERT = private("torch.nn", "Module._apply", "2.0..")
-# Hide real devices: code that gets past the stubs finds no device and reports that.
+_STUB_SOURCE: Final = Path(__file__).with_name("guard.cpp")
+_FAKE_MODE = private_name("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
+_SHAPES = private_name("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
+_VALUES = private_name("torch._subclasses.fake_tensor", "DataDependentOutputException", "2.1..")
+_SET_DRIVER = private_name("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "2.9..")
+_PAD = private_name("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
+_BENCHMARKER = private_name("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
+_CONVERT = private_name("torch.nn", "Module._apply", "2.0..")
+# Hide real GPUs: code that does not use the stubs then reports that there is no GPU.
 _HIDE_DEVICES: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
-_keep_alive: list[Any] = []  # torch drops a registration when its object is collected
+_keep_alive: list[Any] = []  # torch removes a registration when its object is garbage-collected
 
 
 def build_stub_library(folder: Path) -> Path:
@@ -48,7 +48,7 @@ def build_stub_library(folder: Path) -> Path:
         raise CannotRunError(msg)
     torch = Path(spec.origin).parent
     version = (torch / "version.py").read_bytes()
-    tag = hashlib.sha256(_SOURCE.read_bytes() + version + sysconfig.get_platform().encode()).hexdigest()[:16]
+    tag = hashlib.sha256(_STUB_SOURCE.read_bytes() + version + sysconfig.get_platform().encode()).hexdigest()[:16]
     library = folder / f"guard-{tag}.so"
     if library.exists():
         return library
@@ -58,29 +58,29 @@ def build_stub_library(folder: Path) -> Path:
         raise CannotRunError(msg)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = library.with_suffix(f".{os.getpid()}.part")
-    command = [compiler, "-O1", "-shared", "-fPIC", "-std=c++20", "-I", f"{torch}/include", str(_SOURCE)]
+    command = [compiler, "-O1", "-shared", "-fPIC", "-std=c++20", "-I", f"{torch}/include", str(_STUB_SOURCE)]
     command += ["-o", str(temporary), f"-L{torch}/lib", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch}/lib"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr.strip()]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
+    if completed.returncode:
+        lines = [line for line in completed.stderr.splitlines() if "error" in line] or [completed.stderr.strip()]
         msg = f"{compiler} failed to build the device stubs: {lines[0][:300]}"
         raise CannotRunError(msg)
     temporary.replace(library)
     return library
 
 
-def pretend_device(chip: Chip, release: str, guard: Path) -> Any:
+def pretend_device(chip: Chip, release: str, stub_library: Path) -> Any:
     """Import torch so that it reports a build for that chip; return torch."""
     if "torch" in sys.modules:
         msg = "torch is already imported; a dry run needs its own process"
         raise CannotRunError(msg)
     os.environ.update(_HIDE_DEVICES)
-    # This fails for a torch that must load its vendor libraries first; the library is loaded again below.
+    # This fails if torch must load its vendor libraries first; in that case the library is loaded below, after torch.
     with contextlib.suppress(OSError):
-        ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(stub_library), ctypes.RTLD_GLOBAL)
     import torch
 
-    library = ctypes.CDLL(str(guard), ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(stub_library), ctypes.RTLD_GLOBAL)
     library.rocsolid_take_over()
     _keep_alive.append(library)
     for name, text in build_versions(PretendedChip(chip=chip, release=release)).items():
@@ -94,17 +94,17 @@ def pretend_device(chip: Chip, release: str, guard: Path) -> Any:
     fake = sys.modules["torch._subclasses.fake_tensor"]
     fake.FakeTensorMode.avoid_device_init = property(lambda _: True)
     _replace_conversion(torch)
-    _configure()
+    _configure_inductor()
     return torch
 
 
 def needs_values(error: BaseException) -> bool:
-    """Whether a trace failed because the program needs a tensor's value, or a size that depends on values."""
+    """Return whether a trace failed because the program needs a tensor's value, or a size that depends on values."""
     return isinstance(error, (_SHAPES.get(), _VALUES.get()))
 
 
 def fake_mode() -> Any:
-    """A FakeTensorMode that accepts real tensors among the inputs, such as constants of the user's code."""
+    """Return a FakeTensorMode that accepts real tensors as inputs, such as constants of the user's code."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
@@ -143,27 +143,28 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "set_rng_state",
         "reset_peak_memory_stats",
     )
-    # One function object for each name: Dynamo keeps rules by function and rejects two rules for one.
+    # Each name gets its own function object, because Dynamo stores one rule per function object and rejects a second one.
     replacements |= {name: (lambda *_, **__: None) for name in no_ops}
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)
     torch.cuda.default_generators = (torch.Generator(),)  # used by torch.manual_seed, which seeds every device
     torch.cuda.random.get_rng_state, torch.cuda.random.set_rng_state = random_state, replacements["set_rng_state"]
-    private = {
+    private_functions = {
         "_cuda_getCurrentRawStream": lambda *_: 0,
         "_cuda_getDeviceCount": lambda: 1,
         "_cuda_getDevice": lambda: 0,
         "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
     }
-    for name, replacement in private.items():
+    for name, replacement in private_functions.items():
         setattr(torch._C, name, replacement)
 
 
 def _replace_conversion(torch: Any) -> None:
-    """Let `module.to(...)` create new parameters: changing a fake parameter in place fails while it is referenced."""
+    """Make `module.to(...)` create new parameters, because a fake parameter that is referenced cannot be changed in place."""
     convert = _CONVERT.get()
     fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
-    # By id, so that shared parameters stay shared; the old parameter is kept alive so that its id is not reused.
+    # The old and the new parameter by id of the old one, so that shared parameters stay shared. Keeping the old parameter alive makes
+    # sure that its id is not reused.
     converted: dict[int, tuple[Any, Any]] = {}
 
     def apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002 - torch's signature
@@ -186,7 +187,7 @@ def _replace_conversion(torch: Any) -> None:
 
 
 def _register_factories(torch: Any) -> None:
-    """Create real tensors on the CPU for constant folding, which runs operations on one element for their value."""
+    """Create real tensors on the CPU for constant folding, which runs operations on single elements and needs the result."""
 
     def empty(size: Any, dtype: Any = None, **_: Any) -> Any:
         return torch.empty(size, dtype=dtype, device="cpu")
@@ -195,7 +196,7 @@ def _register_factories(torch: Any) -> None:
         return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 
     library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():  # a device build warns that its own implementations are replaced
+    with warnings.catch_warnings():  # a CUDA or ROCm build warns that its own implementations are replaced
         warnings.simplefilter("ignore")
         library.impl("empty.memory_format", empty, "CUDA")
         library.impl("empty_strided", empty_strided, "CUDA")
@@ -203,7 +204,7 @@ def _register_factories(torch: Any) -> None:
 
 
 def pretend_triton_driver(chip: Chip) -> None:
-    """Make Triton compile for that chip; this alone is enough for kernels in a file."""
+    """Make Triton compile for that chip. To compile Triton kernels of a file, nothing else is needed."""
     import triton
     from triton.backends.compiler import GPUTarget
 
@@ -218,7 +219,7 @@ def pretend_triton_driver(chip: Chip) -> None:
     driver = SimpleNamespace(
         utils=SimpleNamespace(get_device_properties=lambda *_: limits),
         get_current_target=lambda: target,
-        get_active_torch_device=_device,
+        get_active_torch_device=_torch_device,
         get_current_device=lambda: 0,
         get_current_stream=lambda *_: 0,
         get_device_interface=lambda: sys.modules["torch"].cuda,
@@ -226,13 +227,13 @@ def pretend_triton_driver(chip: Chip) -> None:
     triton.runtime.driver.set_active(driver)
 
 
-def _device() -> Any:
+def _torch_device() -> Any:
     import torch
 
     return torch.device("cuda", 0)
 
 
-def _configure() -> None:
+def _configure_inductor() -> None:
     """Disable caches of whole graphs (a cached graph is not lowered, so its kernels are not seen) and all timing of kernels."""
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
@@ -244,10 +245,10 @@ def _configure() -> None:
     launcher = (
         "use_static_triton_launcher" if hasattr(inductor, "use_static_triton_launcher") else "use_static_cuda_launcher"
     )
-    setattr(inductor, launcher, False)  # its name before torch 2.11 is different
+    setattr(inductor, launcher, False)  # renamed in torch 2.11
     inductor.benchmark_epilogue_fusion = False
     functorch.enable_autograd_cache = False
-    # Where Inductor would time two versions on the device, report equal times, so that it keeps the program unchanged.
+    # Inductor would time two versions on the GPU and take the faster one: report equal times, so that it changes nothing.
     _PAD.get()
     _BENCHMARKER.get()
     sys.modules["torch._inductor.fx_passes.pad_mm"].should_pad = lambda *_, **__: False  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Makes torch report a build for a chip that is not present: its versions and the device properties.
 
-Two features use it. A dry run, in its own process, also makes torch trace tensors on that device (`pretend_device`). A program that
-only pretends, for development, stays on the CPU: `torch.cuda.is_available()` remains False, and only `torch.version` and the
-device properties change. Importing this module changes nothing; `FakeDeviceInfo.keep` does.
+Two features use it. `rs.pretend` changes only `torch.version` and the device properties: tensors stay on the CPU, and
+`torch.cuda.is_available()` stays False. A dry run, in its own process, also makes torch trace tensors on the simulated GPU
+(`pretend_device`). Importing this module changes nothing; `FakeDeviceInfo.keep` does.
 """
 
 import sys
@@ -17,19 +17,19 @@ from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.import_hooks import when_imported
 from rocsolid.torchapi.patch import AttributePatch
 
-# These modules read the vendor once, at import.
+# These modules read the vendor (AMD or NVIDIA) once, at import.
 _READ_VENDOR_AT_IMPORT: Final = ("torch._inductor.config", "torch._inductor.runtime.hints")
-_DEFAULT_SHARED_BYTES: Final = 48 << 10  # shared memory of a block on NVIDIA chips without opt-in
+_DEFAULT_SHARED_BYTES: Final = 48 << 10  # shared memory per block on NVIDIA chips, unless a kernel requests more
 _active: "list[FakeDeviceInfo]" = []
 
 
 def build_versions(pretended: PretendedChip) -> dict[str, str | None]:
-    """The values of `torch.version` for a build for that chip."""
+    """Return the values of `torch.version` of a build for that chip."""
     return {"hip": pretended.hip or None, "cuda": pretended.cuda or None, "rocm": pretended.rocm or None}
 
 
 def device_properties(chip: Chip) -> SimpleNamespace:
-    """The result of `torch.cuda.get_device_properties` for that chip."""
+    """Return what `torch.cuda.get_device_properties` returns for that chip."""
     return SimpleNamespace(
         name=chip.product,
         major=chip.capability[0],
@@ -55,23 +55,25 @@ def device_properties(chip: Chip) -> SimpleNamespace:
 
 
 def active_pretended_chip() -> PretendedChip | None:
-    """The chip that this process pretends to have, if any."""
+    """Return the chip of the active `rs.pretend`; None if there is none."""
     return _active[-1].pretended if _active else None
 
 
 class FakeDeviceInfo:
-    """Patches `torch.version` and the device properties, as soon as torch is imported: `keep()` starts it, `undo()` ends it."""
+    """Patches `torch.version` and the device properties between `keep()` and `undo()`, as soon as torch is imported."""
 
     def __init__(self, pretended: PretendedChip) -> None:
         self.pretended = pretended
-        # These modules keep what they read from the real build.
+        # These modules have read the vendor of the real build, and keep it.
         self.imported_before = tuple(name for name in _READ_VENDOR_AT_IMPORT if name in sys.modules)
         self._undo: list[Callable[[], None]] = []
 
     def keep(self) -> "FakeDeviceInfo":
-        """Pretend until `undo`, or for the life of the process."""
+        """Patch torch until `undo` or until the process ends."""
         if _active:
-            msg = f"this process already pretends to have {_active[-1].pretended.label}; end that rs.pretend() first"
+            msg = (
+                f"rs.pretend() is already active in this process ({_active[-1].pretended.label}); leave its block first"
+            )
             raise UsageError(msg)
         _active.append(self)
         self._undo.append(lambda: _active.remove(self))

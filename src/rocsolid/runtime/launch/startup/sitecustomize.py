@@ -1,14 +1,14 @@
-"""Runs at the start of every Python process under `rocsolid run`: hooks the import of torch, then runs the user's sitecustomize.
+"""Runs at the start of every Python process of `rocsolid run`: hooks the import of torch, then runs the user's sitecustomize.
 
-It must not fail in any interpreter, and it imports only modules that are loaded already.
+It must work with every Python version. When it is loaded, it imports only modules that Python itself has loaded already.
 """
 
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_HOME = os.environ.get("ROCSOLID_RUN_HOME", "")
-_TRIGGERS = ("torch", "triton")
+_THIS_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE_FOLDER = os.environ.get("ROCSOLID_RUN_PACKAGE_FOLDER", "")
+_TRIGGER_MODULES = ("torch", "triton")
 
 
 class _ImportTrigger:
@@ -16,8 +16,8 @@ class _ImportTrigger:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """Protect the process, then search with the current finders, some of which were just added."""
-        if name not in _TRIGGERS or _ImportTrigger not in sys.meta_path:
+        """Protect the process, which may add finders, then search with all finders."""
+        if name not in _TRIGGER_MODULES or _ImportTrigger not in sys.meta_path:
             return None
         sys.meta_path.remove(_ImportTrigger)
         _protect()
@@ -26,16 +26,19 @@ class _ImportTrigger:
 
 
 def _protect():
-    sys.path.insert(0, _HOME)
+    sys.path.insert(0, _PACKAGE_FOLDER)
     try:
         from rocsolid.api.launch import start
 
         start()
     except Exception as error:  # noqa: BLE001 - the program must run in any case
-        sys.stderr.write("rocsolid: this process runs without protection: %s: %s\n" % (type(error).__name__, error))
+        sys.stderr.write(
+            "rocsolid: this process runs without rocsolid's protection (guard and deadline): %s: %s\n"
+            % (type(error).__name__, error)
+        )
     finally:
-        if _HOME in sys.path:
-            sys.path.remove(_HOME)
+        if _PACKAGE_FOLDER in sys.path:
+            sys.path.remove(_PACKAGE_FOLDER)
 
 
 def _run_user_sitecustomize():
@@ -43,7 +46,7 @@ def _run_user_sitecustomize():
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _THIS_FOLDER]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)
@@ -64,14 +67,17 @@ def _warn_about_unprotected_child(event, args):
         if not word.startswith("-") or word.startswith("--") or word in ("-m", "-c"):
             break
         flags += word[1:]
-    missing = "PYTHONPATH" not in env if env is not None else False
-    isolating = sorted(set(flags) & set("ISE"))
-    if isolating or missing:
-        why = "started with -" + "".join(isolating) if isolating else "started without PYTHONPATH"
-        sys.stderr.write("rocsolid: a Python process %s runs without protection: %s\n" % (why, " ".join(words[:4])))
+    path_missing = "PYTHONPATH" not in env if env is not None else False
+    isolating_flags = sorted(set(flags) & set("ISE"))  # with these, Python ignores PYTHONPATH or sitecustomize
+    if isolating_flags or path_missing:
+        why = "started with -" + "".join(isolating_flags) if isolating_flags else "started without PYTHONPATH"
+        sys.stderr.write(
+            "rocsolid: a Python process %s runs without rocsolid's protection (guard and deadline): %s\n"
+            % (why, " ".join(words[:4]))
+        )
 
 
-if _HOME and sys.version_info >= (3, 10):
+if _PACKAGE_FOLDER and sys.version_info >= (3, 10):
     sys.meta_path.insert(0, _ImportTrigger)
     sys.addaudithook(_warn_about_unprotected_child)
 _run_user_sitecustomize()
