@@ -26,7 +26,7 @@ def reasons(record: LintRecord) -> dict[str, str]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     (tmp_path / "syntax.py").write_text("def f(:\n")
     (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
     (tmp_path / "encoding.py").write_bytes(b"x = '\xe9'\n")
@@ -95,9 +95,9 @@ def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytes
         "pathlib.Path.read_bytes = read_bytes\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    results = {c.shown: c.head for c in worker_pool.check_files(files, jobs=2)}
+    results = {c.display_path: c.summary for c in worker_pool.check_files(files, jobs=2)}
 
     assert set(results) == {"one.py", "two.py", "three.py"}
     assert "the parser crashed or did not finish" in results["two.py"]
@@ -111,8 +111,8 @@ def test_a_hanging_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, time\npathlib.Path.read_bytes = lambda self: time.sleep(60)\n"
     )
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
-    monkeypatch.setattr(worker_pool, "_SILENT_S", 0.5)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
+    monkeypatch.setattr(worker_pool, "_MAX_SILENCE_S", 0.5)
     monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
     file = SourceFile(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
     began = time.monotonic()

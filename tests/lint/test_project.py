@@ -185,7 +185,7 @@ def test_the_cache_key_changes_with_the_rules(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_processes_give_the_same_result_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     (tmp_path / "deep.py").write_text("def g(x): return x.item()\n")
     for number in range(12):
         text = f"import torch\nfrom deep import g\n{DEAD}\n@torch.compile\ndef f(x): return g(x)\n"
