@@ -87,7 +87,7 @@ def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytes
     files = []
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.py").write_text(HAZARD)
-        files.append(SourceFile(path=tmp_path / f"{name}.py", shown=f"{name}.py", module=name, package=False))
+        files.append(SourceFile(path=tmp_path / f"{name}.py", display_path=f"{name}.py", module=name, package=False))
     deadly = tmp_path / "sitecustomize.py"
     deadly.write_text(
         "import os, pathlib\nread = pathlib.Path.read_bytes\n"
@@ -96,7 +96,7 @@ def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
-    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
+    monkeypatch.setattr(worker_pool, "_PACKAGE_FOLDER", f"{worker_pool._PACKAGE_FOLDER}{os.pathsep}{tmp_path}")
     results = {c.display_path: c.summary for c in worker_pool.check_files(files, jobs=2)}
 
     assert set(results) == {"one.py", "two.py", "three.py"}
@@ -113,12 +113,12 @@ def test_a_hanging_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     monkeypatch.setattr(worker_pool, "_MAX_SILENCE_S", 0.5)
-    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    file = SourceFile(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
+    monkeypatch.setattr(worker_pool, "_PACKAGE_FOLDER", f"{worker_pool._PACKAGE_FOLDER}{os.pathsep}{tmp_path}")
+    file = SourceFile(path=tmp_path / "slow.py", display_path="slow.py", module="slow", package=False)
     began = time.monotonic()
     (result,) = worker_pool.check_files([file], jobs=2)
 
-    assert "the parser crashed or did not finish" in result.head
+    assert "the parser crashed or did not finish" in result.summary
     assert time.monotonic() - began < 20
 
 

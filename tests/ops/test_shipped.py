@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 
 from rocsolid.ops import shipped  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
-from rocsolid.ops.shipped import amd, references  # noqa: E402
+from rocsolid.ops.shipped import aiter_kernels, references  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
 # Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
@@ -129,7 +129,7 @@ def test_compiled_graphs_use_inductors_kernel_where_it_is_faster(name: str, kept
 
 
 def test_aiter_is_not_used_without_an_amd_gpu() -> None:
-    assert not amd.supports(torch.ones(2, dtype=torch.bfloat16))
+    assert not aiter_kernels.supports(torch.ones(2, dtype=torch.bfloat16))
     assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)
 
 
@@ -166,7 +166,7 @@ def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch)
     """With a stand-in for the package: flattened rows, transposed heads and tokens, new result tensors."""
     for name in ("aiter", "aiter.tuned_gemm"):
         monkeypatch.setitem(sys.modules, name, StandInForAiter)
-    monkeypatch.setattr(amd, "supports", lambda *_: True)
+    monkeypatch.setattr(aiter_kernels, "supports", lambda *_: True)
     x, weight = torch.randn(2, 3, 32), torch.randn(32)
     wide = torch.randn(16, 32)
     q, k, v = arguments("attention")[:3]
@@ -198,7 +198,7 @@ def test_the_kernels_match_in_tritons_interpreter() -> None:
 
 
 def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
-    """With fake tensors on a pretended AMD GPU: each kernel is one node, sizes are dynamic, and only results are written."""
+    """With fake tensors on a simulated AMD GPU: each kernel is one node, sizes are dynamic, and only results are written."""
     pytest.importorskip("triton")
     ran = run_python(str(ROOT / "tests/ops/traced.py"))
     assert ran.code == 0, ran.err[-2000:]
@@ -207,7 +207,7 @@ def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
         ("add_rms_norm", [["out", "total"]]),
         ("silu_mul", [["out"]]),
         ("gelu_mul", [["out"]]),
-        ("attention", [["out", "peaks", "sums"], ["out"]]),
+        ("attention", [["out", "maxima", "sums"], ["out"]]),
         ("attention", [["out"]]),
     ]
     found = [json.loads(line) for line in ran.out.splitlines()]
@@ -228,24 +228,31 @@ def compiled_for(chip: str) -> dict[str, Any]:
         "q": "*bf16",
         "k": "*bf16",
         "v": "*bf16",
-        "peaks": "*fp32",
+        "maxima": "*fp32",
         "sums": "*fp32",
-        "parts": "*fp32",
+        "split_results": "*fp32",
     }
-    attention = {"CAUSAL": False, "SPLIT": True, "PRECISION": "ieee", "WIDTH": 128, "BLOCK_M": 64, "BLOCK_N": 64}
+    attention = {
+        "CAUSAL": False,
+        "SPLIT_KEYS": True,
+        "PRECISION": "ieee",
+        "HEAD_DIM": 128,
+        "BLOCK_M": 64,
+        "BLOCK_N": 64,
+    }
     jobs: list[tuple[Any, dict[str, Any], int]] = [
         (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2),
         (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2),
-        *((kernels.gate_mul_kernel, {"KIND": kind, "BLOCK": 1024}, 2) for kind in (0, 1, 2)),
+        *((kernels.gate_mul_kernel, {"ACTIVATION": name, "BLOCK": 1024}, 2) for name in ("silu", "gelu", "gelu_tanh")),
         (kernels.attention_kernel, attention, 4),
-        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT": False}, 4),
-        (kernels.join_splits_kernel, {"WIDTH": 128, "SPLITS": 16}, 1),
+        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT_KEYS": False}, 4),
+        (kernels.join_splits_kernel, {"HEAD_DIM": 128, "SPLIT_BLOCK": 16}, 1),
     ]
     made = {}
     for number, (kernel, constants, warps) in enumerate(jobs):
         known = (
             dict(pointers)
-            if kernel is not kernels.attention_kernel or not constants["SPLIT"]
+            if kernel is not kernels.attention_kernel or not constants["SPLIT_KEYS"]
             else {**pointers, "out": "*fp32"}
         )
         types = {

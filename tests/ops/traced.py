@@ -1,4 +1,4 @@
-"""Traces every operator with fake tensors on a pretended AMD GPU, and prints the graph that the compiler would get.
+"""Traces every operator with fake tensors on a simulated AMD GPU, and prints the graph that the compiler would get.
 
 A separate program, because it gives Triton a driver that knows only the chip's name, and lets fake tensors be on `cuda`.
 """
