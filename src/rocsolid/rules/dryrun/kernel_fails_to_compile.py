@@ -28,11 +28,15 @@ RULE = Rule(
     name="kernel-fails-to-compile",
     severity=Severity.CRITICAL,
     message="{kernel} does not compile for {target} ({failed} of {configs} configurations): {error}",
-    why="With {config}, the first call on {target} would raise this error, or silently lose the configuration.",
+    why="With {config}, the first call on {target} raises this error; if there are other configurations, torch skips this one without a message.",
     fix="{fix}",
     check="rocsolid dryrun --target {target}",
     since="0.1",
-    evidence=(source("triton, AMD backend, run without a device", "The compiler is the one that runs on the chip."),),
+    evidence=(
+        source(
+            "Triton's AMD backend, run without a GPU", "The dry run uses the same compiler as a machine with that GPU."
+        ),
+    ),
 )
 
 
