@@ -151,7 +151,7 @@ def test_a_wrong_file_prints_one_line(file: Path, tmp_path: Path, content: str, 
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["kernels", "{file}", "--train"], 2, "dryrun kernels FILE.py does not take --train"),
+        (["kernels", "{file}", "--train"], 2, "dryrun kernels FILE.py has no option --train"),
         (["{file}:narrow", "--kernel", "narrow()"], 2, "drop --kernel"),
         (["{file}:narrow", "--max-choices", "-1"], 2, "max_choices must be at least 0, not -1"),
         (["kernels", "{file}", "--deadline", "0"], 2, "argument --deadline: "),
@@ -208,7 +208,7 @@ def test_two_workloads_are_an_error() -> None:
     ran = run_cli("dryrun", "a.py:b", "c.py:d")
 
     assert ran.code == 2
-    assert ran.err == "rocsolid: error: dryrun takes one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
+    assert ran.err == "rocsolid: error: pass one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
 
 
 def test_an_unknown_target_is_an_error() -> None:

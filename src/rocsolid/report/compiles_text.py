@@ -106,7 +106,7 @@ def kernels_text(graph: CompiledGraph) -> str:
     for kernel in graph.kernels:
         kinds[kernel.kind] = kinds.get(kernel.kind, 0) + kernel.launches
     by_kind = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    before_fusion = f", {graph.nodes_before_fusion} nodes before fusion" if graph.nodes_before_fusion else ""
+    before_fusion = f", {_count(graph.nodes_before_fusion, 'node')} before fusion" if graph.nodes_before_fusion else ""
     return f"{_count(graph.launches, 'launch', 'es')} per call ({by_kind}){before_fusion}"
 
 
