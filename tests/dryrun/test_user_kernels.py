@@ -63,9 +63,9 @@ LINES = {"greedy": 6, "narrow": 16, "ptx": 22, "spilling": 29}
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("kernels") / "planted.py"
-    made.write_text(PLANTED)
-    return made
+    file = tmp_path_factory.mktemp("kernels") / "planted.py"
+    file.write_text(PLANTED)
+    return file
 
 
 @pytest.fixture(scope="module")

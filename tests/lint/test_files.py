@@ -88,8 +88,8 @@ def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytes
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.py").write_text(HAZARD)
         files.append(SourceFile(path=tmp_path / f"{name}.py", display_path=f"{name}.py", module=name, package=False))
-    deadly = tmp_path / "sitecustomize.py"
-    deadly.write_text(
+    crashing_hook = tmp_path / "sitecustomize.py"
+    crashing_hook.write_text(
         "import os, pathlib\nread = pathlib.Path.read_bytes\n"
         "def read_bytes(self):\n    if self.name == 'two.py': os._exit(9)\n    return read(self)\n"
         "pathlib.Path.read_bytes = read_bytes\n"
@@ -115,11 +115,11 @@ def test_a_hanging_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker_pool, "_MAX_SILENCE_S", 0.5)
     monkeypatch.setattr(worker_pool, "_PACKAGE_FOLDER", f"{worker_pool._PACKAGE_FOLDER}{os.pathsep}{tmp_path}")
     file = SourceFile(path=tmp_path / "slow.py", display_path="slow.py", module="slow", package=False)
-    began = time.monotonic()
+    start = time.monotonic()
     (result,) = worker_pool.check_files([file], jobs=2)
 
     assert "the parser crashed or did not finish" in result.summary
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - start < 20
 
 
 def test_tool_folders_and_excluded_folders_are_skipped(tmp_path: Path) -> None:

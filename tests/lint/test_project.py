@@ -29,9 +29,9 @@ def names(record: LintRecord) -> list[str]:
     [
         (f"{DEAD}  # rocsolid: allow[dead-setting] our fork reads it", []),
         (f"{DEAD}  # rocsolid: allow[SRC107] our fork reads it", []),
-        (f"# rocsolid: allow[dead-setting, mode-hard-coded] ours\n{DEAD}", []),
-        (f"# rocsolid: allow[dead-setting] ours\n\n# and more words\n{DEAD}", []),
-        (f"x = 1\n# rocsolid: allow-file[dead-setting] ours\n{DEAD}\n{DEAD}", []),
+        (f"# rocsolid: allow[dead-setting, mode-hard-coded] a reason\n{DEAD}", []),
+        (f"# rocsolid: allow[dead-setting] a reason\n\n# and more words\n{DEAD}", []),
+        (f"x = 1\n# rocsolid: allow-file[dead-setting] a reason\n{DEAD}\n{DEAD}", []),
         (f"{DEAD}  # rocsolid: allow[dead-setting]", ["dead-setting", "allow-without-reason"]),
         (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "unused-allow"]),
         (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
@@ -47,7 +47,7 @@ def test_an_allow_comment_needs_a_reason(tmp_path: Path, text: str, left: list[s
 
 
 def test_allowed_findings_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}  # rocsolid: allow[dead-setting] ours\n")
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}  # rocsolid: allow[dead-setting] a reason\n")
 
     assert run(tmp_path).allowed == 1
 

@@ -85,13 +85,13 @@ def test_text_contains_everything() -> None:
 
 def test_lists_the_differences_between_vendors() -> None:
     spilling = replace(KERNEL, configs=KERNEL.configs[1:2])
-    here = replace(RUN, kernels=(spilling, replace(KERNEL, name="ours")))
-    there = replace(OTHER, kernels=(*OTHER.kernels, replace(KERNEL, name="theirs")))
+    run = replace(RUN, kernels=(spilling, replace(KERNEL, name="only_amd")))
+    compared = replace(OTHER, kernels=(*OTHER.kernels, replace(KERNEL, name="only_nvidia")))
 
-    assert list(differences(here, there)) == [
+    assert list(differences(run, compared)) == [
         "triton_red_0 spills at least 3 registers on gfx942, none on sm_90",
-        "ours exists only for gfx942",
-        "theirs exists only for sm_90",
+        "only_amd exists only for gfx942",
+        "only_nvidia exists only for sm_90",
         "triton_red_0 has different configurations: 1 on gfx942, 1 on sm_90, 0 in common",
     ]
     assert list(differences(RUN, RUN)) == []
