@@ -153,5 +153,5 @@ def test_a_missing_compiler_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(device, "find_spec", lambda _: type("Spec", (), {"origin": str(torch / "__init__.py")}))
     monkeypatch.setattr("shutil.which", lambda _: None)
 
-    with pytest.raises(CannotRunError, match=r"needs a C\+\+ compiler, and there is none: install g\+\+"):
+    with pytest.raises(CannotRunError, match=r"needs a C\+\+ compiler.*Install g\+\+"):
         device.build_stub_library(tmp_path)

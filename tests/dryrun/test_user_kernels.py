@@ -196,7 +196,7 @@ def test_parses_a_signature() -> None:
         name="narrow", types={"x": "*fp32", "y": "*fp32"}, constants={"BLOCK": 32}, options={"num_warps": 1}
     )
     for text, message in (
-        ("narrow", "a kernel signature is name"),
+        ("narrow", "write a kernel signature as name"),
         ("narrow(x)", "'x' is not argument=type"),
         ("narrow(x=*float)", "is neither a type such as"),
     ):
