@@ -41,7 +41,7 @@ print("compiled as one graph; gradient", list(x.grad.shape))
 
 # 3. A function that does not match its declaration is rejected, with the reason.
 try:
-    rs.vendor_op("example::undeclared_mutation", lambda x: x.add_(1) * 2, reference=lambda x: x * 2, example=(torch.ones(3),))
+    rs.vendor_op("example::writes_x", lambda x: x.add_(1) * 2, reference=lambda x: x * 2, example=(torch.ones(3),))
 except rs.RocsolidError as error:
     print("rejected:", error)
 else:

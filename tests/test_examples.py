@@ -19,7 +19,7 @@ RUN = {
     "protect_a_script": ((), "after the deadline: [3.0, 3.0]"),
     "train_a_step": ((), "1 graph, 59 replays"),
     "tune_and_ship": (("60", "6", "eager"), "fastest: "),
-    "wrap_a_vendor_op": ((), "rejected: example::undeclared_mutation writes to its argument 'x'"),
+    "wrap_a_vendor_op": ((), "rejected: example::writes_x writes to its argument 'x'"),
 }
 SERVED = "serve_with_fastapi"
 

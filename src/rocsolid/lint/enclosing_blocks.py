@@ -44,9 +44,8 @@ def make_block(
 def branch_block(node: ast.AST, test: ast.expr, parent: Block | None, branch: str) -> Block:
     """Return the block of one branch of an `if` or `while`, with the flags that its condition implies."""
     tracing, capturing = implied_by(test)
-    excluded = (
-        1 if branch == "orelse" else -1
-    )  # the result of `implied_by` with which this branch is not traced or captured
+    # The result of `implied_by` with which this branch is not traced or not captured.
+    excluded = 1 if branch == "orelse" else -1
     kind = "while" if isinstance(node, ast.While) else "if"
     return make_block(kind, node, parent, branch, not_compiled=tracing == excluded, not_captured=capturing == excluded)
 
@@ -54,7 +53,7 @@ def branch_block(node: ast.AST, test: ast.expr, parent: Block | None, branch: st
 def implied_by(test: ast.expr) -> tuple[int, int]:
     """Return two numbers, for tracing and for capturing.
 
-    1: the condition is true only while tracing (capturing); -1: only while not; 0: it does not depend on it.
+    1: the condition is true only while tracing (capturing); -1: only while not tracing (capturing); 0: neither is known.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         tracing, capturing = implied_by(test.operand)

@@ -42,9 +42,8 @@ class _Reader:
         self.package = module if package else module.rpartition(".")[0]
         self.top = Scope("", "module", tree)
         self.aliases: dict[str, str] = {}
-        self.shadowed: set[str] = (
-            set()
-        )  # imported names that a parameter or local variable of the current function shadows
+        # Imported names that a parameter or local variable of the current function shadows.
+        self.shadowed: set[str] = set()
         self.scopes: dict[str, Scope] = {"": self.top}
         self.calls: dict[str, list[Site]] = {}
         self.assignments: list[Assignment] = []
@@ -65,7 +64,7 @@ class _Reader:
         return full_name(node, {} if shadowed else self.aliases)
 
     def body(self, statements: Sequence[ast.stmt], scope: Scope, block: Block | None) -> None:
-        """Read a list of statements. Those after an `if` that returns, raises or leaves a loop run only if its condition is false."""
+        """Read a list of statements. Those after an `if` that returns, raises or leaves a loop run only if the condition is false."""
         block_before_capture = block
         for statement in statements:
             kind = type(statement)
@@ -176,9 +175,8 @@ class _Reader:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, (ast.Tuple, ast.List)):
-                call = (
-                    node.value if isinstance(node.value, ast.Call) else None
-                )  # each name gets one element of its result
+                # Each name gets one element of the call's result.
+                call = node.value if isinstance(node.value, ast.Call) else None
                 self.assignments += [Assignment(node, t, self.name(t), call, scope, block) for t in target.elts]
                 self._shadow(target.elts, scope)
                 continue
