@@ -104,7 +104,7 @@ def _unneeded_mutations(facts: OperatorFacts, declared: list[str], written: set[
     return (
         (
             declared,
-            ', which are all its tensors; a schema made with mutates_args="unknown"',
+            ', which are all its tensors; a schema made with mutates_args="unknown" declares that',
         )
         if all_declared
         else ([], "")
