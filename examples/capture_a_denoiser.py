@@ -2,7 +2,8 @@
 
 python examples/capture_a_denoiser.py
 
-Without a GPU, the record backend replays on the CPU with the rules of a graph: static memory, and the Python code does not run again.
+Without a GPU, backend="record" records the operators of a call on the CPU. It replays them like a GPU graph: in static memory, and
+without running the Python code again.
 """
 
 import torch
@@ -26,24 +27,24 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor, prompt: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The mask excludes padding from the attention; without it, a padded prompt would change the result."""
+        """Apply the block. The mask excludes padding from the attention; without it, padding would change the result."""
         scores = self.query(self.norm(x)) @ self.key(prompt).transpose(-1, -2) / WIDTH**0.5
         x = x + scores.masked_fill(mask[:, None] == 0, -1e9).softmax(-1) @ self.value(prompt)
         return x + self.feed_forward(x)
 
 
 class Denoiser(nn.Module):
-    """From noise to actions in a few steps; the loop is part of the graph."""
+    """Turns noise into actions in a few steps; the loop over the steps is part of the graph."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block() for _ in range(2))
-        self.register_buffer("when", torch.linspace(1, 1 / STEPS, STEPS).view(STEPS, 1, 1, 1))
+        self.register_buffer("times", torch.linspace(1, 1 / STEPS, STEPS).view(STEPS, 1, 1, 1))
 
     def forward(self, noise: torch.Tensor, prompt: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Run all denoising steps."""
-        for when in self.when:
-            x = noise + when
+        for time in self.times:
+            x = noise + time
             for block in self.blocks:
                 x = block(x, prompt, mask)
             noise = noise - x / STEPS
@@ -51,7 +52,7 @@ class Denoiser(nn.Module):
 
 
 def request(length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Noise, and a prompt of the given length with its mask."""
+    """Return noise, and a prompt of the given length with its mask."""
     prompt, mask = torch.randn(1, length, WIDTH, device=device), torch.ones(1, length, device=device)
     return torch.randn(1, ACTIONS, WIDTH, device=device), prompt, mask
 

@@ -18,12 +18,12 @@ import torch
 
 import rocsolid as rs
 
-logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # a compile that passes its deadline logs long stacks
+logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # a compile that exceeds its deadline logs long stacks
 
 
 # 1. Which settings of this process are hazards? Check in the thread that compiles.
-worst = [finding for finding in rs.check(rs.probe()) if finding.severity.name != "INFO"]
-print(f"{len(worst)} findings above severity INFO")
+serious = [finding for finding in rs.check(rs.probe()) if finding.severity.name != "INFO"]
+print(f"{len(serious)} findings above severity INFO")
 
 # 2. A program that you can edit: unsafe settings are refused inside the block and restored at the end.
 with rs.guard() as guard:
@@ -33,7 +33,7 @@ with rs.guard() as guard:
 
 # 3. A compile that may take too long: after the deadline, the function falls back to eager.
 def never_ends(graph: Any, inputs: Any) -> Any:
-    """A backend that hangs, like an endless autotuning."""
+    """A backend that hangs, as autotuning sometimes does."""
     time.sleep(60)
     raise AssertionError(graph, inputs)
 
@@ -44,14 +44,14 @@ def scale(x: torch.Tensor) -> torch.Tensor:
     return x * 3
 
 
-begun = time.monotonic()
+start = time.monotonic()
 print("after the deadline:", scale(torch.ones(2)).tolist())
-assert time.monotonic() - begun < 30
+assert time.monotonic() - start < 30
 
 # 4. A program that you cannot edit: `rocsolid run` starts it. Exit code, signals and arguments are passed through.
-script = Path(tempfile.mkdtemp()) / "somebody_elses.py"
-script.write_text("import sys, torch\nprint('theirs:', torch.ones(2).sum().item(), sys.argv[1:])\nsys.exit(7)\n")
-launched = [sys.executable, "-m", "rocsolid", "run", "--deadline", "300", str(script), "--port", "8000"]
-done = subprocess.run(launched, capture_output=True, text=True, check=False)
-print(done.stdout.strip(), "· exit code", done.returncode)
-assert done.returncode == 7, done.stderr
+script = Path(tempfile.mkdtemp()) / "other_program.py"
+script.write_text("import sys, torch\nprint('other program:', torch.ones(2).sum().item(), sys.argv[1:])\nsys.exit(7)\n")
+command = [sys.executable, "-m", "rocsolid", "run", "--deadline", "300", str(script), "--port", "8000"]
+finished = subprocess.run(command, capture_output=True, text=True, check=False)
+print(finished.stdout.strip(), "· exit code", finished.returncode)
+assert finished.returncode == 7, finished.stderr

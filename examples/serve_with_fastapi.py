@@ -17,25 +17,25 @@ from torch import nn
 
 import rocsolid as rs
 
-WORDS, WIDTH, SIZES = 100, 16, (8, 16, 32)
+VOCABULARY, WIDTH, SIZES = 100, 16, (8, 16, 32)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Embedder(nn.Module):
-    """Tokens in, one vector out; the mask excludes padding from the mean."""
+    """Computes one vector from tokens; the mask excludes padding from the mean."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.mix = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.embed, self.mix = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The mean over the tokens."""
+        """Return the mean over the tokens."""
         x = nn.functional.gelu(self.mix(self.embed(ids))) * mask[..., None]
         return x.sum(1) / mask.sum(1, keepdim=True)
 
 
 def tensors(ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The model's inputs for a request."""
+    """Return the model's inputs for a request."""
     return torch.tensor([ids], device=device), torch.ones(1, len(ids), device=device)
 
 
@@ -45,7 +45,7 @@ fast = rs.capture(
     backend="device" if device == "cuda" else "record",
     verify=rs.every(1000),  # compare every 1000th replay with eager
 )
-one_at_a_time = threading.Lock()  # FastAPI calls `embed` from several threads
+replay_lock = threading.Lock()  # FastAPI calls `embed` from several threads
 
 
 @asynccontextmanager
@@ -70,17 +70,17 @@ class Request(BaseModel):
 
 @app.post("/embed")
 def embed(request: Request) -> list[float]:
-    """The embedding of a list of tokens."""
-    if not request.ids or not all(0 <= word < WORDS for word in request.ids):
-        raise HTTPException(422, f"ids must be a non-empty list of numbers from 0 to {WORDS - 1}")
-    with one_at_a_time, torch.no_grad():
+    """Return the embedding of a list of tokens."""
+    if not request.ids or not all(0 <= token < VOCABULARY for token in request.ids):
+        raise HTTPException(422, f"ids must be a non-empty list of numbers from 0 to {VOCABULARY - 1}")
+    with replay_lock, torch.no_grad():
         vector: list[float] = fast(*tensors(request.ids))[0].tolist()
     return vector
 
 
 @app.get("/metrics")
 def metrics() -> Response:
-    """Metrics for Prometheus: replays, eager calls by reason, verifications, memory."""
+    """Return metrics for Prometheus: replays, eager calls by reason, verifications, memory."""
     lines = [f"{name} {value}" for name, value in fast.report().counters().items()]
     return Response("\n".join(lines) + "\n", media_type="text/plain")
 

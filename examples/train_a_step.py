@@ -11,7 +11,7 @@ import rocsolid as rs
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def student() -> nn.Module:
+def make_model() -> nn.Module:
     """A small model, with the same weights every time."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)).to(device)
@@ -31,21 +31,21 @@ def train(model: nn.Module, call: nn.Module) -> list[float]:
     for x, y in batches(60):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(call(x), y)
-        loss.backward()  # before the next call with the same input signature
+        loss.backward()  # must come before the next call with the same input signature
         optimizer.step()  # updates the weights in place, so the graph uses the new values
         losses.append(loss.detach())
     return torch.stack(losses).tolist()  # one host sync at the end instead of one per step
 
 
-plain = student()
-eager = train(plain, plain)
+eager_model = make_model()
+eager_losses = train(eager_model, eager_model)
 
-model = student()
+model = make_model()
 step = rs.capture(model, backward=True, on_error="raise", backend="device" if device == "cuda" else "record")
-captured = train(model, step)
+losses = train(model, step)
 
-print(f"loss {captured[0]:.3f} → {captured[-1]:.3f}; eager {eager[0]:.3f} → {eager[-1]:.3f}")
+print(f"loss {losses[0]:.3f} → {losses[-1]:.3f}; eager {eager_losses[0]:.3f} → {eager_losses[-1]:.3f}")
 print(step.report())
-assert captured[-1] < captured[0] / 10
-torch.testing.assert_close(torch.tensor(captured), torch.tensor(eager), rtol=1e-2, atol=1e-3)
+assert losses[-1] < losses[0] / 10
+torch.testing.assert_close(torch.tensor(losses), torch.tensor(eager_losses), rtol=1e-2, atol=1e-3)
 assert step.report().replays >= 58

@@ -24,13 +24,13 @@ def build() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
 
 
 def main(budget_s: float, rounds: int, *vary: str) -> None:
-    """Tune, save, use."""
+    """Tune the workload, save the plan, and use it."""
     from rocsolid.tune.effort import Effort
 
     folder = Path(tempfile.mkdtemp())
     study = rs.tune(
         f"{__file__}:build",
-        # What may vary; without `vary`, all settings that the catalogue recommends to try.
+        # The settings to vary; without `vary`, all settings that the catalogue recommends to try.
         vary={"form": list(vary or ("compiled", "eager"))},
         search="exhaustive",
         effort=Effort(budget_s=budget_s, rounds=rounds, finalists=2),
@@ -38,14 +38,14 @@ def main(budget_s: float, rounds: int, *vary: str) -> None:
     )
     for trial in study.trials:
         print(f"{trial.name}: {trial.timing or trial.reason}")
-    print(f"winner: {study.winner} ({study.verdict.name}; {study.reason})")
+    print(f"fastest: {study.winner} ({study.verdict.name}; {study.reason})")
 
     # Ship this file. It contains the values, the measurements and the chip; on another chip it is not applied.
     plan = folder / "plan.toml"
     study.best.save(plan)
     print(f"{plan}: {len(study.best.decisions)} values, each with its reason")
 
-    # In production: the winning form is compared with eager, and its result is verified before it is used.
+    # In production, rs.optimize compares the plan's variant with eager and verifies its result before using it.
     model, args, _ = build()
     with torch.no_grad():
         fast = rs.optimize(model, args, plan=plan, budget_s=0)  # leave out budget_s= in real use
@@ -54,5 +54,5 @@ def main(budget_s: float, rounds: int, *vary: str) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    main(float(words[0]) if words else 120, int(words[1]) if len(words) > 1 else 24, *words[2:])
+    args = sys.argv[1:]
+    main(float(args[0]) if args else 120, int(args[1]) if len(args) > 1 else 24, *args[2:])

@@ -10,14 +10,14 @@ import rocsolid as rs
 
 
 def vendor_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Stands for a kernel such as aiter.rms_norm, which torch.compile cannot trace."""
+    """Takes the place of a kernel such as aiter.rms_norm, which torch.compile cannot trace."""
     rows = x.detach().numpy()
     scale = 1 / np.sqrt((rows**2).mean(-1, keepdims=True) + eps)
     return torch.from_numpy((rows * scale * weight.detach().numpy()).astype("float32"))
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """The same in plain torch: gives shapes and gradients, and the results to compare with."""
+    """The same computation in plain torch. Shapes, gradients and the results to compare with come from it."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
@@ -41,9 +41,9 @@ print("compiled as one graph; gradient", list(x.grad.shape))
 
 # 3. A function that does not match its declaration is rejected, with the reason.
 try:
-    rs.vendor_op("example::sneaky", lambda x: x.add_(1) * 2, reference=lambda x: x * 2, example=(torch.ones(3),))
-except rs.RocsolidError as refused:
-    print("rejected:", refused)
+    rs.vendor_op("example::writes_x", lambda x: x.add_(1) * 2, reference=lambda x: x * 2, example=(torch.ones(3),))
+except rs.RocsolidError as error:
+    print("rejected:", error)
 else:
     raise AssertionError
 

@@ -20,7 +20,8 @@ from rocsolid.measure.evidence import evidence, write
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
 CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
-LEAST = 0.98  # an operator is shipped if it is not slower than the best rival: the interval contains 1, the median is near 1
+# An operator is shipped if the median speed-up is at least this, and the interval contains 1.
+MIN_SPEEDUP = 0.98
 Function = Callable[..., Any]
 
 
@@ -39,14 +40,14 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
     from rocsolid.ops import shipped
     from rocsolid.ops.shipped import references
 
-    def both(function: Function) -> Function:
-        return lambda both: function(*both.chunk(2, -1))
+    def on_halves(function: Function) -> Function:
+        return lambda gate_and_up: function(*gate_and_up.chunk(2, -1))
 
-    head = WIDTH // HEADS
+    head_dim = WIDTH // HEADS
 
-    def queries() -> tuple[Any, ...]:
+    def attention_inputs() -> tuple[Any, ...]:
         keys = TOKENS + PREFIX
-        return random(1, HEADS, TOKENS, head), random(1, HEADS, keys, head), random(1, HEADS, keys, head)
+        return random(1, HEADS, TOKENS, head_dim), random(1, HEADS, keys, head_dim), random(1, HEADS, keys, head_dim)
 
     return {
         "rms_norm": (
@@ -63,17 +64,17 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
         ),
         "silu_mul": (
             {
-                "shipped": both(torch.ops.rocsolid.silu_mul),
-                "inductor": both(references.silu_mul),
-                "inductor, F.silu": both(lambda g, u: functional.silu(g) * u),
+                "shipped": on_halves(torch.ops.rocsolid.silu_mul),
+                "inductor": on_halves(references.silu_mul),
+                "inductor, F.silu": on_halves(lambda g, u: functional.silu(g) * u),
             },
             lambda: (random(TOKENS, 2 * WIDE),),
         ),
         "gelu_mul": (
             {
-                "shipped": both(lambda g, u: shipped.gelu_mul(g, u, tanh=True)),
-                "inductor": both(lambda g, u: references.gelu_mul(g, u, tanh=True)),
-                "inductor, F.gelu": both(lambda g, u: functional.gelu(g, approximate="tanh") * u),
+                "shipped": on_halves(lambda g, u: shipped.gelu_mul(g, u, tanh=True)),
+                "inductor": on_halves(lambda g, u: references.gelu_mul(g, u, tanh=True)),
+                "inductor, F.gelu": on_halves(lambda g, u: functional.gelu(g, approximate="tanh") * u),
             },
             lambda: (random(TOKENS, 2 * WIDE),),
         ),
@@ -83,13 +84,13 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
                 "inductor": references.attention,
                 "inductor, F.scaled_dot_product_attention": functional.scaled_dot_product_attention,
             },
-            queries,
+            attention_inputs,
         ),
-        "layer": ({"shipped": layer(shipped), "inductor": layer(plain())}, layer_inputs),
+        "layer": ({"shipped": layer(shipped), "inductor": layer(plain_operators())}, layer_inputs),
     }
 
 
-def plain() -> Any:
+def plain_operators() -> Any:
     """The shipped operators in plain torch, with torch's own attention."""
     from types import SimpleNamespace
 
@@ -108,11 +109,11 @@ def plain() -> Any:
 def layer_inputs() -> tuple[Any, ...]:
     """Tokens, cached keys and values, and the weights of one layer."""
     scale = WIDTH**-0.5
-    head = WIDTH // HEADS
+    head_dim = WIDTH // HEADS
     return (
         random(TOKENS, WIDTH),
-        random(1, HEADS, PREFIX, head),
-        random(1, HEADS, PREFIX, head),
+        random(1, HEADS, PREFIX, head_dim),
+        random(1, HEADS, PREFIX, head_dim),
         random(WIDTH).abs(),
         random(3 * WIDTH, WIDTH) * scale,
         random(WIDTH, WIDTH) * scale,
@@ -143,16 +144,16 @@ def flat(value: Any) -> list[Any]:
 
 def error_of(function: Function, reference: Function, inputs: tuple[Any, ...]) -> float:
     """The relative error to the reference in float32."""
-    wanted = flat(reference(*(value.float() for value in inputs)))
-    found = flat(function(*inputs))
-    return max(float((f.float() - w).norm() / w.norm()) for f, w in zip(found, wanted, strict=True))
+    expected = flat(reference(*(value.float() for value in inputs)))
+    results = flat(function(*inputs))
+    return max(float((r.float() - e).norm() / e.norm()) for r, e in zip(results, expected, strict=True))
 
 
-def captured(function: Function, make: Callable[[], tuple[Any, ...]]) -> Callable[[], object]:
+def captured(function: Function, make_inputs: Callable[[], tuple[Any, ...]]) -> Callable[[], object]:
     """Capture many calls in one CUDA graph, each with different inputs."""
     import torch
 
-    inputs = [make() for _ in range(CALLS)]
+    inputs = [make_inputs() for _ in range(CALLS)]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -184,23 +185,23 @@ def timed_us(call: Callable[[], object]) -> float:
     return float(start.elapsed_time(end)) * 1e3 / (REPLAYS * CALLS)
 
 
-def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[Any, ...]]) -> dict[str, Any]:
-    """Check, capture, and time the variants in interleaved rounds."""
+def measure(name: str, variants: dict[str, Function], make_inputs: Callable[[], tuple[Any, ...]]) -> dict[str, Any]:
+    """Check the results of the variants, capture them, and time them in interleaved rounds."""
     import torch
 
     torch._dynamo.reset()
     reference = variants["inductor"]
     compiled = {label: torch.compile(function, fullgraph=True) for label, function in variants.items()}
-    inputs = make()
+    inputs = make_inputs()
     errors = {label: error_of(function, reference, inputs) for label, function in compiled.items()}
-    graphs = {label: captured(function, make) for label, function in compiled.items()}
+    graphs = {label: captured(function, make_inputs) for label, function in compiled.items()}
     times: dict[str, list[float]] = {label: [] for label in variants}
-    for number in range(ROUNDS + 1):
-        order = list(graphs) if number % 2 else list(reversed(graphs))
+    for round_index in range(ROUNDS + 1):
+        order = list(graphs) if round_index % 2 else list(reversed(graphs))
         for label in order:
-            took = timed_us(graphs[label])
-            if number:  # the first round warms up
-                times[label].append(took)
+            time_us = timed_us(graphs[label])
+            if round_index:  # round 0 is the warm-up
+                times[label].append(time_us)
     medians = {label: statistics.median(found) for label, found in times.items()}
     rival = min((label for label in medians if label != "shipped"), key=lambda label: medians[label])
     ratios = sorted(r / s for r, s in zip(times[rival], times["shipped"], strict=True))
@@ -212,7 +213,7 @@ def measure(name: str, variants: dict[str, Function], make: Callable[[], tuple[A
         "best_rival": rival,
         "speed_over_rival": round(statistics.median(ratios), 3),
         "speed_from_to": [round(ratios[1], 3), round(ratios[-2], 3)],
-        "ship": statistics.median(ratios) >= LEAST and ratios[-2] >= 1.0,
+        "ship": statistics.median(ratios) >= MIN_SPEEDUP and ratios[-2] >= 1.0,
     }
 
 
@@ -221,21 +222,25 @@ def sweep() -> Iterator[str]:
     from rocsolid.ops.shipped import launch
 
     variants = cases()
-    queries, norms, gates = variants["attention"][1], variants["rms_norm"][1], variants["silu_mul"][1]
-    before = {name: vars(launch)[name] for name in ("_PER_LANE", "_ATTENTION_WARPS")}
+    attention_inputs, norm_inputs, gate_inputs = (
+        variants["attention"][1],
+        variants["rms_norm"][1],
+        variants["silu_mul"][1],
+    )
+    defaults = {name: vars(launch)[name] for name in ("_ELEMENTS_PER_LANE", "_ATTENTION_WARPS")}
     for splits, warps in itertools.product((1, 2, 4, 7, 14), (4, 8)):
         vars(launch)["_ATTENTION_WARPS"] = warps
         graph = captured(
-            lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), queries
+            lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), attention_inputs
         )
         yield f"attention, {splits} splits, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
     for elements in (2, 4, 8, 16):
-        vars(launch)["_PER_LANE"] = elements
-        norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norms)
-        gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], 0), gates)
+        vars(launch)["_ELEMENTS_PER_LANE"] = elements
+        norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norm_inputs)
+        gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], "silu"), gate_inputs)
         for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
             yield f"{name}, {elements} elements per lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
-    vars(launch).update(before)
+    vars(launch).update(defaults)
 
 
 def rows(found: list[dict[str, Any]]) -> Iterator[str]:

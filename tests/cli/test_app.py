@@ -21,7 +21,7 @@ TAKES_FILE = {
     "env": ["--plan"],
     "run": ["--plan"],
     "optimize": [],
-    "compiles": ["--trace"],
+    "compiles": ["--torch-trace"],
     "breaks": [],
     "profile": [],
     "trace": [],

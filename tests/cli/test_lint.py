@@ -53,8 +53,8 @@ def test_text_shows_line_caret_chain_why_and_fix(project: Path) -> None:
         "\n"
         "skipped broken.py: line 1: invalid syntax\n"
         "\n"
-        "2 warnings in 2 files, 8 lines; more: rocsolid explain CODE; 1 with less confidence (--confidence\n"
-        "anywhere); 1 skipped\n"
+        "2 warnings in 2 files, 8 lines; details: rocsolid explain CODE; 1 less certain finding hidden (show\n"
+        "with --confidence anywhere); 1 file skipped\n"
     )
 
 

@@ -28,13 +28,13 @@ def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[st
     configs = tuple(
         KernelConfig(warps=4, error=r) if isinstance(r, str) else KernelConfig(warps=4, resources=r) for r in resources
     )
-    made = DryRunKernel(name="k", origin=origin, source="", locations=("m.py:3",), configs=configs, **fields)  # type: ignore[arg-type]
-    return DryRun(target="gfx942", product="AMD Instinct MI300X", kernels=(made,))
+    kernel = DryRunKernel(name="k", origin=origin, source="", locations=("m.py:3",), configs=configs, **fields)  # type: ignore[arg-type]
+    return DryRun(target="gfx942", product="AMD Instinct MI300X", kernels=(kernel,))
 
 
 def graph(target: str = "gfx942", **fields: object) -> DryRun:
-    made = DryRunGraph(name="graph 0", kind="inference", **fields)  # type: ignore[arg-type]
-    return DryRun(target=target, product="", graphs=(made,))
+    graph = DryRunGraph(name="graph 0", kind="inference", **fields)  # type: ignore[arg-type]
+    return DryRun(target=target, product="", graphs=(graph,))
 
 
 def searching(choices: int, compiled: int = 0, seconds: float = 0.0) -> DryRun:

@@ -28,7 +28,7 @@ from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.model.dryrun import KernelConfig
 folder = Path(__file__).parent
 def slow(number):
-    (folder / f"begun-{number}").touch()
+    (folder / f"started-{number}").touch()
     time.sleep(1000)
 tasks = [Task(name=f"{n}", config=KernelConfig(), compile_it=lambda n=n: slow(n)) for n in range(2)]
 compile_all(CompileContext(chip=chip("gfx942"), journal=folder / "journal"), tasks, 2)
@@ -50,7 +50,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
         return DryRun(target=request.target, product="")
 
     monkeypatch.setattr(dryrun, "run_request", run_request)
-    monkeypatch.setattr(dryrun, "pair_note", lambda: "")
+    monkeypatch.setattr(dryrun, "version_note", lambda: "")
 
 
 def dry(workload: str, *targets: str) -> DryRunRecord:
@@ -139,7 +139,7 @@ def test_a_compiler_crash_affects_one_task(tmp_path: Path, workers: int) -> None
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "slow.py")], env=clean_environ(PYTHONPATH=SOURCES))
-    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
     assert len(running(str(tmp_path))) == 3
     parent.kill()
     parent.wait()

@@ -83,9 +83,9 @@ def wrong():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("dryrun")
-    (made / "w.py").write_text(WORKLOADS)
-    return made
+    folder = tmp_path_factory.mktemp("dryrun")
+    (folder / "w.py").write_text(WORKLOADS)
+    return folder
 
 
 def dry(folder: Path, name: str, target: str = "gfx942", **options: Any) -> DryRunRecord:
@@ -216,7 +216,7 @@ def test_a_workload_that_cannot_be_traced_is_a_one_line_error(folder: Path) -> N
 
 def test_a_deadline_ends_the_child_process(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # identifies the child process by its files
-    with pytest.raises(TimedOutError, match=r"passed its deadline of 0\.5 s while tracing"):
+    with pytest.raises(TimedOutError, match=r"exceeded its deadline of 0\.5 s while tracing"):
         dry(folder, "net", deadline_s=0.5)
 
     assert not running(str(tmp_path))
@@ -224,11 +224,11 @@ def test_a_deadline_ends_the_child_process(folder: Path, tmp_path: Path, monkeyp
 
 
 def test_wrong_names_are_errors_before_anything_starts(folder: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown target 'gfx943'; did you mean 'gfx942'"):
+    with pytest.raises(UnknownNameError, match="'gfx943'; did you mean 'gfx942'"):
         dry(folder, "net", "gfx943")
-    with pytest.raises(UsageError, match="unknown mode 'fast'; known modes: default, reduce-overhead"):
+    with pytest.raises(UsageError, match="mode='fast' is not a valid value; choose one of default, reduce-overhead"):
         dry(folder, "net", mode="fast")
-    with pytest.raises(UsageError, match=r"a workload is file\.py:function"):
+    with pytest.raises(UsageError, match=r"workload .*file\.py:function"):
         rs.dryrun("w.py")
     with pytest.raises(InputError, match=r"the workload's file no\.py does not exist"):
         rs.dryrun("no.py:build", cache=folder / "cache")

@@ -63,9 +63,9 @@ LINES = {"greedy": 6, "narrow": 16, "ptx": 22, "spilling": 29}
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("kernels") / "planted.py"
-    made.write_text(PLANTED)
-    return made
+    file = tmp_path_factory.mktemp("kernels") / "planted.py"
+    file.write_text(PLANTED)
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_wrong_file_prints_one_line(file: Path, tmp_path: Path, content: str, 
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["kernels", "{file}", "--train"], 2, "dryrun kernels FILE.py does not take --train"),
+        (["kernels", "{file}", "--train"], 2, "dryrun kernels FILE.py has no option --train"),
         (["{file}:narrow", "--kernel", "narrow()"], 2, "drop --kernel"),
         (["{file}:narrow", "--max-choices", "-1"], 2, "max_choices must be at least 0, not -1"),
         (["kernels", "{file}", "--deadline", "0"], 2, "argument --deadline: "),
@@ -196,7 +196,7 @@ def test_parses_a_signature() -> None:
         name="narrow", types={"x": "*fp32", "y": "*fp32"}, constants={"BLOCK": 32}, options={"num_warps": 1}
     )
     for text, message in (
-        ("narrow", "a kernel signature is name"),
+        ("narrow", "write a kernel signature as name"),
         ("narrow(x)", "'x' is not argument=type"),
         ("narrow(x=*float)", "is neither a type such as"),
     ):
@@ -208,7 +208,7 @@ def test_two_workloads_are_an_error() -> None:
     ran = run_cli("dryrun", "a.py:b", "c.py:d")
 
     assert ran.code == 2
-    assert ran.err == "rocsolid: error: dryrun takes one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
+    assert ran.err == "rocsolid: error: pass one workload, or: kernels FILE.py; got 'a.py:b c.py:d'\n"
 
 
 def test_an_unknown_target_is_an_error() -> None:

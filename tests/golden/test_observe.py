@@ -176,7 +176,7 @@ def test_operator_errors() -> None:
             call()
         lines += [f"{name}:", f"  {error.value}", ""]
 
-    check_golden("observe/operator_errors", "\n".join(lines), replace={r"off by [\d.]+": "off by <error>"})
+    check_golden("observe/operator_errors", "\n".join(lines), replace={r"result 0 is [\d.]+": "result 0 is <error>"})
 
 
 def test_audit() -> None:

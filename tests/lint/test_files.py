@@ -26,7 +26,7 @@ def reasons(record: LintRecord) -> dict[str, str]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     (tmp_path / "syntax.py").write_text("def f(:\n")
     (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
     (tmp_path / "encoding.py").write_bytes(b"x = '\xe9'\n")
@@ -87,17 +87,17 @@ def test_a_crashed_worker_loses_only_one_file(tmp_path: Path, monkeypatch: pytes
     files = []
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.py").write_text(HAZARD)
-        files.append(SourceFile(path=tmp_path / f"{name}.py", shown=f"{name}.py", module=name, package=False))
-    deadly = tmp_path / "sitecustomize.py"
-    deadly.write_text(
+        files.append(SourceFile(path=tmp_path / f"{name}.py", display_path=f"{name}.py", module=name, package=False))
+    crashing_hook = tmp_path / "sitecustomize.py"
+    crashing_hook.write_text(
         "import os, pathlib\nread = pathlib.Path.read_bytes\n"
         "def read_bytes(self):\n    if self.name == 'two.py': os._exit(9)\n    return read(self)\n"
         "pathlib.Path.read_bytes = read_bytes\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
-    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    results = {c.shown: c.head for c in worker_pool.check_files(files, jobs=2)}
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
+    monkeypatch.setattr(worker_pool, "_PACKAGE_FOLDER", f"{worker_pool._PACKAGE_FOLDER}{os.pathsep}{tmp_path}")
+    results = {c.display_path: c.summary for c in worker_pool.check_files(files, jobs=2)}
 
     assert set(results) == {"one.py", "two.py", "three.py"}
     assert "the parser crashed or did not finish" in results["two.py"]
@@ -111,15 +111,15 @@ def test_a_hanging_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, time\npathlib.Path.read_bytes = lambda self: time.sleep(60)\n"
     )
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
-    monkeypatch.setattr(worker_pool, "_SILENT_S", 0.5)
-    monkeypatch.setattr(worker_pool, "_SOURCE", f"{worker_pool._SOURCE}{os.pathsep}{tmp_path}")
-    file = SourceFile(path=tmp_path / "slow.py", shown="slow.py", module="slow", package=False)
-    began = time.monotonic()
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
+    monkeypatch.setattr(worker_pool, "_MAX_SILENCE_S", 0.5)
+    monkeypatch.setattr(worker_pool, "_PACKAGE_FOLDER", f"{worker_pool._PACKAGE_FOLDER}{os.pathsep}{tmp_path}")
+    file = SourceFile(path=tmp_path / "slow.py", display_path="slow.py", module="slow", package=False)
+    start = time.monotonic()
     (result,) = worker_pool.check_files([file], jobs=2)
 
-    assert "the parser crashed or did not finish" in result.head
-    assert time.monotonic() - began < 20
+    assert "the parser crashed or did not finish" in result.summary
+    assert time.monotonic() - start < 20
 
 
 def test_tool_folders_and_excluded_folders_are_skipped(tmp_path: Path) -> None:

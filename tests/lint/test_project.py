@@ -29,9 +29,9 @@ def names(record: LintRecord) -> list[str]:
     [
         (f"{DEAD}  # rocsolid: allow[dead-setting] our fork reads it", []),
         (f"{DEAD}  # rocsolid: allow[SRC107] our fork reads it", []),
-        (f"# rocsolid: allow[dead-setting, mode-hard-coded] ours\n{DEAD}", []),
-        (f"# rocsolid: allow[dead-setting] ours\n\n# and more words\n{DEAD}", []),
-        (f"x = 1\n# rocsolid: allow-file[dead-setting] ours\n{DEAD}\n{DEAD}", []),
+        (f"# rocsolid: allow[dead-setting, mode-hard-coded] a reason\n{DEAD}", []),
+        (f"# rocsolid: allow[dead-setting] a reason\n\n# and more words\n{DEAD}", []),
+        (f"x = 1\n# rocsolid: allow-file[dead-setting] a reason\n{DEAD}\n{DEAD}", []),
         (f"{DEAD}  # rocsolid: allow[dead-setting]", ["dead-setting", "allow-without-reason"]),
         (f"{DEAD}  # rocsolid: allow[mode-hard-coded] wrong name", ["dead-setting", "unused-allow"]),
         (f"{DEAD}  # rocsolid: allow[dead-setting] once\n{DEAD}", ["dead-setting"]),
@@ -47,7 +47,7 @@ def test_an_allow_comment_needs_a_reason(tmp_path: Path, text: str, left: list[s
 
 
 def test_allowed_findings_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}  # rocsolid: allow[dead-setting] ours\n")
+    (tmp_path / "m.py").write_text(f"import torch\n{DEAD}  # rocsolid: allow[dead-setting] a reason\n")
 
     assert run(tmp_path).allowed == 1
 
@@ -124,7 +124,7 @@ def test_a_baseline_covers_known_findings_and_no_new_ones(tmp_path: Path) -> Non
     ("text", "message"),
     [
         (None, "create one with --write-baseline FILE"),
-        ("[]", "no document of rocsolid's"),
+        ("[]", "was not written by rocsolid"),
         ('{"schema": "rocsolid/probe/1"}', "its schema is rocsolid/probe/1, expected"),
         ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is not a valid baseline"),
     ],
@@ -185,7 +185,7 @@ def test_the_cache_key_changes_with_the_rules(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_processes_give_the_same_result_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "_FEW_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
     (tmp_path / "deep.py").write_text("def g(x): return x.item()\n")
     for number in range(12):
         text = f"import torch\nfrom deep import g\n{DEAD}\n@torch.compile\ndef f(x): return g(x)\n"

@@ -63,16 +63,16 @@ def test_checking_takes_at_most_four_times_the_parsing(torch_folder: Path) -> No
 
 
 def _cpu_s(work: Callable[[], None]) -> float:
-    began = time.process_time()
+    start = time.process_time()
     work()
-    return time.process_time() - began
+    return time.process_time() - start
 
 
 def test_a_cached_run_is_ten_times_faster(torch_folder: Path, tmp_path: Path) -> None:
     def run() -> float:
-        began = cpu_s()
+        start = cpu_s()
         lint([torch_folder / "_inductor"], Options(), jobs=1, cache=tmp_path / "lint.db")
-        return cpu_s() - began
+        return cpu_s() - start
 
     cold = run()
 

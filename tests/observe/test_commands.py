@@ -156,9 +156,9 @@ def test_a_deadline_ends_a_hanging_compile_and_reports_its_phase(work: Path) -> 
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["compiles"], 2, "give exactly one of WORKLOAD, --trace DIR and --debug DIR"),
-        (["compiles", "x.py:f", "--trace", "y"], 2, "give exactly one of"),
-        (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: takes a whole number of at least 1, not '0'"),
+        (["compiles"], 2, "give exactly one of WORKLOAD, --torch-trace DIR and --torch-debug DIR"),
+        (["compiles", "x.py:f", "--torch-trace", "y"], 2, "give exactly one of"),
+        (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: must be a whole number of at least 1, not '0'"),
         (["breaks", "x.py"], 2, "a workload is written file.py:function"),
         (["breaks", "nothing.py:f"], 2, "the workload file nothing.py does not exist"),
     ],

@@ -36,17 +36,17 @@ compiled(torch.ones(3, 4).double(), torch.ones(4, 5).double())
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a program that was run with TORCH_TRACE and TORCH_COMPILE_DEBUG."""
-    made = tmp_path_factory.mktemp("run")
-    (made / "script.py").write_text(SCRIPT)
+    run_folder = tmp_path_factory.mktemp("run")
+    (run_folder / "script.py").write_text(SCRIPT)
     env = clean_environ(
-        TORCH_TRACE=str(made / "trace"),
+        TORCH_TRACE=str(run_folder / "trace"),
         TORCH_COMPILE_DEBUG="1",
-        TORCH_COMPILE_DEBUG_DIR=str(made / "debug"),
-        TORCHINDUCTOR_CACHE_DIR=str(made / "cache"),  # torch writes nothing for a graph that comes from the cache
+        TORCH_COMPILE_DEBUG_DIR=str(run_folder / "debug"),
+        TORCHINDUCTOR_CACHE_DIR=str(run_folder / "cache"),  # torch writes nothing for a graph that comes from the cache
     )
-    ran = run_python(str(made / "script.py"), env=env)
+    ran = run_python(str(run_folder / "script.py"), env=env)
     assert ran.code == 0, ran.err
-    return made
+    return run_folder
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +120,13 @@ def test_a_debug_folder_lists_graphs_and_kernels(folder: Path) -> None:
 
 @pytest.mark.torch
 def test_the_command_reads_a_trace_and_a_debug_folder(folder: Path) -> None:
-    shown = run_cli("compiles", "--trace", str(folder / "trace"))
+    shown = run_cli("compiles", "--torch-trace", str(folder / "trace"))
 
     assert shown.code == 0, shown.err
     assert shown.out.startswith("8 compiled graphs · ")
     assert "graph break (3 times): " in shown.out
-    assert run_cli("compiles", "--trace", str(folder / "trace"), "--fail-on", "break").code == 1
-    code = run_cli("compiles", "--debug", str(folder / "debug"), "--code")
+    assert run_cli("compiles", "--torch-trace", str(folder / "trace"), "--fail-on", "break").code == 1
+    code = run_cli("compiles", "--torch-debug", str(folder / "debug"), "--code")
     assert "extern_kernels.mm" not in code.out.splitlines()[0]
     assert "kernel(" in code.out
 

@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 
 from rocsolid.ops import shipped  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
-from rocsolid.ops.shipped import amd, references  # noqa: E402
+from rocsolid.ops.shipped import aiter_kernels, references  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
 # Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
@@ -23,20 +23,20 @@ CHIPS = {"gfx942": 65536, "gfx950": 163840}
 def arguments(name: str, *, device: str = "cpu", dtype: Any = None, denoiser: bool = False) -> tuple[Any, ...]:
     """Small, or with the sizes of the denoiser in the benchmarks."""
 
-    def made(*shape: int) -> Any:
+    def random(*shape: int) -> Any:
         return torch.randn(*shape, device=device, dtype=torch.float32).to(dtype or torch.float32)
 
     rows, columns, wide = (50, 1024, 4096) if denoiser else (5, 32, 48)
     heads, keys, width = (8, 850, 128) if denoiser else (4, 9, 16)
     given = {
-        "rms_norm": (made(rows, columns), made(columns), 1e-6),
-        "add_rms_norm": (made(rows, columns), made(rows, columns), made(columns), 1e-6),
-        "silu_mul": (made(rows, wide), made(rows, wide)),
-        "gelu_mul": (made(rows, wide), made(rows, wide), True),
+        "rms_norm": (random(rows, columns), random(columns), 1e-6),
+        "add_rms_norm": (random(rows, columns), random(rows, columns), random(columns), 1e-6),
+        "silu_mul": (random(rows, wide), random(rows, wide)),
+        "gelu_mul": (random(rows, wide), random(rows, wide), True),
         "attention": (
-            made(1, heads, rows, width),
-            made(1, heads // 2, keys, width),
-            made(1, heads // 2, keys, width),
+            random(1, heads, rows, width),
+            random(1, heads // 2, keys, width),
+            random(1, heads // 2, keys, width),
             None,
             False,
         ),
@@ -75,10 +75,10 @@ def test_results_and_gradients_match_the_reference(name: str) -> None:
     args = arguments(name)
     reference = getattr(references, name)
 
-    for made, wanted in zip(flat(operator(name)(*args)), flat(reference(*args)), strict=True):
-        torch.testing.assert_close(made, wanted)
-    for made, wanted in zip(gradients(operator(name), args), gradients(reference, args), strict=True):
-        torch.testing.assert_close(made, wanted)
+    for result, expected in zip(flat(operator(name)(*args)), flat(reference(*args)), strict=True):
+        torch.testing.assert_close(result, expected)
+    for result, expected in zip(gradients(operator(name), args), gradients(reference, args), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 def test_the_references_match_torch() -> None:
@@ -91,8 +91,8 @@ def test_the_references_match_torch() -> None:
     torch.testing.assert_close(references.silu_mul(gate, up), functional.silu(gate) * up)
     torch.testing.assert_close(references.gelu_mul(gate, up), functional.gelu(gate) * up)
     for causal in (False, True):
-        wanted = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-        torch.testing.assert_close(references.attention(q, k, v, None, causal), wanted)
+        expected = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        torch.testing.assert_close(references.attention(q, k, v, None, causal), expected)
 
 
 def test_a_layer_compiles_to_one_graph_with_dynamic_sizes() -> None:
@@ -122,14 +122,14 @@ def test_compiled_graphs_use_inductors_kernel_where_it_is_faster(name: str, kept
         return graph.forward
 
     args = tuple(a for a in arguments(name) if isinstance(a, torch.Tensor))
-    made = torch.compile(getattr(shipped, name), backend=backend, fullgraph=True)(*args)
-    torch.testing.assert_close(made, getattr(shipped, name)(*args))
+    result = torch.compile(getattr(shipped, name), backend=backend, fullgraph=True)(*args)
+    torch.testing.assert_close(result, getattr(shipped, name)(*args))
     assert any("rocsolid" in target for target in seen) is kept
     torch._dynamo.reset()
 
 
 def test_aiter_is_not_used_without_an_amd_gpu() -> None:
-    assert not amd.supports(torch.ones(2, dtype=torch.bfloat16))
+    assert not aiter_kernels.supports(torch.ones(2, dtype=torch.bfloat16))
     assert shipped.attention(*arguments("attention")[:3]).shape == (1, 4, 5, 16)
 
 
@@ -166,7 +166,7 @@ def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch)
     """With a stand-in for the package: flattened rows, transposed heads and tokens, new result tensors."""
     for name in ("aiter", "aiter.tuned_gemm"):
         monkeypatch.setitem(sys.modules, name, StandInForAiter)
-    monkeypatch.setattr(amd, "supports", lambda *_: True)
+    monkeypatch.setattr(aiter_kernels, "supports", lambda *_: True)
     x, weight = torch.randn(2, 3, 32), torch.randn(32)
     wide = torch.randn(16, 32)
     q, k, v = arguments("attention")[:3]
@@ -198,21 +198,21 @@ def test_the_kernels_match_in_tritons_interpreter() -> None:
 
 
 def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
-    """With fake tensors on a pretended AMD GPU: each kernel is one node, sizes are dynamic, and only results are written."""
+    """With fake tensors on a simulated AMD GPU: each kernel is one node, sizes are dynamic, and only results are written."""
     pytest.importorskip("triton")
     ran = run_python(str(ROOT / "tests/ops/traced.py"))
     assert ran.code == 0, ran.err[-2000:]
-    wanted = [
+    expected = [
         ("rms_norm", [["out"]]),
         ("add_rms_norm", [["out", "total"]]),
         ("silu_mul", [["out"]]),
         ("gelu_mul", [["out"]]),
-        ("attention", [["out", "peaks", "sums"], ["out"]]),
+        ("attention", [["out", "maxima", "sums"], ["out"]]),
         ("attention", [["out"]]),
     ]
     found = [json.loads(line) for line in ran.out.splitlines()]
 
-    assert [(f["operator"], f["written"]) for f in found] == wanted * 2
+    assert [(f["operator"], f["written"]) for f in found] == expected * 2
 
 
 def compiled_for(chip: str) -> dict[str, Any]:
@@ -228,24 +228,31 @@ def compiled_for(chip: str) -> dict[str, Any]:
         "q": "*bf16",
         "k": "*bf16",
         "v": "*bf16",
-        "peaks": "*fp32",
+        "maxima": "*fp32",
         "sums": "*fp32",
-        "parts": "*fp32",
+        "split_results": "*fp32",
     }
-    attention = {"CAUSAL": False, "SPLIT": True, "PRECISION": "ieee", "WIDTH": 128, "BLOCK_M": 64, "BLOCK_N": 64}
+    attention = {
+        "CAUSAL": False,
+        "SPLIT_KEYS": True,
+        "PRECISION": "ieee",
+        "HEAD_DIM": 128,
+        "BLOCK_M": 64,
+        "BLOCK_N": 64,
+    }
     jobs: list[tuple[Any, dict[str, Any], int]] = [
         (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2),
         (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2),
-        *((kernels.gate_mul_kernel, {"KIND": kind, "BLOCK": 1024}, 2) for kind in (0, 1, 2)),
+        *((kernels.gate_mul_kernel, {"ACTIVATION": name, "BLOCK": 1024}, 2) for name in ("silu", "gelu", "gelu_tanh")),
         (kernels.attention_kernel, attention, 4),
-        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT": False}, 4),
-        (kernels.join_splits_kernel, {"WIDTH": 128, "SPLITS": 16}, 1),
+        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT_KEYS": False}, 4),
+        (kernels.join_splits_kernel, {"HEAD_DIM": 128, "SPLIT_BLOCK": 16}, 1),
     ]
-    made = {}
+    compiled = {}
     for number, (kernel, constants, warps) in enumerate(jobs):
         known = (
             dict(pointers)
-            if kernel is not kernels.attention_kernel or not constants["SPLIT"]
+            if kernel is not kernels.attention_kernel or not constants["SPLIT_KEYS"]
             else {**pointers, "out": "*fp32"}
         )
         types = {
@@ -259,8 +266,10 @@ def compiled_for(chip: str) -> dict[str, Any]:
             attrs={(n,): [["tt.divisibility", 16]] for n, kind in enumerate(types.values()) if kind.startswith("*")},
         )
         options = {"num_warps": warps, "num_stages": 2}
-        made[f"{kernel.__name__} {number}"] = triton.compile(source, target=GPUTarget("hip", chip, 64), options=options)
-    return made
+        compiled[f"{kernel.__name__} {number}"] = triton.compile(
+            source, target=GPUTarget("hip", chip, 64), options=options
+        )
+    return compiled
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -296,8 +305,8 @@ def test_gpu_results_match_the_reference(name: str, dtype: str, denoiser: bool) 
     wide = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
     tolerance = {"float32": 1e-4, "bfloat16": 3.2e-2, "float16": 4e-3}[dtype]
 
-    for made, wanted in zip(flat(operator(name)(*args)), flat(getattr(references, name)(*wide)), strict=True):
-        torch.testing.assert_close(made.float(), wanted.float(), rtol=tolerance, atol=tolerance)
+    for result, expected in zip(flat(operator(name)(*args)), flat(getattr(references, name)(*wide)), strict=True):
+        torch.testing.assert_close(result.float(), expected.float(), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.gpu
@@ -306,7 +315,7 @@ def test_gpu_checks_gradients_compile_and_capture(name: str) -> None:
     args = arguments(name, device="cuda", dtype=torch.float32)
     torch.library.opcheck(operator(name), leaves(args))
     compiled = torch.compile(operator(name), fullgraph=True)
-    for made, wanted in zip(gradients(compiled, args), gradients(getattr(references, name), args), strict=True):
-        torch.testing.assert_close(made, wanted, rtol=2e-3, atol=2e-3)
+    for result, expected in zip(gradients(compiled, args), gradients(getattr(references, name), args), strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-3, atol=2e-3)
     assert audit_op(f"rocsolid::{name}", *args).captured is True
     torch._dynamo.reset()

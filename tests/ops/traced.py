@@ -1,4 +1,4 @@
-"""Traces every operator with fake tensors on a pretended AMD GPU, and prints the graph that the compiler would get.
+"""Traces every operator with fake tensors on a simulated AMD GPU, and prints the graph that the compiler would get.
 
 A separate program, because it gives Triton a driver that knows only the chip's name, and lets fake tensors be on `cuda`.
 """
@@ -32,7 +32,7 @@ class Driver:
 def traced(name: str, shapes: Sequence[tuple[int, ...]], rest: tuple[Any, ...], *, dynamic: bool) -> dict[str, Any]:
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
-    def made(shape: tuple[int, ...]) -> Any:
+    def fake_tensor(shape: tuple[int, ...]) -> Any:
         kind = DimDynamic.DYNAMIC if dynamic else DimDynamic.STATIC
         sizes = StatelessSymbolicContext(dynamic_sizes=[kind] * len(shape))
         like = mode.from_tensor(torch.empty(shape, device="meta"), symbolic_context=sizes)
@@ -40,7 +40,7 @@ def traced(name: str, shapes: Sequence[tuple[int, ...]], rest: tuple[Any, ...], 
 
     operator = getattr(torch.ops.rocsolid, name)
     with mode:
-        inputs = [made(shape) for shape in shapes]
+        inputs = [fake_tensor(shape) for shape in shapes]
         graph = make_fx(dispatch_functionalize(lambda *given: operator(*given, *rest)))(*inputs)
     kernels = [node for node in graph.graph.nodes if "triton_kernel" in str(node.target)]
     return {

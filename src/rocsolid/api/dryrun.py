@@ -8,7 +8,7 @@ from typing import Any
 from rocsolid.catalog.chips import CHIPS, chip
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.dryrun.request import KernelSignature, Request
-from rocsolid.dryrun.runner import RunnerContext, check_folder, default_cache, pair_note, run_request
+from rocsolid.dryrun.runner import RunnerContext, check_folder, default_cache, run_request, version_note
 from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
@@ -21,7 +21,7 @@ from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.rules.dryrun_rules import check_dry_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_COMPARE = {"cuda": "sm_90"}
+_COMPARED_CHIPS = {"cuda": "sm_90"}
 
 
 def dryrun(  # noqa: PLR0913 - all but two are keywords
@@ -40,7 +40,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     cache: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> DryRunRecord:
-    """Compile a workload for GPUs that are not present, and report the resource usage of each kernel and what will not work.
+    """Compile a workload for GPUs that are not present, and report the resource usage of each kernel and what fails on them.
 
     Runs in child processes and needs neither a GPU nor ROCm. No kernel is executed, so it cannot tell which of several
     configurations is fastest.
@@ -67,9 +67,9 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
         rocsolid.errors.UnknownNameError: unknown target 'gfx941'; did you mean 'gfx942' or 'gfx950' or 'gfx90a'?
 
     """
-    chips, other = _chips(target), _other(compare)
+    chips, compared_chip = _chips(target), _compared_chip(compare)
     if mode not in MODES:
-        msg = f"unknown mode {mode!r}; known modes: {', '.join(MODES)}"
+        msg = f"mode={mode!r} is not a valid value; choose one of {', '.join(MODES)}"
         raise UsageError(msg)
     if max_choices < 0:
         msg = f"max_choices must be at least 0, not {max_choices} (0 only counts the choices)"
@@ -78,25 +78,25 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     if not name.file.is_file():
         msg = f"the workload's file {name.file} {'is a folder' if name.file.is_dir() else 'does not exist'}"
         raise InputError(msg)
-    note = pair_note()
+    note = version_note()
     context = _context(cache, save, deadline_s, progress)
 
-    def run(on: Chip) -> DryRun:
-        folder = str(Path(save).resolve() / on.arch) if save else ""
+    def run(chip_: Chip) -> DryRun:
+        folder = str(Path(save).resolve() / chip_.arch) if save else ""
         request = Request(
-            target=on.arch,
+            target=chip_.arch,
             workload=str(name),
             train=train,
             mode=mode,
-            options=_options(profile, on),
+            options=_options(profile, chip_),
             dynamic=dynamic,
             max_choices=max_choices,
             asm=asm,
             save=folder,
         )
-        return _noted(run_request(request, context), note)
+        return _with_note(run_request(request, context), note)
 
-    return _each(DryRunRecord(workload=workload, mode=mode, train=train, profile=profile), run, chips, other)
+    return _run_all(DryRunRecord(workload=workload, mode=mode, train=train, profile=profile), run, chips, compared_chip)
 
 
 def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
@@ -112,36 +112,40 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
     progress: Callable[[str], None] = lambda _: None,
 ) -> DryRunRecord:
     """Compile the Triton kernels of one file with the given signatures, as `dryrun` does for a model."""
-    chips, other = _chips(target), _other(compare)
-    note = pair_note()
+    chips, compared_chip = _chips(target), _compared_chip(compare)
+    note = version_note()
     context = _context(cache, save, deadline_s, progress)
 
-    def run(on: Chip) -> DryRun:
-        folder = str(Path(save).resolve() / on.arch) if save else ""
-        request = Request(target=on.arch, file=str(file), signatures=tuple(signatures), asm=asm, save=folder)
-        return _noted(run_request(request, context), note)
+    def run(chip_: Chip) -> DryRun:
+        folder = str(Path(save).resolve() / chip_.arch) if save else ""
+        request = Request(target=chip_.arch, file=str(file), signatures=tuple(signatures), asm=asm, save=folder)
+        return _with_note(run_request(request, context), note)
 
-    return _each(DryRunRecord(workload=str(file), mode="kernels"), run, chips, other)
+    return _run_all(DryRunRecord(workload=str(file), mode="kernels"), run, chips, compared_chip)
 
 
-def _each(
-    record: DryRunRecord, run: Callable[[Chip], DryRun], chips: Sequence[Chip], other: Chip | None
+def _run_all(
+    record: DryRunRecord, run: Callable[[Chip], DryRun], chips: Sequence[Chip], compared_chip: Chip | None
 ) -> DryRunRecord:
-    """Run every chip in turn. A chip that fails does not affect the others; if all fail, the first error is raised."""
+    """Run the dry run for every chip, one after the other. A chip that fails does not affect the others; if all fail, the first error is raised."""
     runs: dict[str, DryRun] = {}
     errors: dict[str, RocsolidError] = {}
-    for on in (*chips, *([other] if other else [])):
+    for chip_ in (*chips, *([compared_chip] if compared_chip else [])):
         try:
-            runs[on.arch] = run(on)
+            runs[chip_.arch] = run(chip_)
         except UsageError:
             raise  # the same error for every chip
-        except RocsolidError as failed:
-            errors[on.arch] = failed
-    mine = tuple(runs[c.arch] for c in chips if c.arch in runs)
-    if not mine:
+        except RocsolidError as error:
+            errors[chip_.arch] = error
+    target_runs = tuple(runs[c.arch] for c in chips if c.arch in runs)
+    if not target_runs:
         raise next(iter(errors.values()))
     failures = tuple(FailedTarget(target=t, error=str(e), exit_code=e.exit_code) for t, e in errors.items())
-    return with_findings(replace(record, runs=mine, compared=runs.get(other.arch) if other else None, failed=failures))
+    return with_findings(
+        replace(
+            record, runs=target_runs, compared=runs.get(compared_chip.arch) if compared_chip else None, failed=failures
+        )
+    )
 
 
 def with_findings(record: DryRunRecord) -> DryRunRecord:
@@ -149,11 +153,11 @@ def with_findings(record: DryRunRecord) -> DryRunRecord:
     return replace(record, findings=tuple(worst_first([f for run in record.runs for f in check_dry_run(run)])))
 
 
-def _other(compare: str) -> Chip | None:
-    if compare and compare not in _COMPARE:
-        msg = f"compare must be {' or '.join(_COMPARE)}, not {compare!r}"
+def _compared_chip(compare: str) -> Chip | None:
+    if compare and compare not in _COMPARED_CHIPS:
+        msg = f"compare must be {' or '.join(_COMPARED_CHIPS)}, not {compare!r}"
         raise UsageError(msg)
-    return chip(_COMPARE[compare]) if compare else None
+    return chip(_COMPARED_CHIPS[compare]) if compare else None
 
 
 def _chips(target: str | Sequence[str]) -> list[Chip]:
@@ -182,15 +186,17 @@ def _run_command(command: Sequence[str], environ: Mapping[str, str], deadline_s:
     return result.check, result.stderr
 
 
-def _options(profile: str, on: Chip) -> dict[str, Any]:
+def _options(profile: str, chip_: Chip) -> dict[str, Any]:
     """The compile options of the profile on that chip."""
     if not profile:
         return {}
-    device = Device(index=0, name=on.product, arch=on.arch, memory_bytes=on.memory_gib << 30, platform=on.platform)
-    env = replace(quick_environment(), platform=on.platform, devices=(device,))
+    device = Device(
+        index=0, name=chip_.product, arch=chip_.arch, memory_bytes=chip_.memory_gib << 30, platform=chip_.platform
+    )
+    env = replace(quick_environment(), platform=chip_.platform, devices=(device,))
     plan = resolve_profile(profile, env)
     return {d.name: d.value for d in plan if d.channel is Channel.OPTION}
 
 
-def _noted(run: DryRun, note: str) -> DryRun:
+def _with_note(run: DryRun, note: str) -> DryRun:
     return replace(run, notes=(note, *run.notes)) if note else run

@@ -62,9 +62,9 @@ def _report(args: argparse.Namespace) -> "BreakReport":
 def _quiet_dynamo() -> Iterator[None]:
     """Silence Dynamo's own warnings about graph breaks; the report contains them."""
     log = logging.getLogger("torch._dynamo")
-    before = log.level
+    level = log.level
     log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        log.setLevel(before)
+        log.setLevel(level)

@@ -5,9 +5,9 @@ Examples:
   rocsolid compiles work.py:build --backward          also run the backward pass
   rocsolid compiles work.py:build --code              with the generated kernels and the lines they come from
   rocsolid compiles work.py:build --output html --out compiles.html
-  rocsolid compiles work.py:build --deadline 600      end after ten minutes, with all stacks and the current phase
-  rocsolid compiles --trace /tmp/trace                read the files of an earlier run with TORCH_TRACE=/tmp/trace
-  rocsolid compiles --debug torch_compile_debug       read the folder of an earlier run with TORCH_COMPILE_DEBUG=1
+  rocsolid compiles work.py:build --deadline 600      end after ten minutes; prints all stacks and the current phase
+  rocsolid compiles --torch-trace /tmp/trace          read the files of an earlier run with TORCH_TRACE=/tmp/trace
+  rocsolid compiles --torch-debug torch_compile_debug read the folder of an earlier run with TORCH_COMPILE_DEBUG=1
 
 """
 
@@ -32,8 +32,10 @@ FAIL_ON = ("break", "recompile", "never")
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_workload(parser, optional=True)
-    parser.add_argument("--trace", type=Path, metavar="DIR", help="read a folder or file that TORCH_TRACE wrote")
-    parser.add_argument("--debug", type=Path, metavar="DIR", help="read a folder that TORCH_COMPILE_DEBUG=1 wrote")
+    parser.add_argument("--torch-trace", type=Path, metavar="DIR", help="read a folder or file that TORCH_TRACE wrote")
+    parser.add_argument(
+        "--torch-debug", type=Path, metavar="DIR", help="read a folder that TORCH_COMPILE_DEBUG=1 wrote"
+    )
     parser.add_argument("--calls", type=count, default=2, metavar="N", help="number of calls (default: 2)")
     parser.add_argument("--backward", action="store_true", help="also run backward on the sum of the result")
     parser.add_argument("--mode", help="mode= of torch.compile")
@@ -43,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=deadline,
         metavar="TIME",
-        help="end after this time and print all stacks: 90s, 10m (exit code 124)",
+        help="end the command after this time (90s, 10m), print all stacks, exit code 124",
     )
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what sets the exit code to 1 (default: never)"
@@ -53,9 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile and record, or read the files of an earlier run, then report."""
-    given = [name for name in ("workload", "trace", "debug") if getattr(args, name)]
+    given = [name for name in ("workload", "torch_trace", "torch_debug") if getattr(args, name)]
     if len(given) != 1:
-        msg = "give exactly one of WORKLOAD, --trace DIR and --debug DIR (see rocsolid compiles --help)"
+        msg = "give exactly one of WORKLOAD, --torch-trace DIR and --torch-debug DIR (see rocsolid compiles --help)"
         raise UsageError(msg)
     log = _recorded(args) if args.workload else _read(args)
     write(render_compiles(log, args.output, code=args.code, to_file=args.out is not None), args.out)
@@ -86,7 +88,7 @@ def _recorded(args: argparse.Namespace) -> "CompileLog":
 
 
 def call_workload(call: Callable[[], Any], name: str, *, backward: bool = False) -> None:
-    """Call the workload once; its errors become one line, and what it prints goes to stderr."""
+    """Call the workload once. Its output goes to stderr; an error is raised again as a CannotRunError of one line."""
     from rocsolid.errors import CannotRunError, RocsolidError, first_line
 
     try:
@@ -113,10 +115,10 @@ def sum_for_backward(result: Any) -> Any:  # noqa: ANN401 - whatever the workloa
 
 
 def _read(args: argparse.Namespace) -> "CompileLog":
-    if args.trace:
+    if args.torch_trace:
         from rocsolid.observe.torch_trace_files import read_trace
 
-        return read_trace(args.trace)
+        return read_trace(args.torch_trace)
     from rocsolid.observe.debug_files import read_debug
 
-    return read_debug(args.debug)
+    return read_debug(args.torch_debug)

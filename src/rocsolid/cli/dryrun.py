@@ -1,4 +1,4 @@
-"""Compile a workload for GPUs that are not present: resource usage of each kernel, and what will not work.
+"""Compile a workload for GPUs that are not present: resource usage of each kernel, and what fails on them.
 
 Examples:
   rocsolid dryrun model.py:build --target gfx942
@@ -73,7 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cache", type=Path, metavar="DIR", help="cache of compiled kernels (default: ~/.cache/rocsolid/dryrun)"
     )
     add_fail_on(parser, "critical")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and grid sizes")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show INFO findings in full, and grid sizes")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
@@ -111,7 +111,7 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
         case ["kernels", file]:
             from rocsolid.dryrun.kernel_signature import parse_signature
 
-            _refuse(args, "dryrun kernels FILE.py does not take", ("train", "dynamic", "profile", "mode"))
+            _refuse(args, "dryrun kernels FILE.py has no option", ("train", "dynamic", "profile", "mode"))
             return dryrun_kernels(file, signatures=[parse_signature(text) for text in args.kernel], **shared)
         case [workload] if workload != "kernels":
             _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel",))
@@ -124,15 +124,15 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
                 max_choices=args.max_choices,
                 **shared,
             )
-    msg = f"dryrun takes one workload, or: kernels FILE.py; got {' '.join(args.workload)!r}"
+    msg = f"pass one workload, or: kernels FILE.py; got {' '.join(args.workload)!r}"
     raise UsageError(msg)
 
 
-def _refuse(args: argparse.Namespace, why: str, options: Sequence[str]) -> None:
-    """Refuse options that would have no effect."""
+def _refuse(args: argparse.Namespace, message: str, options: Sequence[str]) -> None:
+    """Raise UsageError for options that would have no effect."""
     given = [option for option in options if getattr(args, option) not in (False, "", [], "default")]
     if given:
-        msg = f"{why} --{given[0]}"
+        msg = f"{message} --{given[0]}"
         raise UsageError(msg)
 
 

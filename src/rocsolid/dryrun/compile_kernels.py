@@ -16,9 +16,9 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import KernelConfig, Resources
 from rocsolid.model.platform import Platform
 
-_SAVED: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
-_LONGEST_ERROR: Final = 600
-_LONGEST_STEM: Final = 180
+_SAVED_STAGES: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
+_MAX_ERROR_CHARACTERS: Final = 600
+_MAX_STEM_CHARACTERS: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class CompileContext:
 
     chip: Chip
     journal: Path
-    asm: bool = False
-    save: Path | None = None
+    asm: bool = False  # include the assembly in the result
+    save: Path | None = None  # folder for the generated code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +42,32 @@ class CompiledConfig:
 def try_compile(
     shared: CompileContext, name: str, config: KernelConfig, compile_it: Callable[[], Any]
 ) -> CompiledConfig:
-    """Compile one configuration; returns its resources or its error. The journal records what is being compiled."""
+    """Compile one configuration and return its resources or its error. The journal records what is being compiled."""
     key = f"{name} {config.label}"
-    _note(shared, f"begin {key}")
+    _write_journal(shared, f"begin {key}")
     started = time.monotonic()
     try:
         kernel = compile_it()
         resources = resources_of(kernel, shared.chip)
-    except Exception as refused:  # noqa: BLE001 - any error of the compiler is a result
-        return CompiledConfig(config=_with(config, error=_error_text(refused), seconds=time.monotonic() - started))
+    except Exception as error:  # noqa: BLE001 - any error of the compiler is a result
+        return CompiledConfig(config=_changed(config, error=_error_text(error), seconds=time.monotonic() - started))
     finally:
-        _note(shared, f"end {key}")
+        _write_journal(shared, f"end {key}")
     if shared.save:
         _save(kernel, shared.save, key)
     text = str(kernel.asm.get("amdgcn") or kernel.asm.get("ptx") or "") if shared.asm else ""
     return CompiledConfig(
-        config=_with(config, resources=resources, seconds=time.monotonic() - started, asm=text),
+        config=_changed(config, resources=resources, seconds=time.monotonic() - started, asm=text),
         fp8=fp8_formats(str(kernel.asm.get("ttir", ""))),
     )
 
 
 def progress(shared: CompileContext, line: str) -> None:
     """Write a progress line to the journal."""
-    _note(shared, f"at {line}")
+    _write_journal(shared, f"at {line}")
 
 
-def _note(shared: CompileContext, line: str) -> None:
+def _write_journal(shared: CompileContext, line: str) -> None:
     with shared.journal.open("a", encoding="utf-8") as journal:
         journal.write(f"{line}\n")
 
@@ -88,18 +88,18 @@ def quiet_compilers() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _with(config: KernelConfig, **changes: Any) -> KernelConfig:
+def _changed(config: KernelConfig, **changes: Any) -> KernelConfig:
     if "seconds" in changes:
         changes["seconds"] = round(changes["seconds"], 3)
     return replace(config, **changes)
 
 
 def _error_text(error: Exception) -> str:
-    """The type of a compiler's error and its most informative lines."""
+    """Return the type of a compiler's error, and the lines that contain the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     informative = [line for line in lines if "error" in line.lower() or "not supported" in line] or lines[-1:]
     cause = f"; {_error_text(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
-    return f"{type(error).__name__}: {' '.join(informative)}{cause}"[:_LONGEST_ERROR]
+    return f"{type(error).__name__}: {' '.join(informative)}{cause}"[:_MAX_ERROR_CHARACTERS]
 
 
 def _ptxas_report(ptx: str) -> str:
@@ -116,17 +116,17 @@ def _ptxas_report(ptx: str) -> str:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
         command = [str(ptxas), "-v", f"--gpu-name={target}", str(source), "-o", str(Path(folder) / "kernel.cubin")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tool
-    return done.stdout + done.stderr
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tool
+    return finished.stdout + finished.stderr
 
 
 def saved_stem(key: str) -> str:
-    """The file name for a configuration; names of fused kernels can be too long for a file name."""
+    """Return the file name for a configuration, without suffix. Long names of fused kernels are shortened."""
     stem = "".join(c if c.isalnum() or c in "_=-" else "." for c in key)
-    if len(stem) <= _LONGEST_STEM:
+    if len(stem) <= _MAX_STEM_CHARACTERS:
         return stem
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return f"{stem[: _LONGEST_STEM // 2]}.{digest}.{stem[-_LONGEST_STEM // 2 + len(digest) + 2 :]}"
+    return f"{stem[: _MAX_STEM_CHARACTERS // 2]}.{digest}.{stem[-_MAX_STEM_CHARACTERS // 2 + len(digest) + 2 :]}"
 
 
 def _save(kernel: Any, folder: Path, key: str) -> None:
@@ -134,11 +134,11 @@ def _save(kernel: Any, folder: Path, key: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {name: value for name, value in kernel.metadata._asdict().items() if isinstance(value, (bool, int, str))}
     (folder / f"{stem}.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
-    for kind in _SAVED:
-        content = kernel.asm.get(kind)
+    for stage in _SAVED_STAGES:
+        content = kernel.asm.get(stage)
         if content is None:
             continue
-        file = folder / f"{stem}.{kind}"
+        file = folder / f"{stem}.{stage}"
         if isinstance(content, bytes):
             file.write_bytes(content)
         else:

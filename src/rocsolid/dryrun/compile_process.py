@@ -1,6 +1,6 @@
 """The child process of a dry run: `python -m rocsolid.dryrun.compile_process REQUEST.json RESULT.json`.
 
-The pretended device is installed only in this process.
+The simulated GPU is installed only in this process.
 """
 
 import json
@@ -18,15 +18,15 @@ from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driv
 
 
 def main(request_file: Path, result_file: Path) -> None:
-    """Run one request and write its result; our own errors are results too."""
+    """Run one request and write its result, or the error if it is one of ours."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
     die_with_parent(request.parent_pid)
     try:
         result = ChildResult(run=_run(request))
     except RocsolidError as error:
         result = ChildResult(error=str(error), usage_error=isinstance(error, UsageError))
-    except SystemExit as left:
-        message = f"{request.workload or request.file} called sys.exit({left.code!r}) while it was imported"
+    except SystemExit as system_exit:
+        message = f"{request.workload or request.file} called sys.exit({system_exit.code!r}) while it was imported"
         result = ChildResult(error=message, usage_error=True)
     temporary = result_file.with_suffix(".part")
     temporary.write_text(dumps(RESULT_SCHEMA, result=result), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Compiles many configurations in parallel, in forks of the child process that loaded them.
 
-A compiler may crash its process. Then only one worker and the configuration it was compiling are lost.
+If the compiler crashes, only one worker ends, and only the configuration that it was compiling fails.
 """
 
 import os
@@ -18,7 +18,7 @@ from rocsolid.model.dryrun import KernelConfig
 from rocsolid.process.parent_death import die_with_parent
 
 _MAX_WORKERS: Final = 8
-_NUMBER_BYTES: Final = 4
+_INDEX_BYTES: Final = 4  # a task index in the pipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,68 +31,68 @@ class Task:
 
 
 def compile_all(shared: CompileContext, tasks: Sequence[Task], workers: int = 0) -> list[CompiledConfig]:
-    """Compile all tasks; returns them in order, each with its resources or its error."""
-    done: dict[int, CompiledConfig] = {}
-    most = workers or min(len(os.sched_getaffinity(0)), _MAX_WORKERS)
+    """Compile all tasks; return the results in order, each with its resources or its error."""
+    results: dict[int, CompiledConfig] = {}
+    max_workers = workers or min(len(os.sched_getaffinity(0)), _MAX_WORKERS)
     with tempfile.TemporaryDirectory(prefix="workers-", dir=shared.journal.parent) as folder:
-        while waiting := [number for number in range(len(tasks)) if number not in done]:
-            done |= _round(shared, tasks, waiting, most, Path(folder))
-    return [done[number] for number in range(len(tasks))]
+        while remaining := [index for index in range(len(tasks)) if index not in results]:
+            results |= _run_workers(shared, tasks, remaining, max_workers, Path(folder))
+    return [results[index] for index in range(len(tasks))]
 
 
-def _round(
-    shared: CompileContext, tasks: Sequence[Task], waiting: Sequence[int], most: int, folder: Path
+def _run_workers(
+    shared: CompileContext, tasks: Sequence[Task], remaining: Sequence[int], max_workers: int, folder: Path
 ) -> dict[int, CompiledConfig]:
-    """Run workers until all have ended; tasks that no worker started are left for the next round."""
-    reading, writing = os.pipe()
-    parent, workers = os.getpid(), {}
-    for number in range(min(most, len(waiting))):
+    """Run workers until all have ended. Return the results; if workers crashed, some tasks may not have been started."""
+    read_end, write_end = os.pipe()
+    parent_pid, workers = os.getpid(), {}
+    for worker_index in range(min(max_workers, len(remaining))):
         sys.stdout.flush()
         sys.stderr.flush()
         if not (pid := os.fork()):
-            os.close(writing)
-            die_with_parent(parent)
-            _work(shared, tasks, reading, folder / f"{number}")
-        workers[pid] = folder / f"{number}"
-    os.close(reading)
-    # Idle workers read the next task number from the pipe; each number is read once, and the pipe ends after the last.
-    with os.fdopen(writing, "wb") as queue:
-        queue.writelines(number.to_bytes(_NUMBER_BYTES, "big") for number in waiting)
-    done: dict[int, CompiledConfig] = {}
+            os.close(write_end)
+            die_with_parent(parent_pid)
+            _work(shared, tasks, read_end, folder / f"{worker_index}")
+        workers[pid] = folder / f"{worker_index}"
+    os.close(read_end)
+    # A worker without a task reads the next task index from the pipe. Each index is read once; the pipe ends after the last.
+    with os.fdopen(write_end, "wb") as queue:
+        queue.writelines(index.to_bytes(_INDEX_BYTES, "big") for index in remaining)
+    results: dict[int, CompiledConfig] = {}
     for pid, file in workers.items():
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        started = None
-        for number, result in _results(file):
-            started = None if result else number
+        unfinished = None
+        for index, result in _read_results(file):
+            unfinished = None if result else index
             if result:
-                done[number] = result
-        if started is not None:
-            error = f"the compiler crashed: {_ending(code, file.with_suffix('.err'))}"
-            done[started] = CompiledConfig(config=replace(tasks[started].config, error=error))
-    return done
+                results[index] = result
+        if unfinished is not None:
+            error = f"the compiler crashed: {_how_it_ended(code, file.with_suffix('.err'))}"
+            results[unfinished] = CompiledConfig(config=replace(tasks[unfinished].config, error=error))
+    return results
 
 
 def _work(shared: CompileContext, tasks: Sequence[Task], queue: int, file: Path) -> None:
-    """The loop of a worker until no task is left; never returns."""
+    """Run the loop of a worker until no task is left, then end the process."""
     code = 1
     try:
         errors = os.open(file.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(errors, 2)
         with file.open("wb", buffering=0) as results:
-            while taken := os.read(queue, _NUMBER_BYTES):
-                number = int.from_bytes(taken, "big")
-                task = tasks[number]
-                if not number or tasks[number - 1].name != task.name:
-                    progress(shared, f"{shared.chip.arch}: {number + 1} of {len(tasks)}, {task.name}")
-                results.write(pickle.dumps((number, None)))
-                results.write(pickle.dumps((number, try_compile(shared, task.name, task.config, task.compile_it))))
+            while index_bytes := os.read(queue, _INDEX_BYTES):
+                index = int.from_bytes(index_bytes, "big")
+                task = tasks[index]
+                if not index or tasks[index - 1].name != task.name:
+                    progress(shared, f"{shared.chip.arch}: {index + 1} of {len(tasks)}, {task.name}")
+                results.write(pickle.dumps((index, None)))
+                results.write(pickle.dumps((index, try_compile(shared, task.name, task.config, task.compile_it))))
         code = 0
     finally:
         os._exit(code)
 
 
-def _results(file: Path) -> Iterator[tuple[int, CompiledConfig | None]]:
-    """Each task number when it started, and again with its result."""
+def _read_results(file: Path) -> Iterator[tuple[int, CompiledConfig | None]]:
+    """Yield each task index with None when the task started, and with its result when it ended."""
     if not file.exists():
         return
     with file.open("rb") as results:
@@ -103,7 +103,7 @@ def _results(file: Path) -> Iterator[tuple[int, CompiledConfig | None]]:
                 return
 
 
-def _ending(code: int, errors: Path) -> str:
+def _how_it_ended(code: int, errors: Path) -> str:
     """How a worker ended, and the first error it printed."""
     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     text = errors.read_text(encoding="utf-8", errors="replace") if errors.exists() else ""

@@ -1,4 +1,4 @@
-"""Moves a workload to the pretended device: all its tensors become fake tensors with the same shape, strides and dtype."""
+"""Moves a workload to the simulated GPU: all its tensors become fake tensors with the same shape, strides and dtype."""
 
 import functools
 import types
@@ -11,7 +11,7 @@ from rocsolid.errors import InputError
 from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.workload import Workload
 
-_DEEPEST = 3
+_MAX_DEPTH = 3  # of objects inside objects
 
 
 def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
@@ -23,14 +23,14 @@ def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
     try:
         with mode:
             workload = load_workload(name)
-    except InputError as refused:
+    except InputError as error:
         workload = load_workload(name)
-        note = f"the workload was loaded with real tensors, because its file needs their values ({refused.__cause__ or refused})"
+        note = f"the workload was loaded with real tensors, because its file needs their values ({error.__cause__ or error})"
     mover = _Mover(mode)
     with mode:
         for module in _modules(workload.callable):
             mover.move_module(module)
-        args, kwargs = mover.moved((workload.args, dict(workload.kwargs)))
+        args, kwargs = mover.move((workload.args, dict(workload.kwargs)))
     return Workload(name=workload.name, callable=workload.callable, args=tuple(args), kwargs=kwargs), note
 
 
@@ -40,10 +40,10 @@ class _Mover:
     def __init__(self, mode: Any) -> None:
         self._mode = mode
         self._fakes: dict[int, Any] = {}
-        self._kept: list[Any] = []  # keeps the objects alive, so that their ids stay valid
+        self._originals: list[Any] = []  # keeps the tensors alive, so that their ids stay valid
 
-    def moved(self, value: Any) -> Any:
-        """The same structure with every tensor on the pretended device."""
+    def move(self, value: Any) -> Any:
+        """Return the same structure with every tensor on the simulated GPU."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -52,18 +52,20 @@ class _Mover:
         if isinstance(value, torch.device) and value.type == "cpu":
             return torch.device("cuda", 0)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self.moved(item) for item in value))
+            return type(value)(*(self.move(item) for item in value))
         if isinstance(value, (list, tuple)):
-            return type(value)(self.moved(item) for item in value)
+            return type(value)(self.move(item) for item in value)
         if isinstance(value, dict):
-            return {key: self.moved(item) for key, item in value.items()}
+            return {key: self.move(item) for key, item in value.items()}
         return value
 
     def move_module(self, module: torch.nn.Module) -> None:
         """Move a module in place: parameters, buffers, and tensors in plain attributes."""
         for part in module.modules():
-            named = (part.named_parameters, part.named_buffers)
-            for name, value in [pair for of in named for pair in of(recurse=False, remove_duplicate=False)]:
+            listings = (part.named_parameters, part.named_buffers)
+            for name, value in [
+                pair for listing in listings for pair in listing(recurse=False, remove_duplicate=False)
+            ]:
                 setattr(part, name, self._tensor(value))
             for name, value in list(vars(part).items()):
                 if isinstance(value, torch.Tensor):
@@ -71,12 +73,12 @@ class _Mover:
 
     def _tensor(self, value: torch.Tensor) -> torch.Tensor:
         if id(value) not in self._fakes:
-            self._kept.append(value)
-            self._fakes[id(value)] = self._new(value)
+            self._originals.append(value)
+            self._fakes[id(value)] = self._new_fake(value)
         fake: torch.Tensor = self._fakes[id(value)]
         return fake
 
-    def _new(self, value: torch.Tensor) -> torch.Tensor:
+    def _new_fake(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
             msg = f"a tensor with layout {value.layout} cannot be traced without a GPU"
             raise InputError(msg)
@@ -87,27 +89,27 @@ class _Mover:
 
 
 def _modules(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:
-    """All modules that a callable can reach: itself, its `self`, its closure, the globals it names."""
+    """Yield all modules that a callable uses: itself, its `self`, those in its closure and in the globals it names."""
     seen: set[int] = set()
-    waiting: list[tuple[Any, int]] = [(function, 0)]
-    while waiting:
-        value, depth = waiting.pop()
+    stack: list[tuple[Any, int]] = [(function, 0)]
+    while stack:
+        value, depth = stack.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, torch.nn.Module):
             yield value
-        elif depth < _DEEPEST:
-            waiting += [(inner, depth + 1) for inner in _inside(value)]
+        elif depth < _MAX_DEPTH:
+            stack += [(inner, depth + 1) for inner in _objects_in(value)]
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _objects_in(value: Any) -> Iterator[Any]:
     if isinstance(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, types.MethodType):
         yield value.__self__
     elif isinstance(value, types.FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _has_value(cell))
         yield from (value.__globals__.get(name) for name in value.__code__.co_names)
         yield from value.__defaults__ or ()
         if hasattr(value, "__wrapped__"):
@@ -120,7 +122,7 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from vars(value).values()
 
 
-def _filled(cell: types.CellType) -> bool:
+def _has_value(cell: types.CellType) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:

@@ -7,7 +7,7 @@ from typing import Final
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.errors import UsageError
 
-_LINE: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
+_SIGNATURE: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
 _TYPE: Final = re.compile(
     r"\*?(?:k?\*)?(?:fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)$"
 )
@@ -16,9 +16,9 @@ OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkd
 
 def parse_signature(text: str) -> KernelSignature:
     """Parse a signature; raises UsageError that names the wrong part."""
-    match = _LINE.match(text)
+    match = _SIGNATURE.match(text)
     if match is None:
-        msg = f"a kernel signature is name(argument=type, CONSTANT=value, num_warps=4), not {text!r}"
+        msg = f"write a kernel signature as name(argument=type, CONSTANT=value, num_warps=4), not {text!r}"
         raise UsageError(msg)
     types: dict[str, str] = {}
     constants: dict[str, object] = {}
@@ -40,6 +40,6 @@ def parse_signature(text: str) -> KernelSignature:
 def _constant(value: str, part: str, text: str) -> object:
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError) as broken:
+    except (ValueError, SyntaxError) as error:
         msg = f"in {text!r}, {part!r} is neither a type such as *bf16 or i32 nor a plain value"
-        raise UsageError(msg) from broken
+        raise UsageError(msg) from error

@@ -32,7 +32,7 @@ class Request:
     options: Mapping[str, object] = field(default_factory=dict)
     dynamic: bool | None = None
     max_choices: int = 0  # kernels of each autotuning search to compile
-    guard: str = ""  # path of the library that pretends a device; empty for the kernels of a file
+    guard: str = ""  # path of the C++ library that simulates the GPU; empty for the kernels of a file
     asm: bool = False
     save: str = ""
     journal: str = ""

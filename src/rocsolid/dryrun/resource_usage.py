@@ -8,10 +8,10 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import Resources
 from rocsolid.model.platform import Platform
 
-_MATRIX: Final = re.compile(r"^\s*v_(?:mfma|smfmac|wmma|swmmac)_", re.MULTILINE)
-_MATRIX_CUDA: Final = re.compile(r"^\s*(?:@\S+\s+)?(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)", re.MULTILINE)
+_AMD_MATRIX: Final = re.compile(r"^\s*v_(?:mfma|smfmac|wmma|swmmac)_", re.MULTILINE)
+_NVIDIA_MATRIX: Final = re.compile(r"^\s*(?:@\S+\s+)?(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)", re.MULTILINE)
 _TENSOR: Final = re.compile(r"tensor<((?:\d+x)+)")
-_OWN: Final = {
+_VENDOR_ASSEMBLY: Final = {
     Platform.ROCM: re.compile(r"\b(?:v|s|ds|buffer|global|flat|scratch)_[a-z]"),
     Platform.CUDA: re.compile(r"\b[a-z]+\d*\.[a-z]|%[a-z]"),
 }
@@ -20,6 +20,7 @@ _ASM_CALL: Final = re.compile(
 )
 _NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b|\bcuda\.libdevice\b")
 _AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b|\bhip\.libdevice\b")
+_REGISTER_BYTES: Final = 4
 _FP8: Final = {
     "float8_e4m3fn": re.compile(r"\bfp8e4nv\b|f8E4M3FN\b"),
     "float8_e5m2": re.compile(r"\bfp8e5\b|f8E5M2\b"),
@@ -29,10 +30,10 @@ _FP8: Final = {
 
 
 def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, chip: Chip) -> Resources:
-    """From the metadata and comments of the assembly; LDS from Triton, because the assembly does not contain it."""
+    """Read the resources from the metadata and comments of the assembly; LDS from Triton, because the assembly does not contain it."""
     text = str(asm["amdgcn"])
-    registers = _comment(text, "Occupancy") or 1
-    occupancy = _limit_by_lds(registers, shared, warps, chip)
+    register_occupancy = _comment(text, "Occupancy") or 1
+    occupancy = _limit_by_lds(register_occupancy, shared, warps, chip)
     wavefront = _metadata(text, ".wavefront_size") or chip.wavefront_size
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
     return Resources(
@@ -45,19 +46,19 @@ def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, ch
         lds_bytes=shared,
         lds_limit_bytes=chip.lds_bytes,
         wavefront=wavefront,
-        register_occupancy=registers,
+        register_occupancy=register_occupancy,
         occupancy=occupancy,
         block=block,
         lanes_used=min(1.0, block / (warps * wavefront)),
-        matrix_instructions=len(_MATRIX.findall(text)),
+        matrix_instructions=len(_AMD_MATRIX.findall(text)),
         code_bytes=_comment(text, "codeLenInByte"),
     )
 
 
 def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int, warps: int, chip: Chip) -> Resources:
-    """From the report of `ptxas -v`; spills are counted in registers of four bytes, as on AMD."""
+    """Read the resources from the report of `ptxas -v`; spills are counted in registers of four bytes, as on AMD."""
     registers = _number(r"Used (\d+) registers", report)
-    spilled = _number(r"(\d+) bytes spill stores", report)
+    spilled_bytes = _number(r"(\d+) bytes spill stores", report)
     threads = warps * chip.wavefront_size
     waves = (
         chip.registers_per_unit // max(1, registers * threads) * warps // chip.simds
@@ -68,7 +69,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
     occupancy = max(1, min(chip.waves_per_simd, waves))
     return Resources(
         registers=registers,
-        spills=spilled // 4,
+        spills=spilled_bytes // _REGISTER_BYTES,
         scratch_bytes=_number(r"(\d+) bytes stack frame", report),
         lds_bytes=shared,
         lds_limit_bytes=chip.lds_bytes,
@@ -77,7 +78,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
         occupancy=_limit_by_lds(occupancy, shared, warps, chip),
         block=block,
         lanes_used=min(1.0, block / threads),
-        matrix_instructions=len(_MATRIX_CUDA.findall(str(asm.get("ptx", "")))),
+        matrix_instructions=len(_NVIDIA_MATRIX.findall(str(asm.get("ptx", "")))),
         code_bytes=len(asm.get("cubin", b"")),
     )
 
@@ -95,7 +96,7 @@ def widest_block(text: str) -> int:
 
 def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
     """Code of the other vendor in a kernel: inline assembly, or functions of its device library."""
-    assembly = [literal for literal in _ASM_CALL.findall(source) if not _OWN[chip.platform].search(literal)]
+    assembly = [literal for literal in _ASM_CALL.findall(source) if not _VENDOR_ASSEMBLY[chip.platform].search(literal)]
     found = [f"inline assembly {' '.join(literal.split())[:80]}" for literal in assembly]
     library = _NV_LIBRARY if chip.platform is Platform.ROCM else _AMD_LIBRARY
     found += [f"device library {name}" for name in library.findall(f"{source}\n{error}")]
@@ -104,11 +105,11 @@ def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
 
 def fp8_formats(*texts: str) -> tuple[str, ...]:
     """FP8 formats in a kernel's source or intermediate code."""
-    return tuple(name for name, spelled in _FP8.items() if any(spelled.search(text) for text in texts))
+    return tuple(name for name, pattern in _FP8.items() if any(pattern.search(text) for text in texts))
 
 
 def _limit_by_lds(waves: int, shared: int, warps: int, chip: Chip) -> int:
-    """The compiler's occupancy ignores the LDS that Triton requests at launch; limit it by that too."""
+    """Return the occupancy limited by LDS too. The compiler ignores the LDS that Triton requests at launch."""
     if not shared or shared > chip.lds_bytes:
         return waves
     return max(1, min(waves, chip.lds_bytes_per_unit // shared * warps // chip.simds))

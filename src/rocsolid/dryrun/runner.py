@@ -23,9 +23,8 @@ from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare, parts
 from rocsolid.torchapi.pretend.device import build_stub_library
 
-RunCommand = Callable[
-    [Sequence[str], Mapping[str, str], float], tuple[CheckResult, str]
-]  # how it ended, and its stderr
+# Runs a command with its environment and deadline; returns how it ended, and its stderr.
+RunCommand = Callable[[Sequence[str], Mapping[str, str], float], tuple[CheckResult, str]]
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -44,19 +43,19 @@ def default_cache() -> Path:
     return user_cache.cache_folder("dryrun")
 
 
-def check_folder(folder: Path, what: str) -> None:
+def check_folder(folder: Path, content: str) -> None:
     """Create a folder and check that it is writable, before anything is compiled; raises CannotRunError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as refused:
-        msg = f"cannot write {what} to {folder}: {refused.strerror}; choose another folder"
-        raise CannotRunError(msg) from refused
+    except OSError as error:
+        msg = f"cannot write {content} to {folder}: {error.strerror}; choose another folder"
+        raise CannotRunError(msg) from error
 
 
-def pair_note() -> str:
-    """A note if these versions of torch and Triton are untested together; raises CannotRunError if they do not match."""
+def version_note() -> str:
+    """Return a note if these versions of torch and Triton are untested together; raises CannotRunError if they do not match."""
     torch, triton = _version("torch", "version.py"), _version("triton", "__init__.py")
     if not torch:
         msg = "a dry run needs torch, which is not installed"
@@ -74,11 +73,14 @@ def pair_note() -> str:
     if matching and compare(triton, matching) != 0:
         msg = (
             f"torch {torch} needs Triton {matching}, but Triton {triton} is installed: "
-            f"pip install 'triton=={matching}.*' (use a separate environment if you need the other)"
+            f"pip install 'triton=={matching}.*' (in a separate environment, if you need Triton {triton} too)"
         )
         raise CannotRunError(msg)
     if matching is None:
-        known = ", ".join(f"torch {a} with Triton {b}" for a, b in TRITON_RELEASES.items())
+        known = ", ".join(
+            f"torch {torch_release} with Triton {triton_release}"
+            for torch_release, triton_release in TRITON_RELEASES.items()
+        )
         return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
     return "" if release in TESTED_TORCH else f"dry runs are untested with torch {release} and Triton {matching}"
 
@@ -88,16 +90,18 @@ def run_request(request: Request, context: RunnerContext) -> DryRun:
     guard = build_stub_library(context.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         journal = Path(folder) / "journal"
-        complete = replace(request, guard=str(guard), journal=str(journal), parent_pid=os.getpid())
-        result, ended, errors = _run_child(complete, Path(folder), context)
+        child_request = replace(request, guard=str(guard), journal=str(journal), parent_pid=os.getpid())
+        result, ended, errors = _run_child(child_request, Path(folder), context)
         if result is None:
-            raise _failure(request, ended, errors, _open_key(journal), context.deadline_s)
-    return _unwrap(result)
+            raise _failure(request, ended, errors, _unfinished_kernel(journal), context.deadline_s)
+    return _run_or_raise(result)
 
 
 def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, CheckResult, str]:
     request_file, result_file = folder / "request.json", folder / "result.json"
-    request_file.write_text(dumps(REQUEST_SCHEMA, **{k: getattr(request, k) for k in request.__dataclass_fields__}))
+    request_file.write_text(
+        dumps(REQUEST_SCHEMA, **{name: getattr(request, name) for name in request.__dataclass_fields__})
+    )
     environ = {
         "TRITON_DEFAULT_FP_FUSION": "1",
         **os.environ,
@@ -114,23 +118,25 @@ def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[
     return decode(ChildResult, data["result"], "result"), ended, errors
 
 
-def _unwrap(result: ChildResult) -> DryRun:
+def _run_or_raise(result: ChildResult) -> DryRun:
     if result.run is not None:
         return result.run
     raise (InputError if result.usage_error else CannotRunError)(result.error)
 
 
-def _failure(request: Request, ended: CheckResult, errors: str, key: str, deadline_s: float) -> Exception:
-    what = request.workload or request.file
-    at = f" while compiling {key}" if key else " while importing it" if request.file else " while tracing"
+def _failure(request: Request, ended: CheckResult, errors: str, kernel: str, deadline_s: float) -> Exception:
+    name = request.workload or request.file
+    phase = f" while compiling {kernel}" if kernel else " while importing it" if request.file else " while tracing"
     if ended.status is CheckStatus.HUNG:
-        return TimedOutError(f"the dry run of {what} for {request.target} passed its deadline of {deadline_s:g} s{at}")
+        return TimedOutError(
+            f"the dry run of {name} for {request.target} exceeded its deadline of {deadline_s:g} s{phase}"
+        )
     lines = [line for line in errors.splitlines() if line.strip()]
     detail = ended.detail or (lines[-1] if lines else "no error message")
-    return CannotRunError(f"the dry run of {what} for {request.target} {ended.status.value}{at}: {detail}")
+    return CannotRunError(f"the dry run of {name} for {request.target} {ended.status.value}{phase}: {detail}")
 
 
-def _open_key(journal: Path) -> str:
+def _unfinished_kernel(journal: Path) -> str:
     """The kernel that was being compiled when the child ended; empty if none."""
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     started = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
@@ -141,11 +147,11 @@ def _open_key(journal: Path) -> str:
 @contextmanager
 def _report_progress(journal: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Pass on the progress lines that the child writes to its journal."""
-    done = threading.Event()
+    finished = threading.Event()
 
     def follow() -> None:
         reported = 0
-        while not done.wait(0.5):
+        while not finished.wait(0.5):
             lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
             for line in lines[reported:]:
                 if line.startswith("at "):
@@ -157,7 +163,7 @@ def _report_progress(journal: Path, progress: Callable[[str], None]) -> Iterator
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         thread.join()
 
 

@@ -1,4 +1,4 @@
-"""Traces a workload on the pretended device and compiles all its kernels. Runs in the child process."""
+"""Traces a workload on the simulated GPU and compiles all its kernels. Runs in the child process."""
 
 import contextlib
 import functools
@@ -44,31 +44,33 @@ from rocsolid.torchapi.inductor.lowering import (
 )
 from rocsolid.torchapi.pretend.device import fake_mode, needs_values
 
-_LONGEST: Final = 400
+_MAX_ERROR_CHARACTERS: Final = 400
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def trace(request: Request, shared: CompileContext) -> DryRun:
-    """The dry run of a workload for one chip. Raises CannotRunError if it cannot be traced."""
+    """Trace and compile a workload for one chip. Raises CannotRunError if it cannot be traced."""
     import torch
     import triton
 
     started = time.monotonic()
-    watch = record_lowering()
+    record = record_lowering()
     note = _call(request)
-    empty = "" if watch.graphs else "nothing was compiled: torch.compile found no tensor operation in the workload"
-    searches = tuple(_search(s, request, shared) for s in watch.searches)
-    kernels = _kernels(watch, shared)
+    empty_note = (
+        "" if record.graphs else "nothing was compiled: torch.compile found no tensor operation in the workload"
+    )
+    searches = tuple(_search(s, request, shared) for s in record.searches)
+    kernels = _kernels(record, shared)
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
         torch=torch.__version__,
         triton=triton.__version__,
-        graphs=tuple(_graph(g, shared.chip) for g in watch.graphs),
+        graphs=tuple(_graph(g, shared.chip) for g in record.graphs),
         kernels=kernels,
         breaks=tuple(DryRunBreak(reason=reason, location=location) for reason, location in graph_breaks()),
         searches=searches,
-        notes=tuple(filter(None, (note, empty))),
+        notes=tuple(filter(None, (note, empty_note))),
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -92,39 +94,39 @@ def _call(request: Request) -> str:
                 _loss(out).backward()
     except CannotRunError:
         raise
-    except Exception as refused:
-        if needs_values(refused):
-            at = _own_line(refused, workload.name)
-            ending = f"tracing stopped{at}, where {_first_line(refused)} needs real values; the rest was not compiled"
-            return "; ".join(filter(None, (note, ending)))
-        msg = f"{request.workload} cannot be traced{_own_line(refused, workload.name)}: {_first_line(refused)}"
-        raise CannotRunError(msg) from refused
+    except Exception as error:
+        if needs_values(error):
+            line = _workload_line(error, workload.name)
+            stopped = f"tracing stopped{line}, where {_first_line(error)} needs real values; the rest was not compiled"
+            return "; ".join(filter(None, (note, stopped)))
+        msg = f"{request.workload} cannot be traced{_workload_line(error, workload.name)}: {_first_line(error)}"
+        raise CannotRunError(msg) from error
     return note
 
 
-def _own_line(error: BaseException, workload: str) -> str:
-    """` at file:line` of the error in the workload's file; empty if it is elsewhere."""
+def _workload_line(error: BaseException, workload: str) -> str:
+    """Return ` at file:line` if the error is in the workload's file; otherwise an empty text."""
     file = Path(WorkloadName.parse(workload).file)
     user_code = str(error).partition("from user code:")[2]  # Dynamo does not run the frames it traces
     frames = [(name, int(line)) for name, line in _FRAME.findall(user_code)]
     frames = frames or [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [f"{name}:{line}" for name, line in frames if Path(name) in (file, file.resolve())]
-    return f" at {own[-1]}" if own else ""
+    in_workload = [f"{name}:{line}" for name, line in frames if Path(name) in (file, file.resolve())]
+    return f" at {in_workload[-1]}" if in_workload else ""
 
 
 def _loss(out: Any) -> Any:
     import torch
 
     leaves: list[Any] = []
-    waiting = [out]
-    while waiting:
-        value = waiting.pop()
+    stack = [out]
+    while stack:
+        value = stack.pop()
         if isinstance(value, torch.Tensor):
             leaves.append(value)
         elif isinstance(value, dict):
-            waiting += list(value.values())
+            stack += list(value.values())
         elif isinstance(value, (list, tuple)):
-            waiting += list(value)
+            stack += list(value)
     with_gradient = [leaf for leaf in leaves if leaf.requires_grad]
     if not with_gradient:
         msg = "--train: no tensor in the workload's result has requires_grad=True; return the loss, or drop --train"
@@ -137,8 +139,8 @@ def _first_line(error: BaseException) -> str:
     while isinstance(inner := getattr(error, "inner_exception", None) or error.__cause__, BaseException):
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
-    got = next((line.partition(": got ")[2] for line in lines if line.startswith("Explanation:")), "")
-    return (got or f"{type(error).__name__}: {lines[0]}")[:_LONGEST]
+    unsupported = next((line.partition(": got ")[2] for line in lines if line.startswith("Explanation:")), "")
+    return (unsupported or f"{type(error).__name__}: {lines[0]}")[:_MAX_ERROR_CHARACTERS]
 
 
 def _graph(graph: LoweredGraph, chip: Chip) -> DryRunGraph:
@@ -173,7 +175,7 @@ def _externs(graph: LoweredGraph, chip: Chip) -> Iterator[ExternCall]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loaded:
+class _LoadedKernel:
     """A kernel with its configurations to compile, or with the error of loading it."""
 
     graph: LoweredGraph
@@ -183,39 +185,39 @@ class _Loaded:
     error: str = ""
 
 
-def _kernels(watch: LoweringRecord, shared: CompileContext) -> tuple[DryRunKernel, ...]:
+def _kernels(record: LoweringRecord, shared: CompileContext) -> tuple[DryRunKernel, ...]:
     found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch the same kernel
-    for graph in watch.graphs:
+    for graph in record.graphs:
         for name, (function, source) in graph.sources.items():
             found.setdefault((name, source), (graph, function))
-    waiting = [_load(graph, name, function, source) for (name, source), (graph, function) in found.items()]
-    tries = iter(compile_all(shared, [task for kernel in waiting for task in kernel.tasks]))
-    return tuple(_kernel(kernel, [next(tries) for _ in kernel.tasks], watch, shared.chip) for kernel in waiting)
+    loaded = [_load(graph, name, function, source) for (name, source), (graph, function) in found.items()]
+    compiled = iter(compile_all(shared, [task for kernel in loaded for task in kernel.tasks]))
+    return tuple(_kernel(kernel, [next(compiled) for _ in kernel.tasks], record, shared.chip) for kernel in loaded)
 
 
-def _load(graph: LoweredGraph, name: str, function: str, source: str) -> _Loaded:
+def _load(graph: LoweredGraph, name: str, function: str, source: str) -> _LoadedKernel:
     call = next((args for called, args in graph.calls if called == name), [])
     try:
         tuner = load_kernel(function, source)
         tasks = tuple(_task(f"{graph.name} {name}", tuner, config, call) for config in tuner.configs)
-    except Exception as refused:  # noqa: BLE001 - counts as a kernel that does not compile
-        return _Loaded(graph=graph, name=name, source=source, error=_first_line(refused))
-    return _Loaded(graph=graph, name=name, source=source, tasks=tasks)
+    except Exception as error:  # noqa: BLE001 - counts as a kernel that does not compile
+        return _LoadedKernel(graph=graph, name=name, source=source, error=_first_line(error))
+    return _LoadedKernel(graph=graph, name=name, source=source, tasks=tasks)
 
 
-def _kernel(kernel: _Loaded, tries: list[CompiledConfig], watch: LoweringRecord, chip: Chip) -> DryRunKernel:
-    own = watch.user_kernels.get(kernel.name)
-    tries = tries or [CompiledConfig(config=KernelConfig(error=kernel.error))]
-    error = " ".join(t.config.error for t in tries)
+def _kernel(kernel: _LoadedKernel, compiled: list[CompiledConfig], record: LoweringRecord, chip: Chip) -> DryRunKernel:
+    user_location = record.user_kernels.get(kernel.name)
+    compiled = compiled or [CompiledConfig(config=KernelConfig(error=kernel.error))]
+    error = " ".join(c.config.error for c in compiled)
     return DryRunKernel(
         name=kernel.name,
-        origin="user" if own else "template" if "triton_heuristics.template" in kernel.source else "inductor",
+        origin="user" if user_location else "template" if "triton_heuristics.template" in kernel.source else "inductor",
         graph=kernel.graph.name,
         source=kernel.source,
-        locations=tuple(filter(None, (own, *watch.locations.get(kernel.name, ())))),
-        foreign=foreign_code(kernel.source, error, chip) if own else (),
-        fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(error)))),
-        configs=tuple(t.config for t in tries),
+        locations=tuple(filter(None, (user_location, *record.locations.get(kernel.name, ())))),
+        foreign=foreign_code(kernel.source, error, chip) if user_location else (),
+        fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(error)))),
+        configs=tuple(c.config for c in compiled),
     )
 
 
@@ -240,13 +242,13 @@ def _search(search: LoweredSearch, request: Request, shared: CompileContext) -> 
         with contextlib.suppress(Exception):  # counted below as failed
             tuner = load()
             tasks.append(_task(f"{search.op} {name}", tuner, tuner.configs[0], []))
-    done = [attempt.config for attempt in compile_all(shared, tasks)]
-    good = sum(bool(config.resources and config.resources.fits) for config in done)
+    configs = [result.config for result in compile_all(shared, tasks)]
+    launchable = sum(bool(config.resources and config.resources.fits) for config in configs)
     return AutotuneSearch(
         op=search.op,
         shapes=search.shapes,
         choices=len(search.names),
         compiled=len(tried),
-        seconds=round(sum(config.seconds for config in done), 3),
-        failed=len(tried) - good,
+        seconds=round(sum(config.seconds for config in configs), 3),
+        failed=len(tried) - launchable,
     )

@@ -19,7 +19,7 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunKernel, KernelConfig
 from rocsolid.model.platform import Platform
 
-_WARPS, _STAGES = 4, 2
+_DEFAULT_WARPS, _DEFAULT_STAGES = 4, 2
 
 
 def compile_file(request: Request, shared: CompileContext) -> DryRun:
@@ -27,32 +27,34 @@ def compile_file(request: Request, shared: CompileContext) -> DryRun:
     import triton
 
     started = time.monotonic()
-    found = dict(_find_kernels(_import(Path(request.file))))
-    if not found:
+    file_kernels = dict(_find_kernels(_import(Path(request.file))))
+    if not file_kernels:
         msg = f"{request.file} contains no @triton.jit kernel"
         raise InputError(msg)
     for signature in request.signatures:
-        if signature.name not in found:
-            raise UnknownNameError(kind=f"kernel in {request.file}", name=signature.name, known=found)
+        if signature.name not in file_kernels:
+            raise UnknownNameError(kind=f"kernel in {request.file}", name=signature.name, known=file_kernels)
     if not request.signatures:
-        msg = f"no kernel signature given; add {'; '.join(_hint(name, kernel) for name, kernel in found.items())}"
+        msg = (
+            f"no kernel signature given; add {'; '.join(_hint(name, kernel) for name, kernel in file_kernels.items())}"
+        )
         raise InputError(msg)
     for signature in request.signatures:
-        _check(signature, found[signature.name])
-    tasks = [list(_tasks(signature, found[signature.name], shared)) for signature in request.signatures]
-    tries = iter(compile_all(shared, [task for of_kernel in tasks for task in of_kernel]))
+        _check_arguments(signature, file_kernels[signature.name])
+    tasks = [list(_tasks(signature, file_kernels[signature.name], shared)) for signature in request.signatures]
+    compiled = iter(compile_all(shared, [task for kernel_tasks in tasks for task in kernel_tasks]))
     kernels = tuple(
-        _kernel(signature, found[signature.name], [next(tries) for _ in of_kernel], shared)
-        for signature, of_kernel in zip(request.signatures, tasks, strict=True)
+        _kernel(signature, file_kernels[signature.name], [next(compiled) for _ in kernel_tasks], shared)
+        for signature, kernel_tasks in zip(request.signatures, tasks, strict=True)
     )
-    without = [name for name in found if name not in {s.name for s in request.signatures}]
+    not_compiled = [name for name in file_kernels if name not in {s.name for s in request.signatures}]
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
         torch=getattr(sys.modules.get("torch"), "__version__", "not used"),
         triton=triton.__version__,
         kernels=kernels,
-        notes=(f"not compiled, because no signature was given: {', '.join(without)}",) if without else (),
+        notes=(f"not compiled, because no signature was given: {', '.join(not_compiled)}",) if not_compiled else (),
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -79,11 +81,11 @@ def _import(file: Path) -> Any:
 def _find_kernels(module: Any) -> Iterator[tuple[str, Any]]:
     """The kernels of the module by name, also those with further decorators."""
     for name, value in vars(module).items():
-        if _function(value) is not None and _function(value).fn.__module__ == module.__name__:
+        if _jit_function(value) is not None and _jit_function(value).fn.__module__ == module.__name__:
             yield name, value
 
 
-def _function(value: Any) -> Any:
+def _jit_function(value: Any) -> Any:
     """The `JITFunction` inside autotuners and heuristics; None if it is no kernel."""
     from triton.runtime.jit import JITFunction
 
@@ -95,15 +97,17 @@ def _function(value: Any) -> Any:
 
 
 def _hint(name: str, kernel: Any) -> str:
-    function = _function(kernel)
-    given = [f"{p.name}={'…' if p.is_constexpr else 'type'}" for p in function.params]
-    return f"--kernel '{name}({', '.join(given)})'"
+    function = _jit_function(kernel)
+    arguments = [f"{p.name}={'…' if p.is_constexpr else 'type'}" for p in function.params]
+    return f"--kernel '{name}({', '.join(arguments)})'"
 
 
-def _check(signature: KernelSignature, kernel: Any) -> None:
-    function = _function(kernel)
+def _check_arguments(signature: KernelSignature, kernel: Any) -> None:
+    function = _jit_function(kernel)
     missing = [
-        n for n in function.arg_names if n not in {*signature.types, *signature.constants} and not _tuned(kernel, n)
+        n
+        for n in function.arg_names
+        if n not in {*signature.types, *signature.constants} and not _set_by_autotuner(kernel, n)
     ]
     for name in (*signature.types, *signature.constants):
         if name not in function.arg_names and name not in OPTIONS:
@@ -115,20 +119,20 @@ def _check(signature: KernelSignature, kernel: Any) -> None:
 
 
 def _kernel(
-    signature: KernelSignature, kernel: Any, tries: list[CompiledConfig], shared: CompileContext
+    signature: KernelSignature, kernel: Any, compiled: list[CompiledConfig], shared: CompileContext
 ) -> DryRunKernel:
-    function = _function(kernel)
+    function = _jit_function(kernel)
     code = function.fn.__code__
     source = inspect.getsource(function.fn)
-    error = " ".join(t.config.error for t in tries)
+    error = " ".join(c.config.error for c in compiled)
     return DryRunKernel(
         name=signature.name,
         origin="user",
         source=source,
         locations=(f"{code.co_filename}:{code.co_firstlineno}",),
         foreign=foreign_code(source, error, shared.chip),
-        fp8=tuple(dict.fromkeys([f for t in tries for f in t.fp8] + list(fp8_formats(*signature.types.values())))),
-        configs=tuple(t.config for t in tries),
+        fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(*signature.types.values())))),
+        configs=tuple(c.config for c in compiled),
     )
 
 
@@ -136,7 +140,7 @@ def _configs(kernel: Any) -> list[Any]:
     return list(getattr(kernel, "configs", ()))
 
 
-def _tuned(kernel: Any, name: str) -> bool:
+def _set_by_autotuner(kernel: Any, name: str) -> bool:
     return any(name in config.kwargs for config in _configs(kernel))
 
 
@@ -144,13 +148,13 @@ def _tasks(signature: KernelSignature, kernel: Any, shared: CompileContext) -> I
     """One task per configuration of the kernel's autotuner, or one for the given signature."""
     for tuned in _configs(kernel) or [None]:
         values = {**(tuned.kwargs if tuned else {}), **signature.constants}
-        options: dict[str, int] = {"num_warps": _WARPS, "num_stages": _STAGES}
+        options: dict[str, int] = {"num_warps": _DEFAULT_WARPS, "num_stages": _DEFAULT_STAGES}
         if tuned:
             options = {"num_warps": tuned.num_warps, "num_stages": tuned.num_stages}
         options |= signature.options
         config = KernelConfig(values=values, warps=options["num_warps"], stages=options["num_stages"])
-        work = functools.partial(_compile, _function(kernel), signature.types, values, options, shared.chip)
-        yield Task(name=signature.name, config=config, compile_it=work)
+        compile_it = functools.partial(_compile, _jit_function(kernel), signature.types, values, options, shared.chip)
+        yield Task(name=signature.name, config=config, compile_it=compile_it)
 
 
 def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -> Any:
@@ -160,15 +164,17 @@ def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -
     names = function.arg_names
     signature = {name: types.get(name, "constexpr") for name in names}
     constants = {(names.index(name),): value for name, value in values.items() if name in names}
-    # A launch specialises on alignment: pointers from torch are aligned, and sizes usually are.
+    # At a launch Triton specialises on alignment: pointers from torch are aligned to 16 bytes, and sizes usually are multiples of 16.
     aligned = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith(("*", "i"))
     }
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
-    rest = {name: value for name, value in values.items() if name not in names}  # such as waves_per_eu
+    extra_options = {name: value for name, value in values.items() if name not in names}  # such as waves_per_eu
     target = triton.runtime.driver.active.get_current_target()
     if chip.platform is not Platform.ROCM:
-        rest = {
-            name: value for name, value in rest.items() if name not in ("waves_per_eu", "kpack", "matrix_instr_nonkdim")
+        extra_options = {
+            name: value
+            for name, value in extra_options.items()
+            if name not in ("waves_per_eu", "kpack", "matrix_instr_nonkdim")
         }
-    return triton.compile(source, target=target, options={**options, **rest})
+    return triton.compile(source, target=target, options={**options, **extra_options})

@@ -30,13 +30,13 @@ def find_allow_comments(text: str) -> Iterator[Allow]:
     if "rocsolid:" not in text:
         return
     lines = text.splitlines()
-    for number, comment in _comments(text, lines):
+    for line_number, comment in _comments(text, lines):
         match = _COMMENT.search(comment)
         if not match:
             continue
-        own_line = lines[number - 1].lstrip().startswith("#")
+        own_line = lines[line_number - 1].lstrip().startswith("#")
         yield Allow(
-            line=_next_code(lines, number) if own_line else number,
+            line=_next_code_line(lines, line_number) if own_line else line_number,
             names=tuple(name.strip() for name in match["names"].split(",") if name.strip()),
             reason=match["reason"].lstrip("-–—: "),
             whole_file=bool(match["file"]),
@@ -45,7 +45,7 @@ def find_allow_comments(text: str) -> Iterator[Allow]:
 
 
 def _comments(text: str, lines: list[str]) -> list[tuple[int, str]]:
-    """Comments with their line numbers, without lookalikes in strings. For a file that is not Python: all lines."""
+    """Return the comments with their line numbers; text in strings is no comment. For other files than Python: all lines that may be one."""
     try:
         tokens = list(tokenize.generate_tokens(StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
@@ -53,9 +53,9 @@ def _comments(text: str, lines: list[str]) -> list[tuple[int, str]]:
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
 
 
-def _next_code(lines: list[str], number: int) -> int:
-    for later in range(number, len(lines)):
-        bare = lines[later].strip()
-        if bare and not bare.startswith("#"):
-            return later + 1
-    return number
+def _next_code_line(lines: list[str], line_number: int) -> int:
+    for index in range(line_number, len(lines)):
+        text = lines[index].strip()
+        if text and not text.startswith("#"):
+            return index + 1
+    return line_number

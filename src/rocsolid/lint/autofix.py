@@ -29,15 +29,15 @@ def fix_files(findings: Iterable[Finding]) -> list[FixedFile]:
     for finding in findings:
         if finding.facts.get("edit") and rule(finding.code).rule.autofix is Autofix.SAFE:
             by_file.setdefault(finding.location.rpartition(":")[0], []).append(finding)
-    return [_fix(file, there) for file, there in by_file.items()]
+    return [_fix(file, file_findings) for file, file_findings in by_file.items()]
 
 
 def _fix(file: str, findings: Sequence[Finding]) -> FixedFile:
     try:
         before = Path(file).read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as refused:
-        msg = f"cannot fix {file}: {refused}"
-        raise InputError(msg) from refused
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"cannot fix {file}: {error}"
+        raise InputError(msg) from error
     return FixedFile(file=file, before=before, after=_fixed_text(before, findings), findings=tuple(findings))
 
 
@@ -63,9 +63,9 @@ def _fixed_text(source: str, findings: Sequence[Finding]) -> str:
             if kind != "keyword":
                 return updated_node
             name, _, value = text.partition("=")
-            tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-            added = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=tight)
-            return updated_node.with_changes(args=[*updated_node.args, added])
+            equal_sign = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+            argument = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=equal_sign)
+            return updated_node.with_changes(args=[*updated_node.args, argument])
 
         def leave_Assign(  # noqa: N802 - libcst's name
             self, original_node: "cst.Assign", updated_node: "cst.Assign"

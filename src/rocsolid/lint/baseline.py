@@ -17,7 +17,7 @@ SCHEMA: Final = "rocsolid/lint-baseline/1"
 def baseline_text(findings: Iterable[Finding]) -> str:
     """The baseline as text, one finding per line so that it merges and reviews well."""
     rows = Counter((f.location.rpartition(":")[0], f.code, fingerprint(f)) for f in findings)
-    lines = [json.dumps([file, code, mark, count]) for (file, code, mark), count in sorted(rows.items())]
+    lines = [json.dumps([file, code, finding_id, count]) for (file, code, finding_id), count in sorted(rows.items())]
     return f'{{"schema": "{SCHEMA}", "findings": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
@@ -25,32 +25,32 @@ def read_baseline(file: Path) -> Counter[str]:
     """The number of known findings by fingerprint."""
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as refused:
-        msg = f"cannot read the baseline {file}: {refused}; create one with --write-baseline FILE"
-        raise InputError(msg) from refused
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"cannot read the baseline {file}: {error}; create one with --write-baseline FILE"
+        raise InputError(msg) from error
     data = loads(text, str(file))
     if data["schema"] != SCHEMA:
         msg = f"{file} is not a baseline: its schema is {data['schema']}, expected {SCHEMA}"
         raise InputError(msg)
     known: Counter[str] = Counter()
     try:
-        for _, _, mark, count in data["findings"]:
-            known[str(mark)] += int(count)
-    except (KeyError, TypeError, ValueError) as broken:
+        for _, _, finding_id, count in data["findings"]:
+            known[str(finding_id)] += int(count)
+    except (KeyError, TypeError, ValueError) as error:
         msg = f"{file} is not a valid baseline: each finding must be [file, code, fingerprint, count]"
-        raise InputError(msg) from broken
+        raise InputError(msg) from error
     return known
 
 
 def split_known(findings: Iterable[Finding], known: Counter[str]) -> tuple[list[Finding], int]:
     """The new findings, and how many were known; each entry of the baseline covers one finding."""
-    left = known.copy()
+    remaining = known.copy()
     new: list[Finding] = []
     matched = 0
     for finding in findings:
-        mark = fingerprint(finding)
-        if left[mark] > 0:
-            left[mark] -= 1
+        finding_id = fingerprint(finding)
+        if remaining[finding_id] > 0:
+            remaining[finding_id] -= 1
             matched += 1
         else:
             new.append(finding)

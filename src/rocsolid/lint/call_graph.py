@@ -1,17 +1,25 @@
-"""The call graph of a project: which functions compiled or captured code calls, and through which calls."""
+"""The call graph of a project: which functions compiled or captured code calls, and through which calls.
+
+A region is code that `torch.compile` traces or that a graph capture records. It starts at a function that is compiled or captured,
+and includes every function that this one calls, directly or through others.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rocsolid.lint.facts import ClassFacts, FileBody, FileFacts, FunctionFacts
+from rocsolid.lint.facts import ClassFacts, FileFacts, FunctionFacts
+from rocsolid.lint.regions import SCOPE_MARK
 from rocsolid.model.source import Region
 
-# Packages that torch.compile treats as single operations or does not trace; the walk does not enter them.
-_NOT_ENTERED: Final = ("torch", "numpy", "logging", "warnings", "triton", "typing", "functools", "importlib", "inspect")
-_LONGEST_CHAIN: Final = 24
-_DEEPEST: Final = 16  # levels of inheritance or re-exports
+# Calls into these packages are not followed: torch.compile treats their functions as single operations or does not trace them.
+_EXTERNAL_PACKAGES: Final = (
+    "torch", "numpy", "logging", "warnings", "triton", "typing", "functools", "importlib", "inspect",
+)  # fmt: skip
+_MAX_CHAIN_LENGTH: Final = 24
+_MAX_DEPTH: Final = 16  # levels of re-exports and assignments
+_MAX_BASES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -36,264 +44,287 @@ class CallPath:
 
 
 class CallGraph:
-    """The functions that regions reach. Names are resolved only when the walk gets to them, so most of a project is never read."""
+    """The functions in compiled or captured regions.
+
+    Names are resolved only in functions that a region calls, so the symbols of most files are never decoded.
+    """
 
     def __init__(self, files: Mapping[str, FileFacts]) -> None:
         self.files = files
         self.modules = {facts.module: file for file, facts in reversed(list(files.items()))}
         self.packages = {module.partition(".")[0] for module in self.modules}
         self.paths: dict[tuple[Region, FunctionRef], CallPath] = {}
-        self.disabled_callees: dict[
-            FunctionRef, CallPath
-        ] = {}  # torch.compiler.disable'd functions that compiled code calls
+        # Functions with torch.compiler.disable that compiled code calls.
+        self.disabled_callees: dict[FunctionRef, CallPath] = {}
 
-    def follow_regions(self) -> None:
-        """Walk from every entry point through all calls."""
-        queue = deque(self._entry_points())
+    def find_reachable_functions(self) -> None:
+        """Follow the calls from the start of every region, and store the path to each function in `paths`."""
+        queue = deque(self._region_starts())
         while queue:
             function_ref, path = queue.popleft()
             key = (path.region, function_ref)
-            if key in self.paths or len(path.chain) > _LONGEST_CHAIN:
+            if key in self.paths or len(path.chain) > _MAX_CHAIN_LENGTH:
                 continue
             function = self._function(function_ref)
             if function is None:
                 continue
-            if path.region is Region.COMPILED and function.opaque:
-                if function.disabled:
+            if path.region is Region.COMPILED and function.not_traced:
+                if function.dynamo_disabled:
                     self.disabled_callees.setdefault(function_ref, path)
                 continue
             self.paths[key] = path
             for call in function.calls:
-                passes = call.compiled if path.region is Region.COMPILED else call.captured
-                if passes:
+                runs = call.runs_when_compiled if path.region is Region.COMPILED else call.runs_when_captured
+                if runs:
                     for callee in self.callees(function_ref, call.name):
                         queue.append((callee, CallPath(path.region, (*path.chain, self._label(callee)))))
 
-    def _entry_points(self) -> Iterator[tuple[FunctionRef, CallPath]]:
-        wrapping: dict[str, list[tuple[FunctionRef, Region, int]]] = {}
+    def _region_starts(self) -> Iterator[tuple[FunctionRef, CallPath]]:
+        wrappers: dict[str, list[tuple[FunctionRef, Region, int]]] = {}
         for file, facts in self.files.items():
-            for root in facts.roots:
-                for function_ref in self._targets(file, root.scope, root.target):
-                    yield function_ref, CallPath(root.region, (self._label(function_ref),))
+            for start in facts.region_starts:
+                for function_ref in self._targets(file, start.scope, start.target):
+                    yield function_ref, CallPath(start.region, (self._label(function_ref),))
             for wrapper in facts.wrappers:
-                last = wrapper.function.rpartition(".")[2]
+                last_name = wrapper.function.rpartition(".")[2]
                 function_ref = FunctionRef(file, wrapper.function)
-                wrapping.setdefault(last, []).append((function_ref, wrapper.region, wrapper.position))
+                wrappers.setdefault(last_name, []).append((function_ref, wrapper.region, wrapper.position))
         for file, facts in self.files.items():
-            yield from self._wrapped(file, facts, wrapping)
+            yield from self._passed_to_wrappers(file, facts, wrappers)
             yield from self._called_in_captures(file, facts)
 
-    def _wrapped(
-        self, file: str, facts: FileFacts, wrapping: Mapping[str, list[tuple[FunctionRef, Region, int]]]
+    def _passed_to_wrappers(
+        self, file: str, facts: FileFacts, wrappers: Mapping[str, list[tuple[FunctionRef, Region, int]]]
     ) -> Iterator[tuple[FunctionRef, CallPath]]:
-        """Functions passed to a function that compiles or captures its argument."""
-        for passed in facts.passed:
-            for wrapper, region, position in wrapping.get(passed.to.rpartition(".")[2], ()):
-                if position != passed.position or wrapper not in self.callees(
-                    FunctionRef(file, passed.scope), passed.to
-                ):
+        """Yield the functions that are passed to a function that compiles or captures its argument."""
+        for passed in facts.passed_functions:
+            for wrapper, region, position in wrappers.get(passed.receiver.rpartition(".")[2], ()):
+                if position != passed.position:
                     continue
-                for function_ref in self._targets(file, passed.scope, passed.what):
+                if wrapper not in self.callees(FunctionRef(file, passed.scope), passed.receiver):
+                    continue
+                for function_ref in self._targets(file, passed.scope, passed.argument):
                     yield function_ref, CallPath(region, (self._label(wrapper), self._label(function_ref)))
 
     def _called_in_captures(self, file: str, facts: FileFacts) -> Iterator[tuple[FunctionRef, CallPath]]:
-        if not facts.captures:
+        if not facts.may_capture:
             return
-        for name, function in facts.body.functions.items():
+        for name, function in facts.symbols.functions.items():
             for call in function.calls:
-                if call.in_capture:
-                    for callee in self.callees(FunctionRef(file, name), call.name):
-                        start = f"capture in {self._label(FunctionRef(file, name))}"
+                if call.in_capture_block:
+                    caller = FunctionRef(file, name)
+                    for callee in self.callees(caller, call.name):
+                        start = f"capture in {self._label(caller)}"
                         yield callee, CallPath(Region.CAPTURED, (start, self._label(callee)))
 
     def _targets(self, file: str, scope: str, target: str) -> Iterator[FunctionRef]:
-        if target.startswith("="):
-            name = target[1:]
-            if name in self.files[file].body.functions:
+        """Yield the functions that a `RegionStart.target` refers to."""
+        if target.startswith(SCOPE_MARK):
+            name = target.removeprefix(SCOPE_MARK)
+            if name in self.files[file].symbols.functions:
                 yield FunctionRef(file, name)
             else:
                 yield from self._method(file, name, "forward", 0)
         else:
-            yield from self.callees(FunctionRef(file, scope), target, instance=True)
+            yield from self.callees(FunctionRef(file, scope), target, calls_object=True)
 
     def _function(self, function_ref: FunctionRef) -> FunctionFacts | None:
-        return self.files[function_ref.file].body.functions.get(function_ref.name)
+        return self.files[function_ref.file].symbols.functions.get(function_ref.name)
 
     def _label(self, function_ref: FunctionRef) -> str:
         function = self._function(function_ref)
         return f"{function_ref.name or function_ref.file} ({function_ref.file}:{function.line if function else 1})"
 
-    def callees(self, at: FunctionRef, name: str, *, instance: bool = False, depth: int = 0) -> Iterator[FunctionRef]:
-        """The functions that a call of `name` inside `at` may run; with `instance`, the name is an object that is called."""
-        if depth > _DEEPEST:
+    def callees(
+        self, caller: FunctionRef, name: str, *, calls_object: bool = False, depth: int = 0
+    ) -> Iterator[FunctionRef]:
+        """Yield the functions that may run when `caller` calls `name`.
+
+        If `name` is a class, that is its `__init__`. With `calls_object`, an object of the class is called: its `forward`.
+        """
+        if depth > _MAX_DEPTH:
             return
         if name.startswith("self."):
-            yield from self._through_self(at, name[5:], depth)
+            yield from self._called_on_self(caller, name.removeprefix("self."), depth)
             return
         if name.startswith("super()."):
-            yield from self._through_super(at, name[8:], depth)
+            yield from self._called_on_super(caller, name.removeprefix("super()."), depth)
             return
         first, _, rest = name.partition(".")
-        origin = self._origin_of(at, first.removesuffix("()"))
-        if origin and origin != name and not name.endswith("()"):
-            yield from self._from_origin(at, origin, rest, depth + 1)
+        expression = self._assigned_expression(caller, first.removesuffix("()"))
+        if expression and expression != name and not name.endswith("()"):
+            yield from self._called_on_expression(caller, expression, rest, depth + 1)
             return
-        yield from self._by_name(at, name.removesuffix("()"), depth, origin=name.endswith("()") or instance)
+        calls_object = calls_object or name.endswith("()")
+        yield from self._by_name(caller, name.removesuffix("()"), depth, calls_object=calls_object)
 
-    def _by_name(self, at: FunctionRef, name: str, depth: int, *, origin: bool) -> Iterator[FunctionRef]:
-        """A function or class by name: in the enclosing functions, in the file, or imported."""
-        body = self.files[at.file].body
-        around = at.name
+    def _by_name(self, caller: FunctionRef, name: str, depth: int, *, calls_object: bool) -> Iterator[FunctionRef]:
+        """Find a function or class by name: in the enclosing functions, in the file, or imported."""
+        symbols = self.files[caller.file].symbols
+        enclosing = caller.name
         while True:
-            full = f"{around}.{name}" if around else name
-            if full in body.functions and around not in body.classes:
-                yield FunctionRef(at.file, full)
+            full_name = f"{enclosing}.{name}" if enclosing else name
+            if full_name in symbols.functions and enclosing not in symbols.classes:
+                yield FunctionRef(caller.file, full_name)
                 return
-            if full in body.classes and around not in body.classes:
-                yield from self._method(at.file, full, "forward" if origin else "__init__", depth)
+            if full_name in symbols.classes and enclosing not in symbols.classes:
+                yield from self._method(caller.file, full_name, "forward" if calls_object else "__init__", depth)
                 return
-            if not around:
+            if not enclosing:
                 break
-            around = around.rpartition(".")[0]
+            enclosing = enclosing.rpartition(".")[0]
         first, _, rest = name.partition(".")
-        yield from self._absolute(".".join(filter(None, [body.aliases.get(first, first), rest])), depth, origin=origin)
+        full_name = ".".join(filter(None, [symbols.aliases.get(first, first), rest]))
+        yield from self._by_full_name(full_name, depth, calls_object=calls_object)
 
-    def _absolute(self, name: str, depth: int, *, origin: bool = False) -> Iterator[FunctionRef]:
-        """A function or class by its full dotted name, through re-exports."""
-        if depth > _DEEPEST or name.partition(".")[0] not in self.packages or name.startswith(_skipped(self.packages)):
+    def _by_full_name(self, name: str, depth: int, *, calls_object: bool = False) -> Iterator[FunctionRef]:
+        """Find a function or class by its full dotted name, also through re-exports."""
+        if depth > _MAX_DEPTH or name.partition(".")[0] not in self.packages:
+            return
+        if name.startswith(_external_prefixes(self.packages)):
             return
         parts = name.split(".")
-        for cut in range(len(parts), 0, -1):
-            file = self.modules.get(".".join(parts[:cut]))
+        for module_length in range(len(parts), 0, -1):
+            file = self.modules.get(".".join(parts[:module_length]))
             if file is None:
                 continue
-            rest = ".".join(parts[cut:])
-            body = self.files[file].body
-            if rest in body.functions and rest:
-                yield FunctionRef(file, rest)
-            elif rest in body.classes:
-                yield from self._method(file, rest, "forward" if origin else "__init__", depth + 1)
-            elif rest.rpartition(".")[0] in body.classes:
-                yield from self._method(file, rest.rpartition(".")[0], rest.rpartition(".")[2], depth + 1)
-            elif rest and (meant := body.aliases.get(rest.partition(".")[0], "")) and meant != name:
-                tail = rest.partition(".")[2]
-                yield from self._absolute(f"{meant}.{tail}" if tail else meant, depth + 1, origin=origin)
+            symbols = self.files[file].symbols
+            name_in_file = ".".join(parts[module_length:])
+            owner, _, method = name_in_file.rpartition(".")
+            first, _, rest = name_in_file.partition(".")
+            if name_in_file and name_in_file in symbols.functions:
+                yield FunctionRef(file, name_in_file)
+            elif name_in_file in symbols.classes:
+                method = "forward" if calls_object else "__init__"
+                yield from self._method(file, name_in_file, method, depth + 1)
+            elif owner in symbols.classes:
+                yield from self._method(file, owner, method, depth + 1)
+            elif name_in_file and (imported := symbols.aliases.get(first, "")) and imported != name:
+                re_exported = f"{imported}.{rest}" if rest else imported
+                yield from self._by_full_name(re_exported, depth + 1, calls_object=calls_object)
             return
 
-    def _through_self(self, at: FunctionRef, name: str, depth: int) -> Iterator[FunctionRef]:
-        owner = self._owner(at)
+    def _called_on_self(self, caller: FunctionRef, name: str, depth: int) -> Iterator[FunctionRef]:
+        """Find the functions that `self.name(...)` may run: a method, or an object stored in an attribute."""
+        owner = self._enclosing_class(caller)
         if not owner:
             return
         attribute, _, rest = name.partition(".")
-        if not rest and any(True for _ in self._method(at.file, owner, attribute, depth)):
-            yield from self._method(at.file, owner, attribute, depth)
+        if not rest and any(True for _ in self._method(caller.file, owner, attribute, depth)):
+            yield from self._method(caller.file, owner, attribute, depth)
             return
-        for file, origin in self._attribute(at.file, owner, attribute, depth):
-            yield from self._from_origin(FunctionRef(file, ""), origin, rest, depth + 1)
+        for class_file, expression in self._attribute(caller.file, owner, attribute, depth):
+            yield from self._called_on_expression(FunctionRef(class_file, ""), expression, rest, depth + 1)
 
-    def _from_origin(self, at: FunctionRef, origin: str, rest: str, depth: int) -> Iterator[FunctionRef]:
-        """The functions that a call of an object, or of its method `rest`, may run, given the expression the object came from."""
-        if depth > _DEEPEST:
+    def _called_on_expression(
+        self, caller: FunctionRef, expression: str, method: str, depth: int
+    ) -> Iterator[FunctionRef]:
+        """Find the functions that may run when the object that `expression` returns is called, or its `method` if one is given."""
+        if depth > _MAX_DEPTH:
             return
-        if not origin.endswith("()"):  # an alias
-            yield from self.callees(at, f"{origin}.{rest}" if rest else origin, instance=True, depth=depth + 1)
+        if not expression.endswith("()"):  # another name for the object
+            name = f"{expression}.{method}" if method else expression
+            yield from self.callees(caller, name, calls_object=True, depth=depth + 1)
             return
-        name = origin[:-2]
+        name = expression.removesuffix("()")
         if name.rpartition(".")[2].startswith("from_"):  # Model.from_pretrained(...)
             name = name.rpartition(".")[0]
-        for file, cls in self._classes(at, name, depth):
-            yield from self._method(file, cls, rest or "forward", depth)
+        for class_file, cls in self._classes(caller, name, depth):
+            yield from self._method(class_file, cls, method or "forward", depth)
             return
 
-    def _classes(self, at: FunctionRef, name: str, depth: int) -> Iterator[tuple[str, str]]:
-        """A class by its name in a file."""
-        if depth > _DEEPEST:
+    def _classes(self, scope: FunctionRef, name: str, depth: int) -> Iterator[tuple[str, str]]:
+        """Find a class by the name that a file uses for it; yields its file and its name there."""
+        if depth > _MAX_DEPTH:
             return
-        body = self.files[at.file].body
-        if name in body.classes:
-            yield at.file, name
+        symbols = self.files[scope.file].symbols
+        if name in symbols.classes:
+            yield scope.file, name
             return
         first, _, rest = name.partition(".")
-        full = ".".join(filter(None, [body.aliases.get(first, first), rest]))
-        if full.partition(".")[0] not in self.packages:
+        full_name = ".".join(filter(None, [symbols.aliases.get(first, first), rest]))
+        if full_name.partition(".")[0] not in self.packages:
             return
-        parts = full.split(".")
-        for cut in range(len(parts) - 1, 0, -1):
-            file = self.modules.get(".".join(parts[:cut]))
+        parts = full_name.split(".")
+        for module_length in range(len(parts) - 1, 0, -1):
+            file = self.modules.get(".".join(parts[:module_length]))
             if file is None:
                 continue
-            tail = ".".join(parts[cut:])
-            if tail in self.files[file].body.classes:
-                yield file, tail
-            elif self.files[file].body.aliases.get(parts[cut], "") not in ("", full):
-                yield from self._classes(FunctionRef(file, ""), tail, depth + 1)
+            name_in_file = ".".join(parts[module_length:])
+            if name_in_file in self.files[file].symbols.classes:
+                yield file, name_in_file
+            elif self.files[file].symbols.aliases.get(parts[module_length], "") not in ("", full_name):
+                yield from self._classes(FunctionRef(file, ""), name_in_file, depth + 1)
             return
 
     def _method(self, file: str, cls: str, method: str, depth: int) -> Iterator[FunctionRef]:
-        """A method of a class or of its bases; calling an object runs its `forward`, otherwise its `__call__`."""
+        """Find a method of a class or of its bases. Calling an object runs its `forward`, or its `__call__` if it has none."""
         names = ("forward", "__call__") if method in ("forward", "__call__") else (method,)
         for name in names:
-            for home, owner in self._lineage(file, cls, depth):
-                full = f"{owner}.{name}"
-                if full in self.files[home].body.functions:
-                    yield FunctionRef(home, full)
+            for class_file, owner in self._class_and_bases(file, cls, depth):
+                full_name = f"{owner}.{name}"
+                if full_name in self.files[class_file].symbols.functions:
+                    yield FunctionRef(class_file, full_name)
                     return
 
-    def _lineage(self, file: str, cls: str, depth: int) -> Iterator[tuple[str, str]]:
-        """A class and its bases, nearest first; cycles are cut."""
+    def _class_and_bases(self, file: str, cls: str, depth: int) -> Iterator[tuple[str, str]]:
+        """Yield a class and its bases with their files, nearest first, each once."""
         seen: set[tuple[str, str]] = set()
         queue = deque([(file, cls)])
-        while queue and len(seen) < 4 * _DEEPEST:
-            home, name = queue.popleft()
-            if (home, name) in seen:
+        while queue and len(seen) < _MAX_BASES:
+            class_file, name = queue.popleft()
+            if (class_file, name) in seen:
                 continue
-            seen.add((home, name))
-            yield home, name
-            for base in self.files[home].body.classes[name].bases:
-                queue.extend(self._classes(FunctionRef(home, ""), base, depth + 1))
+            seen.add((class_file, name))
+            yield class_file, name
+            for base in self._class(class_file, name).bases:
+                queue.extend(self._classes(FunctionRef(class_file, ""), base, depth + 1))
 
     def _attribute(self, file: str, cls: str, attribute: str, depth: int) -> Iterator[tuple[str, str]]:
-        for home, owner in self._lineage(file, cls, depth):
-            origin = self._class(home, owner).attributes.get(attribute, ())
-            if origin:
-                yield from ((home, by) for by in origin if by != f"self.{attribute}")
+        """Yield the expressions that an attribute is assigned from, each with the file of the class that assigns it."""
+        for class_file, owner in self._class_and_bases(file, cls, depth):
+            expressions = self._class(class_file, owner).attributes.get(attribute, ())
+            if expressions:
+                yield from ((class_file, expression) for expression in expressions if expression != f"self.{attribute}")
                 return
 
     def _class(self, file: str, name: str) -> ClassFacts:
-        return self.files[file].body.classes[name]
+        return self.files[file].symbols.classes[name]
 
-    def _through_super(self, at: FunctionRef, method: str, depth: int) -> Iterator[FunctionRef]:
-        owner = self._owner(at)
+    def _called_on_super(self, caller: FunctionRef, method: str, depth: int) -> Iterator[FunctionRef]:
+        owner = self._enclosing_class(caller)
         if owner:
-            for home, name in list(self._lineage(at.file, owner, depth))[1:]:
-                if f"{name}.{method}" in self.files[home].body.functions:
-                    yield FunctionRef(home, f"{name}.{method}")
+            _, *bases = self._class_and_bases(caller.file, owner, depth)
+            for class_file, name in bases:
+                if f"{name}.{method}" in self.files[class_file].symbols.functions:
+                    yield FunctionRef(class_file, f"{name}.{method}")
                     return
 
-    def _owner(self, at: FunctionRef) -> str:
-        body = self.files[at.file].body
-        around = at.name.rpartition(".")[0]
-        while around and around not in body.classes:
-            around = around.rpartition(".")[0]
-        return around
+    def _enclosing_class(self, function_ref: FunctionRef) -> str:
+        """Return the name of the class that a function belongs to; empty if it is not a method."""
+        symbols = self.files[function_ref.file].symbols
+        enclosing = function_ref.name.rpartition(".")[0]
+        while enclosing and enclosing not in symbols.classes:
+            enclosing = enclosing.rpartition(".")[0]
+        return enclosing
 
-    def _origin_of(self, at: FunctionRef, name: str) -> str:
-        """The expression that a local name was assigned from, in the function or an enclosing one; empty if unknown."""
-        body: FileBody = self.files[at.file].body
-        around = at.name
+    def _assigned_expression(self, function_ref: FunctionRef, name: str) -> str:
+        """Return the expression that a local name was assigned from, in the function or an enclosing one; empty if unknown."""
+        symbols = self.files[function_ref.file].symbols
+        enclosing = function_ref.name
         while True:
-            function = body.functions.get(around)
+            function = symbols.functions.get(enclosing)
             if function is not None:
                 if name in function.bindings:
                     return function.bindings[name]
                 if name in function.params:
                     return ""
-            if not around:
+            if not enclosing:
                 return ""
-            around = around.rpartition(".")[0]
+            enclosing = enclosing.rpartition(".")[0]
 
 
-def _skipped(packages: set[str]) -> tuple[str, ...]:
-    """Prefixes of names that are not entered. The linted project's own packages are entered, except torch."""
-    own = {p for p in packages if p != "torch"}
-    return tuple(f"{name}." for name in _NOT_ENTERED if name not in own)
+def _external_prefixes(packages: set[str]) -> tuple[str, ...]:
+    """Return the prefixes of names whose calls are not followed. A project that contains such a package, except torch, is followed."""
+    followed = packages - {"torch"}
+    return tuple(f"{name}." for name in _EXTERNAL_PACKAGES if name not in followed)

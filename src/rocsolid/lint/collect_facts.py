@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from rocsolid.lint.allow_comments import find_allow_comments
 from rocsolid.lint.facts import FileFacts, PassedFunction, RuleMatch
-from rocsolid.lint.regions import has_capture, roots, wrappers
+from rocsolid.lint.regions import SCOPE_MARK, lambda_target, may_capture, region_starts, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
 # Decorators of functions that torch.compile does not trace into.
-OPAQUE: Final = frozenset(
+NOT_TRACED: Final = frozenset(
     {
         "torch.compiler.disable",
         "torch._dynamo.disable",
@@ -34,37 +34,37 @@ OPAQUE: Final = frozenset(
         "torch.compiler.assume_constant_result",
     }
 )
-DISABLED: Final = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
+DYNAMO_DISABLED: Final = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 # Methods that return the object they are called on, or one of the same class.
 _SAME_OBJECT: Final = frozenset(
     {"to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "to_empty", "share_memory"}
 )
 # Calls that never run a function of the project; half of all calls are of this kind.
-_EXTERNAL: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
+_EXTERNAL_PREFIXES: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
 _BUILTINS: Final = frozenset(dir(builtins))
-_ITERATING: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
+_ITERATORS: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
 _CONTAINERS: Final = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "list", "tuple"})
 
 
 def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, package: bool) -> FileFacts:
-    """The facts of a parsed file, given its text and the matches of the rules."""
+    """Return the facts of a parsed file, given its text and the matches of the rules."""
     return FileFacts(
         module=source.module,
         package=package,
         lines=text.count("\n") + (not text.endswith("\n")),
         matches=tuple(matches),
         allows=tuple(find_allow_comments(text)),
-        roots=tuple(roots(source)),
+        region_starts=tuple(region_starts(source)),
         wrappers=tuple(wrappers(source)),
-        passed=tuple(_passed(source)),
-        reads=tuple(sorted(set(_reads(source)))),
-        captures=has_capture(source),
-        body_text=json.dumps(_body_data(source), separators=(",", ":")),
+        passed_functions=tuple(_passed_functions(source)),
+        variables_read=tuple(sorted(set(_variables_read(source)))),
+        may_capture=may_capture(source),
+        symbols_json=json.dumps(_symbols_data(source), separators=(",", ":")),
     )
 
 
-def _reads(source: Source) -> Iterator[str]:
-    """Environment variables that the file reads."""
+def _variables_read(source: Source) -> Iterator[str]:
+    """Yield the environment variables that the file reads."""
     for site in (*source.calls_to("os.getenv", "os.environ.get", "os.environ.pop"),):
         if site.call.args and isinstance(site.call.args[0], ast.Constant):
             yield str(site.call.args[0].value)
@@ -77,28 +77,32 @@ def _reads(source: Source) -> Iterator[str]:
                 yield str(getattr(node.left, "value", ""))
 
 
-def _passed(source: Source) -> Iterator[PassedFunction]:
-    """Functions and classes of this file that are passed to a call or decorated; other values are ignored."""
+def _passed_functions(source: Source) -> Iterator[PassedFunction]:
+    """Yield the functions and classes of this file that are passed to a call or decorated."""
     for scope in source.scopes.values():
         for decorator in scope.decorators:
             yield PassedFunction(
-                to=decorator, what=f"={scope.name}", position=0, scope="", line=getattr(scope.node, "lineno", 1)
+                receiver=decorator,
+                argument=f"{SCOPE_MARK}{scope.name}",
+                position=0,
+                scope="",
+                line=getattr(scope.node, "lineno", 1),
             )
     for sites in source.calls.values():
         for site in sites:
             for position, value in enumerate(site.call.args[:3]):
                 if not isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
                     continue
-                what = _function_named(value, site.scope, source)
-                if what:
+                argument = _function_named(value, site.scope, source)
+                if argument:
                     yield PassedFunction(
-                        to=site.name, what=what, position=position, scope=site.scope.name, line=site.line
+                        receiver=site.name, argument=argument, position=position, scope=site.scope.name, line=site.line
                     )
 
 
 def _function_named(value: ast.expr, scope: Scope, source: Source) -> str:
     if isinstance(value, ast.Lambda):
-        return f"={scope.name}.<lambda>:{value.lineno}:{value.col_offset}".replace("=.", "=")
+        return lambda_target(value, scope)
     if isinstance(value, ast.Name):
         return value.id if value.id in source.scopes or f"{scope.name}.{value.id}" in source.scopes else ""
     if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
@@ -107,18 +111,20 @@ def _function_named(value: ast.expr, scope: Scope, source: Source) -> str:
     return ""
 
 
-def _body_data(source: Source) -> list[Any]:
+def _symbols_data(source: Source) -> list[Any]:
     functions: dict[str, list[Any]] = {}
     for name, scope in source.scopes.items():
         if scope.kind != "class":
-            flags = int(not OPAQUE.isdisjoint(scope.decorators)) | 2 * int(not DISABLED.isdisjoint(scope.decorators))
+            flags = int(not NOT_TRACED.isdisjoint(scope.decorators)) | 2 * int(
+                not DYNAMO_DISABLED.isdisjoint(scope.decorators)
+            )
             functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], _annotated(scope, source)]
     for sites in source.calls.values():
         for site in sites:
             name = site.name
             if name == "?" and isinstance(site.call.func, ast.Subscript):  # self.layers[i](x)
                 name = full_name(site.call.func.value, source.aliases)
-            if site.scope.kind == "class" or name.startswith(_EXTERNAL) or name in _BUILTINS:
+            if site.scope.kind == "class" or name.startswith(_EXTERNAL_PREFIXES) or name in _BUILTINS:
                 continue
             block = site.block
             flags = 0 if block is None else block.not_compiled | 2 * block.not_captured | 4 * block.captured
@@ -132,8 +138,8 @@ def _body_data(source: Source) -> list[Any]:
         _bind(write.name, write.value, write.scope, source, functions, classes)
     for site in source.loops:
         _bind_loop(site, source, functions)
-    stars = [site.name[:-2] for site in source.imports if site.name.endswith(".*")]
-    return [dict(source.aliases), stars, functions, classes]
+    star_imports = [site.name[:-2] for site in source.imports if site.name.endswith(".*")]
+    return [dict(source.aliases), star_imports, functions, classes]
 
 
 def _bind(
@@ -150,8 +156,8 @@ def _bind(
         owner = scope.enclosing_class
         if owner and owner.name in classes:
             origins = classes[owner.name][1].setdefault(name[5:], [])
-            known = functions[scope.name][4] if scope.name in functions else {}
-            origins += [m for m in (known.get(m, m) for m in _origins(value, source)) if m not in origins]
+            bindings = functions[scope.name][4] if scope.name in functions else {}
+            origins += [o for o in (bindings.get(o, o) for o in _origins(value, source)) if o not in origins]
     elif "." not in name and scope.name in functions:
         origin = next(iter(_origins(value, source)), "")
         if origin and origin != name:  # `model = model.eval()` stays the same object
@@ -164,10 +170,10 @@ def _bind_loop(site: Site, source: Source, functions: dict[str, list[Any]]) -> N
     if not isinstance(node, ast.For) or site.scope.name not in functions:
         return
     target, iterated = node.target, node.iter
-    if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
+    if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATORS and iterated.args:
         target = target.elts[-1] if isinstance(target, ast.Tuple) else target
         iterated = iterated.args[0]
-        if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATING and iterated.args:
+        if isinstance(iterated, ast.Call) and source.resolve(iterated.func) in _ITERATORS and iterated.args:
             iterated = iterated.args[0]
     if isinstance(iterated, ast.Subscript):
         iterated = iterated.value

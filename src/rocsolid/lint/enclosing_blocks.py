@@ -1,11 +1,11 @@
-"""What the blocks around a statement mean for it: whether it is captured, whether it is traced."""
+"""Decides from the enclosing blocks of a statement whether it is captured and whether it is traced."""
 
 import ast
 from typing import Final
 
 from rocsolid.model.source import Block, full_name
 
-TRACING: Final = frozenset(
+TRACING_CHECKS: Final = frozenset(
     {
         "is_compiling",
         "is_dynamo_compiling",
@@ -19,7 +19,7 @@ TRACING: Final = frozenset(
         "is_in_torch_compile",
     }
 )
-CAPTURING: Final = frozenset({"is_current_stream_capturing", "is_capturing", "is_in_cuda_graph_capture"})
+CAPTURE_CHECKS: Final = frozenset({"is_current_stream_capturing", "is_capturing", "is_in_cuda_graph_capture"})
 CAPTURE_BLOCKS: Final = frozenset({"torch.cuda.graph", "torch.cuda.graphs.graph"})
 
 
@@ -33,7 +33,7 @@ def make_block(
     not_compiled: bool = False,
     not_captured: bool = False,
 ) -> Block:
-    """A block that inherits the flags of the blocks around it."""
+    """Return a block that inherits the flags of the enclosing blocks."""
     if parent is not None:
         captured = captured or parent.captured
         not_compiled = not_compiled or parent.not_compiled
@@ -42,25 +42,29 @@ def make_block(
 
 
 def branch_block(node: ast.AST, test: ast.expr, parent: Block | None, branch: str) -> Block:
-    """One branch of an `if` or `while`, with what its condition implies."""
+    """Return the block of one branch of an `if` or `while`, with the flags that its condition implies."""
     tracing, capturing = implied_by(test)
-    wrong = 1 if branch == "orelse" else -1
+    # The result of `implied_by` with which this branch is not traced or not captured.
+    excluded = 1 if branch == "orelse" else -1
     kind = "while" if isinstance(node, ast.While) else "if"
-    return make_block(kind, node, parent, branch, not_compiled=tracing == wrong, not_captured=capturing == wrong)
+    return make_block(kind, node, parent, branch, not_compiled=tracing == excluded, not_captured=capturing == excluded)
 
 
 def implied_by(test: ast.expr) -> tuple[int, int]:
-    """Whether a condition is true only while tracing (1), only while not tracing (-1), or neither (0); the same for capturing."""
+    """Return two numbers, for tracing and for capturing.
+
+    1: the condition is true only while tracing (capturing); -1: only while not tracing (capturing); 0: neither is known.
+    """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         tracing, capturing = implied_by(test.operand)
         return -tracing, -capturing
     if isinstance(test, ast.BoolOp):
-        found = [implied_by(value) for value in test.values]
+        implied = [implied_by(value) for value in test.values]
         # `a and b` implies both. `a or b` implies neither, but its negation implies both negations.
         keep = -1 if isinstance(test.op, ast.And) else 1
-        pick = [next((f[i] for f in found if f[i] == keep), 0) for i in (0, 1)]
-        return pick[0], pick[1]
+        tracing, capturing = (next((pair[i] for pair in implied if pair[i] == keep), 0) for i in (0, 1))
+        return tracing, capturing
     if isinstance(test, ast.Call):
         name = full_name(test.func, {}).rpartition(".")[2]
-        return int(name in TRACING), int(name in CAPTURING)
+        return int(name in TRACING_CHECKS), int(name in CAPTURE_CHECKS)
     return 0, 0

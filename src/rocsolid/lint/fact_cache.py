@@ -1,4 +1,4 @@
-"""A cache of the facts of files, by content. If it cannot be read or written, linting only takes longer."""
+"""A cache of the facts of files, by content. If it cannot be read or written, linting works without it and takes longer."""
 
 import contextlib
 import hashlib
@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from rocsolid.lint.facts import FileFacts, from_texts
+from rocsolid.lint.facts import FileFacts, decode_facts
 from rocsolid.version import __version__
 
 _FOLDER: Final = Path(".rocsolid")
-_TABLE: Final = "CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, head TEXT, body TEXT) WITHOUT ROWID"
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, summary TEXT, symbols TEXT) WITHOUT ROWID"
 _MAX_ROWS: Final = 60_000
 
 
@@ -22,18 +22,18 @@ def default_path(root: Path) -> Path:
 
 
 def cache_key(data: bytes, module: str) -> str:
-    """A hash of the file's content, its module name, and the version of the rules."""
-    return hashlib.blake2b(data, digest_size=16, salt=_rules_digest(), person=_short(module)).hexdigest()
+    """Return a hash of the file's content, its module name, and the version of the rules."""
+    return hashlib.blake2b(data, digest_size=16, salt=_rules_digest(), person=_module_digest(module)).hexdigest()
 
 
 @cache
-def _short(module: str) -> bytes:
+def _module_digest(module: str) -> bytes:
     return hashlib.blake2b(module.encode(), digest_size=16).digest()
 
 
 @cache
 def _rules_digest() -> bytes:
-    """Changes with every change to the rules or the linter, also between releases."""
+    """Return a hash that changes with every edit of the rules or the linter, also between releases."""
     package = Path(__file__).parents[1]
     digest = hashlib.blake2b(__version__.encode(), digest_size=16)
     for folder in ("lint", "rules/source", "catalog", "torchapi"):
@@ -45,14 +45,16 @@ def _rules_digest() -> bytes:
 
 
 def load(path: Path | None, keys: Iterable[str]) -> dict[str, FileFacts]:
-    """The cached facts, by key."""
+    """Return the cached facts by key."""
     wanted = set(keys)
     if path is None or not path.is_file():
         return {}
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=5)) as db:
             return {
-                key: from_texts(head, body) for key, head, body in db.execute("SELECT * FROM facts") if key in wanted
+                key: decode_facts(summary, symbols)
+                for key, summary, symbols in db.execute("SELECT * FROM facts")
+                if key in wanted
             }
     except (sqlite3.Error, ValueError, KeyError):
         with contextlib.suppress(OSError):
@@ -61,7 +63,7 @@ def load(path: Path | None, keys: Iterable[str]) -> dict[str, FileFacts]:
 
 
 def save(path: Path | None, rows: Mapping[str, tuple[str, str]]) -> None:
-    """Store heads and bodies by key; a cache with too many rows is emptied first."""
+    """Store the two parts of the facts by key; a cache with too many rows is emptied first."""
     if path is None or not rows:
         return
     with contextlib.suppress(sqlite3.Error, OSError):
@@ -75,4 +77,6 @@ def save(path: Path | None, rows: Mapping[str, tuple[str, str]]) -> None:
             (count,) = db.execute("SELECT count(*) FROM facts").fetchone()
             if count > _MAX_ROWS:
                 db.execute("DELETE FROM facts")
-            db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", [(k, h, b) for k, (h, b) in rows.items()])
+            db.executemany(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", [(key, *parts) for key, parts in rows.items()]
+            )

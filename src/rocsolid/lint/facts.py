@@ -1,7 +1,8 @@
-"""What the linter keeps of one file, as plain data that is sent between processes and stored in the cache.
+"""What the linter knows about one file, as plain data that is sent between processes and stored in the cache.
 
-`FileFacts` has two halves. The head is small and always decoded: the matches of the rules, the places where compiled or captured
-regions start, the allow comments. The body is decoded only for files that a region reaches: the calls of each function and what
+A region is code that `torch.compile` traces or that a graph capture records.
+`FileFacts` has two parts. The summary is small and always decoded: the matches of the rules, the places where regions start, the
+allow comments. The symbols are decoded only for files with functions that a region calls: the calls of each function, and what
 names refer to.
 """
 
@@ -11,28 +12,28 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rocsolid.lint.allow_comments import Allow
-from rocsolid.lint.regions import Root, Wrapper
+from rocsolid.lint.regions import RegionStart, Wrapper
 from rocsolid.model.source import Edit, Region, SourceMatch
 
 
 class Call(NamedTuple):
-    """One call in a function: its name and line, and whether it runs while tracing or capturing."""
+    """One call in a function. In the body of `if not is_compiling():`, a call does not run when compiled."""
 
     name: str
     line: int
-    compiled: bool = True
-    captured: bool = True
-    in_capture: bool = False  # inside the body of a capture
+    runs_when_compiled: bool = True
+    runs_when_captured: bool = True
+    in_capture_block: bool = False  # in the body of `with torch.cuda.graph(...)`
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionFacts:
-    """A function, as far as the call graph needs it."""
+    """What the call graph needs to know about a function."""
 
     line: int
     params: tuple[str, ...] = ()
-    opaque: bool = False  # torch.compile does not trace into it
-    disabled: bool = False  # by torch.compiler.disable
+    not_traced: bool = False  # a decorator keeps torch.compile from tracing it
+    dynamo_disabled: bool = False  # that decorator is torch.compiler.disable
     calls: tuple[Call, ...] = ()
     bindings: dict[str, str]  # local name -> the expression it was assigned from
 
@@ -46,11 +47,11 @@ class ClassFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileBody:
-    """The functions, classes and names of a file."""
+class FileSymbols:
+    """The functions, classes and imported names of a file."""
 
-    aliases: dict[str, str]  # name -> what it was imported as
-    stars: tuple[str, ...]  # modules of `from module import *`
+    aliases: dict[str, str]  # name in this file -> full name of what was imported
+    star_imports: tuple[str, ...]  # modules of `from module import *`
     functions: dict[str, FunctionFacts]
     classes: dict[str, ClassFacts]
 
@@ -60,7 +61,7 @@ class RuleMatch(NamedTuple):
 
     code: str  # of the rule
     found: SourceMatch
-    line: str = ""  # the text, shortened
+    line: str = ""  # text of the line, shortened
     start: int = 0  # columns of the expression in `line`; equal if unknown
     end: int = 0
 
@@ -73,8 +74,8 @@ class RuleMatch(NamedTuple):
 class PassedFunction(NamedTuple):
     """A function or class that is passed to another function, or decorated by it."""
 
-    to: str
-    what: str
+    receiver: str  # name of the function that gets it
+    argument: str  # as `RegionStart.target`
     position: int
     scope: str
     line: int
@@ -90,70 +91,73 @@ class FileFacts:
     error: str = ""
     matches: tuple[RuleMatch, ...] = ()
     allows: tuple[Allow, ...] = ()
-    roots: tuple[Root, ...] = ()
+    region_starts: tuple[RegionStart, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
-    passed: tuple[PassedFunction, ...] = ()
-    reads: tuple[str, ...] = ()  # environment variables that the file reads
-    captures: bool = False  # the file may capture a CUDA graph
-    body_text: str = ""
+    passed_functions: tuple[PassedFunction, ...] = ()
+    variables_read: tuple[str, ...] = ()  # environment variables
+    may_capture: bool = False  # the file may capture a CUDA graph
+    symbols_json: str = ""
 
     @cached_property
-    def body(self) -> FileBody:
-        """The larger half, decoded on first use."""
-        return _body(json.loads(self.body_text)) if self.body_text else _body([{}, [], {}, {}])
+    def symbols(self) -> FileSymbols:
+        """The larger part, decoded on first use."""
+        return _symbols(json.loads(self.symbols_json)) if self.symbols_json else _symbols([{}, [], {}, {}])
 
 
-def head_text(facts: FileFacts) -> str:
-    """The head as JSON."""
+def summary_json(facts: FileFacts) -> str:
+    """Return everything except the symbols as JSON."""
     rows: dict[str, list[Any]] = {
         "matches": [_match_row(match) for match in facts.matches],
         "allows": list(facts.allows),
-        "roots": [[root.region.value, *root[1:]] for root in facts.roots],
+        "region_starts": [[start.region.value, *start[1:]] for start in facts.region_starts],
         "wrappers": [[wrapper.region.value, *wrapper[1:]] for wrapper in facts.wrappers],
-        "passed": list(facts.passed),
-        "reads": list(facts.reads),
+        "passed_functions": list(facts.passed_functions),
+        "variables_read": list(facts.variables_read),
     }
-    head = [facts.module, facts.package, facts.lines, facts.error, facts.captures]
-    return json.dumps([head, {name: found for name, found in rows.items() if found}], separators=(",", ":"))
+    single_values = [facts.module, facts.package, facts.lines, facts.error, facts.may_capture]
+    return json.dumps([single_values, {name: values for name, values in rows.items() if values}], separators=(",", ":"))
 
 
-def from_texts(head: str, body: str) -> FileFacts:
-    """The inverse of `head_text`; the body stays text until it is used. Decoded by hand, because thousands are read at a time."""
-    (module, package, lines, error, captures), rows = json.loads(head)
+def decode_facts(summary: str, symbols: str) -> FileFacts:
+    """Return the facts that `summary_json` encoded; the symbols stay JSON text until they are used.
+
+    This is faster than the general decoder, and thousands of files are decoded in one run.
+    """
+    (module, package, lines, error, may_capture), rows = json.loads(summary)
     return FileFacts(
         module=module,
         package=package,
         lines=lines,
         error=error,
-        captures=captures,
+        may_capture=may_capture,
         matches=tuple(_match(row) for row in rows.get("matches", ())),
         allows=tuple(Allow(line, tuple(names), *rest) for line, names, *rest in rows.get("allows", ())),
-        roots=tuple(Root(Region(region), *rest) for region, *rest in rows.get("roots", ())),
+        region_starts=tuple(RegionStart(Region(region), *rest) for region, *rest in rows.get("region_starts", ())),
         wrappers=tuple(Wrapper(Region(region), *rest) for region, *rest in rows.get("wrappers", ())),
-        passed=tuple(PassedFunction(*row) for row in rows.get("passed", ())),
-        reads=tuple(rows.get("reads", ())),
-        body_text=body,
+        passed_functions=tuple(PassedFunction(*row) for row in rows.get("passed_functions", ())),
+        variables_read=tuple(rows.get("variables_read", ())),
+        symbols_json=symbols,
     )
 
 
 def _match_row(match: RuleMatch) -> list[Any]:
-    s = match.found
-    flags = int(s.inside) | 2 * int(s.uncertain)
-    edit = [s.edit.kind, s.edit.text] if s.edit else None
+    found = match.found
+    flags = int(found.inside) | 2 * int(found.uncertain)
+    edit = [found.edit.kind, found.edit.text] if found.edit else None
     return [
         match.code,
         match.line,
         match.start,
         match.end,
-        s.line,
-        s.column,
-        s.subject,
-        s.scope,
-        s.region.value,
+        found.line,
+        found.column,
+        found.subject,
+        found.scope,
+        found.region.value,
         flags,
-        s.severity,
+        found.severity,
         edit,
-        dict(s.facts),
+        dict(found.facts),
     ]
 
 
@@ -174,27 +178,33 @@ def _match(row: list[Any]) -> RuleMatch:
     return RuleMatch(code, found, text, start, end)
 
 
-def _body(data: list[Any]) -> FileBody:
-    aliases, stars, functions, classes = data
-    return FileBody(
+def _symbols(data: list[Any]) -> FileSymbols:
+    aliases, star_imports, functions, classes = data
+    return FileSymbols(
         aliases=aliases,
-        stars=tuple(stars),
+        star_imports=tuple(star_imports),
         functions={
             name: FunctionFacts(
                 line=line,
                 params=tuple(params),
-                opaque=bool(flags & 1),
-                disabled=bool(flags & 2),
+                not_traced=bool(flags & 1),
+                dynamo_disabled=bool(flags & 2),
                 calls=tuple(
-                    Call(name=c, line=at, compiled=not f & 1, captured=not f & 2, in_capture=bool(f & 4))
-                    for c, at, f in calls
+                    Call(
+                        name=called_name,
+                        line=call_line,
+                        runs_when_compiled=not call_flags & 1,
+                        runs_when_captured=not call_flags & 2,
+                        in_capture_block=bool(call_flags & 4),
+                    )
+                    for called_name, call_line, call_flags in calls
                 ),
                 bindings=bindings,
             )
             for name, (line, params, flags, calls, bindings) in functions.items()
         },
         classes={
-            name: ClassFacts(bases=tuple(bases), attributes={a: tuple(made) for a, made in attributes.items()})
+            name: ClassFacts(bases=tuple(bases), attributes={a: tuple(values) for a, values in attributes.items()})
             for name, (bases, attributes) in classes.items()
         },
     )

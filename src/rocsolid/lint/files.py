@@ -22,7 +22,7 @@ class SourceFile:
     """One file to read, and its module name."""
 
     path: Path
-    shown: str  # path in reports: relative to the current folder where possible
+    display_path: str  # path in reports: relative to the current folder where possible
     module: str
     package: bool  # an __init__.py
 
@@ -40,10 +40,10 @@ def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Sour
             raise InputError(msg)
         files = [root] if root.is_file() else _walk(root, exclude, skipped)
         for path in files:
-            shown = _shown(path)
-            if shown not in found:
+            display_path = _display_path(path)
+            if display_path not in found:
                 module, package = _module(str(path.parent), path.stem, str(root if root.is_dir() else root.parent))
-                found[shown] = SourceFile(path=path, shown=shown, module=module, package=package)
+                found[display_path] = SourceFile(path=path, display_path=display_path, module=module, package=package)
     return [found[name] for name in sorted(found)], skipped
 
 
@@ -56,7 +56,7 @@ def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterat
         try:
             entries = sorted(os.scandir(folder), key=lambda e: e.name)
         except OSError as refused:
-            skipped[_shown(Path(folder))] = refused.strerror or str(refused)
+            skipped[_display_path(Path(folder))] = refused.strerror or str(refused)
             continue
         for entry in entries:
             if entry.name in ALWAYS_EXCLUDED or _excluded(entry.path, entry.name, exclude):
@@ -67,20 +67,21 @@ def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterat
                     seen.add(real)
                     stack.append((entry.path, real))
                 elif entry.is_symlink():
-                    skipped[_shown(Path(entry.path))] = "a link to a folder that is read already"
+                    skipped[_display_path(Path(entry.path))] = "a link to a folder that is read already"
             elif (entry.name.endswith(".py") or is_shell(entry.name)) and entry.is_file():
                 yield Path(entry.path)
 
 
 def _excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
-    shown = path.removeprefix("./")
+    display_path = path.removeprefix("./")
     return any(
-        fnmatch(name, pattern) or fnmatch(shown, pattern) or fnmatch(shown, f"*/{pattern}") for pattern in exclude
+        fnmatch(name, pattern) or fnmatch(display_path, pattern) or fnmatch(display_path, f"*/{pattern}")
+        for pattern in exclude
     )
 
 
-def _shown(path: Path) -> str:
-    """Relative to the current folder where it is below it; always with forward slashes."""
+def _display_path(path: Path) -> str:
+    """Return the path relative to the current folder if it is below it; always with forward slashes."""
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix()
     except ValueError:

@@ -16,7 +16,7 @@ FAIL_ON: Final = ("critical", "warning", "info", "never")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """One field per key of the table, where keys are spelled with hyphens."""
+    """The options; each field is a key of the table, which spells it with hyphens."""
 
     select: tuple[str, ...] = ()  # codes, prefixes of codes or names; empty: all rules
     ignore: tuple[str, ...] = ()
@@ -43,14 +43,14 @@ class Options:
 
     def includes(self, code: str, name: str, file: str) -> bool:
         """Whether findings of that rule in that file are reported."""
-        if self.select and not _any(self.select, code, name):
+        if self.select and not _matches_any(self.select, code, name):
             return False
-        if _any(self.ignore, code, name):
+        if _matches_any(self.ignore, code, name):
             return False
         return not any(
             fnmatch(file, pattern) or fnmatch(file, f"*/{pattern}")
             for pattern, names in self.per_file_ignores.items()
-            if _any(names, code, name)
+            if _matches_any(names, code, name)
         )
 
 
@@ -58,7 +58,7 @@ def _is_prefix(name: str) -> bool:
     return name.isupper() and name.startswith("SRC"[: len(name)]) and len(name) < len("SRC000")
 
 
-def _any(names: Sequence[str], code: str, name: str) -> bool:
+def _matches_any(names: Sequence[str], code: str, name: str) -> bool:
     return any(n == name or (n == code if len(n) == len(code) else n.isupper() and code.startswith(n)) for n in names)
 
 
@@ -88,10 +88,10 @@ def _value(key: str, value: object, file: Path | None) -> object:
         return tuple(str(v) for v in value)
     if key == "per-file-ignores" and isinstance(value, dict):
         return {str(pattern): tuple(map(str, names)) for pattern, names in value.items()}
-    wanted = (
+    expected = (
         "a table" if key == "per-file-ignores" else "text" if key in ("confidence", "fail-on", "baseline") else "a list"
     )
-    msg = f"{file}: {key} in [tool.rocsolid.lint] is {value!r}; expected {wanted}"
+    msg = f"{file}: {key} in [tool.rocsolid.lint] is {value!r}; expected {expected}"
     raise InputError(msg)
 
 
@@ -102,8 +102,8 @@ def _table(file: Path) -> dict[str, Any]:
         import tomli as tomllib
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as broken:
-        msg = f"cannot read {file}: {broken}"
-        raise InputError(msg) from broken
+    except (OSError, ValueError) as error:
+        msg = f"cannot read {file}: {error}"
+        raise InputError(msg) from error
     table = data.get("tool", {}).get("rocsolid", {}).get("lint", {})
     return dict(table) if isinstance(table, dict) else {}

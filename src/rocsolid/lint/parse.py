@@ -8,9 +8,9 @@ from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, implied
 from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, full_name
 
 # Local aliases of these are followed: `config = torch._inductor.config`.
-_FOLLOWED: Final = ("torch.", "triton.")
-_LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
+_ALIASED_PREFIXES: Final = ("torch.", "triton.")
+_LEAVING_STATEMENTS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_CHILD_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
 
 
 def read_source(text: str, *, file: str, module: str, package: bool = False) -> Source:
@@ -26,45 +26,46 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
         aliases=reader.aliases,
         scopes=reader.scopes,
         calls=reader.calls,
-        assignments=reader.writes,
+        assignments=reader.assignments,
         imports=reader.imports,
-        with_items=reader.withs,
+        with_items=reader.with_items,
         loops=reader.loops,
-        conditions=reader.tests,
+        conditions=reader.conditions,
         returns=reader.returns,
     )
 
 
 class _Reader:
-    """The state of the pass. Imports come before their uses, so one pass is enough."""
+    """Reads a file in one pass. One is enough, because imports come before their uses."""
 
     def __init__(self, tree: ast.Module, module: str, *, package: bool) -> None:
         self.package = module if package else module.rpartition(".")[0]
         self.top = Scope("", "module", tree)
         self.aliases: dict[str, str] = {}
-        self.hidden: set[str] = set()  # imported names that a parameter or local name of this function shadows
+        # Imported names that a parameter or local variable of the current function shadows.
+        self.shadowed: set[str] = set()
         self.scopes: dict[str, Scope] = {"": self.top}
         self.calls: dict[str, list[Site]] = {}
-        self.writes: list[Assignment] = []
+        self.assignments: list[Assignment] = []
         self.imports: list[Site] = []
-        self.withs: list[WithItem] = []
+        self.with_items: list[WithItem] = []
         self.loops: list[Site] = []
-        self.tests: list[Site] = []
+        self.conditions: list[Site] = []
         self.returns: list[Site] = []
 
     def name(self, node: ast.AST) -> str:
         """The full dotted name of an expression, with the aliases that are visible in the current function."""
-        if not self.hidden:
+        if not self.shadowed:
             return full_name(node, self.aliases)
         root = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        hidden = isinstance(root, ast.Name) and root.id in self.hidden
-        return full_name(node, {} if hidden else self.aliases)
+        shadowed = isinstance(root, ast.Name) and root.id in self.shadowed
+        return full_name(node, {} if shadowed else self.aliases)
 
     def body(self, statements: Sequence[ast.stmt], scope: Scope, block: Block | None) -> None:
-        """A list of statements. Those after an `if` that returns, raises or leaves a loop are guarded by its condition."""
-        outer = block
+        """Read a list of statements. Those after an `if` that returns, raises or leaves a loop run only if the condition is false."""
+        block_before_capture = block
         for statement in statements:
             kind = type(statement)
             if kind is ast.Expr:
@@ -75,11 +76,11 @@ class _Reader:
                         block = make_block("with", statement, block, captured=True)
                         continue
                     if call.func.attr == "capture_end":
-                        block = outer
+                        block = block_before_capture
                 self.expression(call, scope, block)
                 continue
             self.statement(statement, scope, block)
-            if kind is ast.If and isinstance(statement.body[-1], _LEAVES):  # type: ignore[attr-defined]
+            if kind is ast.If and isinstance(statement.body[-1], _LEAVING_STATEMENTS):  # type: ignore[attr-defined]
                 tracing, capturing = implied_by(statement.test)  # type: ignore[attr-defined]
                 block = make_block(
                     "after", statement, block, "after", not_compiled=tracing > 0, not_captured=capturing > 0
@@ -87,9 +88,9 @@ class _Reader:
 
     def statement(self, node: ast.stmt, scope: Scope, block: Block | None) -> None:
         """One statement and everything in it."""
-        read = _STATEMENTS.get(type(node))
-        if read is not None:
-            read(self, node, scope, block)
+        read_statement = _STATEMENTS.get(type(node))
+        if read_statement is not None:
+            read_statement(self, node, scope, block)
             return
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
@@ -116,7 +117,7 @@ class _Reader:
             elif kind is ast.Lambda:
                 self._lambda(node, scope)  # type: ignore[arg-type]
             elif kind is ast.IfExp:
-                self._choice(node, scope, block)  # type: ignore[arg-type]
+                self._conditional_expression(node, scope, block)  # type: ignore[arg-type]
             else:
                 stack.extend(_children(node))
 
@@ -126,16 +127,16 @@ class _Reader:
         self.scopes[name] = inner
         self.expression(node.body, inner, None)
 
-    def _choice(self, node: ast.IfExp, scope: Scope, block: Block | None) -> None:
-        self._test(node, node.test, scope, block)
+    def _conditional_expression(self, node: ast.IfExp, scope: Scope, block: Block | None) -> None:
+        self._condition(node, node.test, scope, block)
         self.expression(node.body, scope, branch_block(node, node.test, block, "body"))
         self.expression(node.orelse, scope, branch_block(node, node.test, block, "orelse"))
 
-    def _test(self, node: ast.AST, test: ast.expr, scope: Scope, block: Block | None) -> None:
+    def _condition(self, node: ast.AST, test: ast.expr, scope: Scope, block: Block | None) -> None:
         """A condition; in `not is_compiling() and mask.any()` the second half is not traced."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             block = branch_block(node, test, block, "body")
-        self.tests.append(Site(test, "", scope, block))
+        self.conditions.append(Site(test, "", scope, block))
         self.expression(test, scope, block)
 
     def function_(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, block: Block | None) -> None:
@@ -150,10 +151,10 @@ class _Reader:
         self.scopes[name] = inner
         for expression in (*node.decorator_list, *arguments.defaults, *(d for d in arguments.kw_defaults if d)):
             self.expression(expression, scope, block)
-        outer = self.hidden
-        self.hidden = outer | {p for p in params if p in self.aliases}
+        shadowed_outside = self.shadowed
+        self.shadowed = shadowed_outside | {p for p in params if p in self.aliases}
         self.body(node.body, inner, None)
-        self.hidden = outer
+        self.shadowed = shadowed_outside
 
     def class_(self, node: ast.ClassDef, scope: Scope, block: Block | None) -> None:
         """A class and its body."""
@@ -174,35 +175,32 @@ class _Reader:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, (ast.Tuple, ast.List)):
-                whole = (
-                    node.value if isinstance(node.value, ast.Call) else None
-                )  # each name is one element of the call's result
-                self.writes += [Assignment(node, t, self.name(t), whole, scope, block) for t in target.elts]
-                self._hide(target.elts, scope)
+                # Each name gets one element of the call's result.
+                call = node.value if isinstance(node.value, ast.Call) else None
+                self.assignments += [Assignment(node, t, self.name(t), call, scope, block) for t in target.elts]
+                self._shadow(target.elts, scope)
                 continue
             name = self.name(target.value if isinstance(target, ast.Subscript) else target)
-            self.writes.append(Assignment(node, target, name, node.value, scope, block))
-            meant = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
-            if isinstance(target, ast.Name) and meant.startswith(_FOLLOWED):
-                self.aliases.setdefault(target.id, meant)
+            self.assignments.append(Assignment(node, target, name, node.value, scope, block))
+            value_name = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
+            if isinstance(target, ast.Name) and value_name.startswith(_ALIASED_PREFIXES):
+                self.aliases.setdefault(target.id, value_name)
             else:
-                self._hide([target], scope)
+                self._shadow([target], scope)
             if isinstance(target, ast.Subscript):
                 self.expression(target.slice, scope, block)
         if node.value is not None:
             self.expression(node.value, scope, block)
 
-    def _hide(self, targets: Sequence[ast.expr], scope: Scope) -> None:
+    def _shadow(self, targets: Sequence[ast.expr], scope: Scope) -> None:
         """A name that is assigned in a function no longer refers to the import of that name."""
         if scope.kind == "function":
-            hidden = {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
-            if hidden:
-                self.hidden = self.hidden | hidden
+            self.shadowed = self.shadowed | {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
 
     def branch_(self, node: ast.If | ast.While, scope: Scope, block: Block | None) -> None:
         """An `if` or `while`, each branch in its own block; a chain of `elif` is handled in a loop to avoid recursion."""
         while True:
-            self._test(node, node.test, scope, block)
+            self._condition(node, node.test, scope, block)
             self.body(node.body, scope, branch_block(node, node.test, block, "body"))
             if not node.orelse:
                 return
@@ -219,7 +217,7 @@ class _Reader:
         for item in node.items:
             expression = item.context_expr
             name = self.name(expression.func if isinstance(expression, ast.Call) else expression)
-            self.withs.append(WithItem(expression, name, scope, block, node))
+            self.with_items.append(WithItem(expression, name, scope, block, node))
             self.expression(expression, scope, block)
             captured = captured or name in CAPTURE_BLOCKS
         self.body(node.body, scope, make_block("with", node, block, captured=captured))
@@ -245,7 +243,7 @@ class _Reader:
 
     def assert_(self, node: ast.Assert, scope: Scope, block: Block | None) -> None:
         """An `assert`; its condition counts like that of an `if`."""
-        self._test(node, node.test, scope, block)
+        self._condition(node, node.test, scope, block)
 
     def try_(self, node: ast.Try, scope: Scope, block: Block | None) -> None:
         """A `try` with its handlers."""
@@ -257,8 +255,10 @@ class _Reader:
 
     def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope, block: Block | None) -> None:
         """The imported names and what they refer to."""
-        self.hidden = (
-            self.hidden - {a.asname or a.name.partition(".")[0] for a in node.names} if self.hidden else self.hidden
+        self.shadowed = (
+            self.shadowed - {a.asname or a.name.partition(".")[0] for a in node.names}
+            if self.shadowed
+            else self.shadowed
         )
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -309,9 +309,9 @@ _STATEMENTS: Final[dict[type, Any]] = {
 
 def _children(node: ast.AST) -> list[ast.AST]:
     kind = type(node)
-    fields = _FIELDS.get(kind)
+    fields = _CHILD_FIELDS.get(kind)
     if fields is None:
-        fields = _FIELDS[kind] = tuple(f for f in node._fields if f not in ("ctx", "op", "ops"))
+        fields = _CHILD_FIELDS[kind] = tuple(f for f in node._fields if f not in ("ctx", "op", "ops"))
     found: list[ast.AST] = []
     for name in fields:
         value = getattr(node, name, None)

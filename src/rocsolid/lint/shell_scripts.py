@@ -1,16 +1,16 @@
-"""Environment variables that shell scripts and Dockerfiles set.
+"""Translates shell scripts and Dockerfiles to Python, as far as they set environment variables.
 
-Each line that sets variables is translated to equivalent Python; all other lines become blank. So the rules about variables
-apply to both, with the same line numbers.
+Each line that sets variables becomes equivalent Python; all other lines become blank. So the rules about variables apply to
+these files too, with the right line numbers.
 """
 
 import re
 import shlex
 from typing import Final
 
-_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
-_ASSIGNED: Final = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)", re.DOTALL)
-_USED: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
+_ASSIGNING_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
+_ASSIGNMENT: Final = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)", re.DOTALL)
+_VARIABLE_USE: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
 def is_shell(name: str) -> bool:
@@ -20,8 +20,8 @@ def is_shell(name: str) -> bool:
 
 
 def as_python(text: str) -> str:
-    """The script as Python that sets the same variables, line by line."""
-    used = set(_USED.findall(text))
+    """Return Python that sets the same variables as the script, line by line."""
+    used = set(_VARIABLE_USE.findall(text))
     lines = ["; ".join(_assignments(line, used)) for line in text.splitlines()]
     first = next((number for number, line in enumerate(lines) if line), 0)
     if lines:
@@ -30,7 +30,7 @@ def as_python(text: str) -> str:
 
 
 def _assignments(line: str, used: set[str]) -> list[str]:
-    match = _LINE.match(line)
+    match = _ASSIGNING_LINE.match(line)
     if not match:
         return []
     try:
@@ -39,9 +39,9 @@ def _assignments(line: str, used: set[str]) -> list[str]:
         words = match["rest"].split("#")[0].split()
     found: list[str] = []
     for word in words:
-        assigned = _ASSIGNED.fullmatch(word)
-        if not assigned:
-            break  # the command that gets the variables
-        if assigned[1] not in used:  # the script reads it itself
-            found.append(f"os.environ[{assigned[1]!r}] = {assigned[2]!r}")
+        assignment = _ASSIGNMENT.fullmatch(word)
+        if not assignment:
+            break  # the command that runs with the variables
+        if assignment[1] not in used:  # a variable that the script itself reads is not for torch
+            found.append(f"os.environ[{assignment[1]!r}] = {assignment[2]!r}")
     return found

@@ -1,4 +1,4 @@
-"""Distributes files over worker processes; a file that crashes or hangs a worker is reported and the rest continues."""
+"""Distributes files over worker processes. A file that crashes or hangs its worker is reported; the other files are still checked."""
 
 import json
 import os
@@ -13,37 +13,38 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.lint.check_file import check_text
-from rocsolid.lint.facts import FileFacts, head_text
+from rocsolid.lint.facts import FileFacts, summary_json
 from rocsolid.lint.files import SourceFile
 
-_FEW_BYTES: Final = 400_000  # less is checked in this process, faster than a worker starts
-_SILENT_S: Final = 60.0  # a worker without output for longer is hanging
-_SOURCE: Final = str(Path(__file__).parents[2])
+_MIN_BYTES_FOR_WORKERS: Final = 400_000  # less is checked in this process, faster than a worker starts
+_MAX_SILENCE_S: Final = 60.0  # a worker that writes nothing for longer is considered hung
+_FILE_OVERHEAD_BYTES: Final = 1000  # the cost of opening a file, as bytes of source
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2])  # folder that contains rocsolid
 
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """The facts of one file as text, ready for the cache."""
+    """The two parts of the facts of one file as JSON text, ready for the cache."""
 
-    shown: str
-    head: str
-    body: str
+    display_path: str
+    summary: str
+    symbols: str
 
 
 def check_files(files: Sequence[SourceFile], jobs: int) -> Iterator[CheckedFile]:
-    """The facts of every file, in no particular order."""
-    sizes = {file.shown: _size(file.path) for file in files}
-    if jobs <= 1 or sum(sizes.values()) < _FEW_BYTES:
-        yield from map(_check_here, files)
+    """Yield the facts of every file, in no particular order."""
+    sizes = {file.display_path: _size(file.path) for file in files}
+    if jobs <= 1 or sum(sizes.values()) < _MIN_BYTES_FOR_WORKERS:
+        yield from map(_check_in_this_process, files)
         return
     shares: list[list[SourceFile]] = [[] for _ in range(min(jobs, len(files)))]
     loads = [0] * len(shares)
-    for file in sorted(files, key=lambda f: -sizes[f.shown]):
-        lightest = loads.index(min(loads))
-        shares[lightest].append(file)
-        loads[lightest] += sizes[file.shown] + 1000
+    for file in sorted(files, key=lambda f: -sizes[f.display_path]):
+        smallest = loads.index(min(loads))
+        shares[smallest].append(file)
+        loads[smallest] += sizes[file.display_path] + _FILE_OVERHEAD_BYTES
     results: queue.Queue[CheckedFile | BaseException | None] = queue.Queue()
-    threads = [threading.Thread(target=_share, args=(share, results), daemon=True) for share in shares]
+    threads = [threading.Thread(target=_check_share, args=(share, results), daemon=True) for share in shares]
     for thread in threads:
         thread.start()
     running = len(threads)
@@ -69,38 +70,38 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _check_here(file: SourceFile) -> CheckedFile:
+def _check_in_this_process(file: SourceFile) -> CheckedFile:
     try:
         data = file.path.read_bytes()
     except OSError as error:
         return _failed(file, error.strerror or str(error))
-    facts = check_text(data, file=file.shown, module=file.module, package=file.package)
-    return CheckedFile(file.shown, head_text(facts), facts.body_text)
+    facts = check_text(data, file=file.display_path, module=file.module, package=file.package)
+    return CheckedFile(file.display_path, summary_json(facts), facts.symbols_json)
 
 
-def _failed(file: SourceFile, why: str) -> CheckedFile:
-    return CheckedFile(file.shown, head_text(FileFacts(module=file.module, error=why)), "")
+def _failed(file: SourceFile, reason: str) -> CheckedFile:
+    return CheckedFile(file.display_path, summary_json(FileFacts(module=file.module, error=reason)), "")
 
 
-def _share(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> None:
+def _check_share(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> None:
     """Check a share of the files; after a crash or hang, start another worker for the rest."""
     try:
-        left = list(files)
-        while left:
-            done = _one_process(left, results)
-            if done < len(left):
-                results.put(_failed(left[done], "the parser crashed or did not finish"))
-                done += 1
-            left = left[done:]
-    except BaseException as broken:  # noqa: BLE001 - raised again in the calling thread
-        results.put(broken)
+        remaining = list(files)
+        while remaining:
+            finished = _run_worker(remaining, results)
+            if finished < len(remaining):
+                results.put(_failed(remaining[finished], "the parser crashed or did not finish"))
+                finished += 1
+            remaining = remaining[finished:]
+    except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+        results.put(error)
     finally:
         results.put(None)
 
 
-def _one_process(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> int:
-    """Run one worker; returns how many files it finished before it ended or was killed."""
-    path = os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")]))
+def _run_worker(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> int:
+    """Run one worker and return how many files it finished before it ended or was killed."""
+    path = os.pathsep.join(filter(None, [_PACKAGE_FOLDER, os.environ.get("PYTHONPATH", "")]))
     process = subprocess.Popen(
         [sys.executable, "-m", "rocsolid.lint.worker"],
         stdin=subprocess.PIPE,
@@ -110,47 +111,47 @@ def _one_process(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile 
         text=True,
         encoding="utf-8",
     )
-    done = 0
-    watch = _Watchdog(process)
-    with process, watch:
+    finished = 0
+    watchdog = _Watchdog(process)
+    with process, watchdog:
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101
-        names = [[str(f.path.absolute()), f.shown, f.module, f.package] for f in files]
+        rows = [[str(f.path.absolute()), f.display_path, f.module, f.package] for f in files]
         try:
-            process.stdin.write(json.dumps(names))
+            process.stdin.write(json.dumps(rows))
             process.stdin.close()
         except BrokenPipeError:
             return 0
         for line in process.stdout:
             if not line.endswith("\n"):
                 break
-            watch.reset()
+            watchdog.reset()
             results.put(CheckedFile(*json.loads(line)))
-            done += 1
-    return done
+            finished += 1
+    return finished
 
 
 class _Watchdog:
-    """Kills a worker that writes nothing for too long."""
+    """Kills a worker that writes nothing for `_MAX_SILENCE_S`."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.last_output = time.monotonic()
-        self.over = threading.Event()
+        self.stop_event = threading.Event()
 
     def reset(self) -> None:
-        """The worker wrote something; start to wait again."""
+        """Restart the time limit, because the worker wrote a line."""
         self.last_output = time.monotonic()
 
-    def _wait(self) -> None:
-        while not self.over.wait(1.0):
-            if time.monotonic() - self.last_output > _SILENT_S:
+    def _watch(self) -> None:
+        while not self.stop_event.wait(1.0):
+            if time.monotonic() - self.last_output > _MAX_SILENCE_S:
                 self.process.kill()
                 return
 
     def __enter__(self) -> "_Watchdog":
-        threading.Thread(target=self._wait, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.stop_event.set()

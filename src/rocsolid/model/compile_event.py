@@ -1,7 +1,7 @@
 """Events of torch's compiler, recorded live or read from the files that TORCH_TRACE and TORCH_COMPILE_DEBUG write.
 
-`observe.build_log` turns a list of these events into a `CompileLog`, whatever their source. A *unit* is one frame that Dynamo
-compiles. Its backward graph, compiled later and often in another thread, belongs to the same unit.
+`observe.build_log` turns these events into a `CompileLog`; it does not matter where they come from. A *unit* is one frame that
+Dynamo compiles. Its backward graph belongs to the same unit, although it is compiled later and often in another thread.
 Times are seconds since the epoch.
 """
 
@@ -34,7 +34,7 @@ class CompileEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileIdAssigned:
-    """Torch's id for the unit, such as 0/0. `torch._dynamo.reset()` starts the ids again from 0/0."""
+    """Torch assigned an id to the unit, such as 0/0. After `torch._dynamo.reset()`, the ids start at 0/0 again."""
 
     unit: int
     compile_id: str
@@ -42,14 +42,14 @@ class CompileIdAssigned:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTimed:
-    """One phase that torch timed; `depth` counts the phases around it."""
+    """One phase of a compile that torch timed."""
 
     unit: int
     name: str
     start_s: float
     end_s: float
     own_s: float  # without the phases inside it
-    depth: int
+    depth: int  # number of phases that contain it
     thread: str
     backward: bool = False
 
@@ -66,8 +66,8 @@ class GraphTraced:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphLowered:
-    """Inductor received a graph of ATen operators."""
+class LoweringStarted:
+    """Inductor starts to lower a graph of ATen operators to kernels."""
 
     unit: int
     backward: bool
@@ -89,7 +89,7 @@ class CodeGenerated:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheLookup:
-    """A lookup in a cache: `autograd` stores whole frames, `fx` single graphs."""
+    """Torch looked up a frame (cache `autograd`) or a single graph (cache `fx`)."""
 
     unit: int
     cache: str
@@ -100,7 +100,7 @@ class CacheLookup:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsReported:
-    """Torch's own metrics of one compile (`CompilationMetrics`)."""
+    """Torch reported its metrics of one compile (`CompilationMetrics`)."""
 
     unit: int
     backward: bool
@@ -115,11 +115,10 @@ class BreakReported:
     kind: str  # torch's name for it: "Data-dependent branching"
     message: str
     frames: tuple[str, ...]  # file:line, outermost first; the break is in the last
-    columns: tuple[
-        tuple[int, int], ...
-    ] = ()  # start and end of the expression in each frame's line, in bytes; (0, 0): unknown
+    # Start and end of the expression in each frame's line, in bytes; (0, 0) if unknown.
+    columns: tuple[tuple[int, int], ...] = ()
     function: str = ""
-    whole_frame: bool = False  # nothing of the frame was compiled
+    frame_skipped: bool = False  # nothing of the frame was compiled
     fatal: bool = False  # the call fails instead of running in eager
 
 
@@ -129,7 +128,7 @@ CompileEvent = (
     | CompileIdAssigned
     | PhaseTimed
     | GraphTraced
-    | GraphLowered
+    | LoweringStarted
     | CodeGenerated
     | CacheLookup
     | MetricsReported

@@ -1,4 +1,4 @@
-"""What the compiler did: one record per compiled graph, graph break and uncompiled frame."""
+"""The compile log: one record per compiled graph, graph break and frame that was not compiled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,9 +61,8 @@ class Recompile:
     argument: str = ""  # what the guard checks, as in the user's code: `x.size(0)`, `self.step`
     old_value: str = ""
     new_value: str = ""
-    code: CodeLine = field(
-        default_factory=lambda: CodeLine(file="", line=0)
-    )  # the line that uses the value; for tensors, the call
+    # The line that uses the value; for a guard on a tensor, the line of the call.
+    code: CodeLine = field(default_factory=lambda: CodeLine(file="", line=0))
     cause: str
     fix: str
     example_before: str = ""  # the fix on sample code
@@ -85,7 +84,7 @@ class Recompile:
         return f"{self.argument} changed{old}" + (f" to {self.new_value}" if self.new_value else "")
 
     def lines(self) -> list[str]:
-        """The recompile for a reader: what changed, code line, guard, cause, fix."""
+        """Return the message as lines: what changed, code line, guard, cause, fix."""
         guard = f" (compile {self.previous_compile_id})" if self.previous_compile_id else ""
         return [
             f"recompile: {self.change}",
@@ -123,7 +122,7 @@ class CompiledGraph:
     cache: CacheResult = CacheResult.OFF
     cache_reason: str = ""  # why the cache was bypassed
     recompile: Recompile | None = None
-    cuda_graph: str = ""  # not requested, requested, captured, or skipped: and why
+    cuda_graph: str = ""  # "not requested", "requested", "captured", or "skipped: " and the reason
     autotuning_s: float = 0.0
     finished: bool = True
 
@@ -133,11 +132,11 @@ class CompiledGraph:
         return sum(k.launches for k in self.kernels)
 
     def __str__(self) -> str:
-        again = f"\n    recompile: {self.recompile.change}" if self.recompile else ""
+        recompile = f"\n    recompile: {self.recompile.change}" if self.recompile else ""
         launches = f", {self.launches} kernel launches per call" if self.kernels else ""
         return (
             f"graph {self.number} {self.kind.value} {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
-            f"cache {self.cache.value}{again}"
+            f"cache {self.cache.value}{recompile}"
         )
 
 
@@ -156,7 +155,7 @@ class GraphBreak:
     torch_message: str = ""
     stack: tuple[str, ...] = ()
     in_loop: bool = False  # torch cannot resume inside a loop
-    whole_frame: bool = False  # nothing of the function was compiled
+    frame_skipped: bool = False  # nothing of the function was compiled
     fatal: bool = False  # the call fails instead of running in eager
     count: int = 1
 
@@ -167,16 +166,16 @@ class GraphBreak:
 
     @property
     def effect(self) -> str:
-        """What the break costs beyond a split graph; usually empty."""
+        """What happens besides the split of the graph; usually empty."""
         if self.fatal:
-            return "the compile fails, and the call with it"
-        if not self.whole_frame:
+            return "the compile fails, so the call fails"
+        if not self.frame_skipped:
             return ""
         reason = "torch cannot resume inside a loop, so " if self.in_loop else ""
         return f"{reason}nothing of {self.function} is compiled"
 
     def lines(self) -> list[str]:
-        """The break for a reader: cause, code line, fix."""
+        """Return the message as lines: cause, code line, effect, fix."""
         times = f" ({self.count} times)" if self.count > 1 else ""
         return [
             f"graph break{times}: {self.cause}",
@@ -192,7 +191,7 @@ class GraphBreak:
 
 @dataclass(frozen=True, kw_only=True)
 class UncompiledFrame:
-    """A function that Dynamo tried to compile and left to eager."""
+    """A function that Dynamo tried to compile and that runs in eager instead."""
 
     function: str
     location: str
@@ -202,12 +201,12 @@ class UncompiledFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileLog(NotebookResult):
-    """Everything that was compiled while a recorder ran, or in the run that wrote a trace."""
+    """Everything that was compiled while a recorder ran, or in the run that wrote the files of TORCH_TRACE or TORCH_COMPILE_DEBUG."""
 
     started_at: str
     seconds: float
     torch: str
-    source: str = "live"  # live, trace, debug
+    source: str = "live"  # live, trace (read from TORCH_TRACE) or debug (read from TORCH_COMPILE_DEBUG)
     graphs: tuple[CompiledGraph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
     uncompiled: tuple[UncompiledFrame, ...] = ()
@@ -219,12 +218,12 @@ class CompileLog(NotebookResult):
         return sum(g.seconds for g in self.graphs) + sum(f.seconds for f in self.uncompiled)
 
     def __str__(self) -> str:
-        head = (
+        summary = (
             f"{_count(len(self.graphs), 'compiled graph')}, {self.compile_s:.1f} s of compiling, "
             f"{_count(len(self.breaks), 'graph break')}"
         )
         graphs = [f"  {graph}" for graph in self.graphs]
-        return "\n\n".join(["\n".join([head, *graphs]), *(str(found) for found in self.breaks)])
+        return "\n\n".join(["\n".join([summary, *graphs]), *(str(found) for found in self.breaks)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,20 +248,20 @@ class BreakReport(NotebookResult):
 
 
 def code_lines(code: CodeLine) -> list[str]:
-    """A code line for a message: indented, with a path relative to the current folder."""
+    """Return a code line for a message: indented, with a path relative to the current folder."""
     return [f"  {line}" for line in code.lines(short_location(_location(code)))] if code.file else []
 
 
 def example_lines(before: str, after: str) -> list[str]:
-    """A fix on sample code, as a diff that cannot be mistaken for the user's code."""
+    """Return the fix of sample code as a diff; the minus and plus signs show that it is not the user's code."""
     if not before or not after:
         return []
-    minus = [f"  - {line}" for line in before.splitlines()]
-    return ["example:", *minus, *(f"  + {line}" for line in after.splitlines())]
+    removed = [f"  - {line}" for line in before.splitlines()]
+    return ["example:", *removed, *(f"  + {line}" for line in after.splitlines())]
 
 
 def short_location(location: str) -> str:
-    """A `file:line` relative to the current folder where it is below it."""
+    """Return a `file:line` relative to the current folder, if the file is below it."""
     file, colon, line = location.rpartition(":")
     try:
         return f"{Path(file).relative_to(Path.cwd())}{colon}{line}"
@@ -274,5 +273,5 @@ def _location(code: CodeLine) -> str:
     return f"{code.file}:{code.line}" if code.file and code.line else code.file
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

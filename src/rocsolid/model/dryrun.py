@@ -11,7 +11,7 @@ DRYRUN_SCHEMA = "rocsolid/dryrun/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Resource usage of one compiled kernel. Figures come from the compiler, except those marked "computed"."""
+    """Resource usage of one compiled kernel. The values come from the compiler; those marked "computed" are computed from them."""
 
     registers: int  # vector registers (VGPRs) per lane; on CDNA this includes the AGPRs
     matrix_registers: int = 0  # AGPRs per lane
@@ -60,7 +60,7 @@ class DryRunKernel:
 
     name: str
     origin: str  # inductor, user or template
-    graph: str = ""  # that launches it first; two graphs may have different kernels of the same name
+    graph: str = ""  # the graph that launches it first; two graphs may have different kernels of the same name
     source: str
     locations: tuple[str, ...] = ()  # file:line of the model code; a user's kernel first
     foreign: tuple[str, ...] = ()  # inline assembly or library functions of the other vendor

@@ -22,7 +22,7 @@ class SkippedFile:
 class LintRecord(NotebookResult):
     """Findings in source files, and the number of findings that were left out.
 
-    A finding's `place` is its `file:line`. Its facts contain `code` (the line with the columns of the expression), `text` (the
+    A finding's `location` is its `file:line`. Its facts contain `code_line` (the line with the columns of the expression), `text` (the
     line without indentation), `column`, `function`, `confidence` (inside, reachable or anywhere) and `chain` (the calls from the
     compiled or captured function to the finding).
     """

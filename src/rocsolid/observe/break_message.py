@@ -15,13 +15,13 @@ from rocsolid.model.known_cause import KnownCause
 from rocsolid.torchapi.dynamo.break_registry import registry_file
 from rocsolid.torchapi.user_frames import is_user_file, read_code_line
 
-_URL: Final = re.compile(r"/gb(\d{4})\.html", re.IGNORECASE)
+_ID_IN_URL: Final = re.compile(r"/gb(\d{4})\.html", re.IGNORECASE)
 _LABEL: Final = re.compile(r"^\s*(Explanation|Hint|Developer debug context|User code context):\s?(.*)$")
-_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+?)_at_(\d+)")
+_RESUME_FUNCTION: Final = re.compile(r"torch_dynamo_resume_in_(.+?)_at_(\d+)")
 LOOP_BREAK: Final = "graph break in loop"  # torch's name for a break that it cannot resume from
 SECOND_BREAK: Final = "*** While handling this graph break, another graph break occurred: ***"
 # Names of a function or method in torch's message, for the caret.
-_NAMED: Final = (
+_NAMES_IN_MESSAGE: Final = (
     re.compile(r"call_method \S+ (\w+) "),
     re.compile(r"`(?:[\w.]+\.)?(\w+)\(?\)?`"),
     re.compile(r"qualname: (?:[\w.]+\.)?(\w+)"),
@@ -40,7 +40,7 @@ class BreakMessage:
 
 
 def parse_message(message: str) -> BreakMessage:
-    """Explanation, hints and context; of nested messages the last, which belongs to the break that was reported."""
+    """Split a message into its parts. If it contains several breaks, the explanation is that of the last one, which torch reported."""
     parts: dict[str, list[str]] = {
         "Explanation": [],
         "Hint": [],
@@ -69,31 +69,31 @@ def parse_message(message: str) -> BreakMessage:
 
 @cache
 def known_ids() -> dict[str, str]:
-    """Torch's ids of graph breaks by torch's names, from the registry that torch ships."""
+    """Return torch's ids of graph breaks by their names, from the registry file in the torch package."""
     file = registry_file()
     if file is None:
         return {}
-    known: dict[str, str] = {}
-    for number, entries in json.loads(file.read_text(encoding="utf-8")).items():
+    ids: dict[str, str] = {}
+    for break_id_, entries in json.loads(file.read_text(encoding="utf-8")).items():
         for entry in entries:
-            known.setdefault(str(entry.get("Gb_type")), number)
-    return known
+            ids.setdefault(str(entry.get("Gb_type")), break_id_)
+    return ids
 
 
 def break_id(kind: str, message: str = "") -> str:
-    """Torch's id of a break, such as GB0170; empty where torch has none."""
+    """Return torch's id of a break, such as GB0170; empty if torch has none."""
     if known := known_ids().get(kind):
         return known
-    found = _URL.findall(message)
+    found = _ID_IN_URL.findall(message)
     return f"GB{found[-1]}" if found else ""
 
 
 def graph_break(reports: list[BreakReported]) -> GraphBreak:
-    """One graph break from all reports of it, with cause, fix and the user's line."""
-    # A break inside a loop may be reported twice: when it is found, and when torch gives up on the function.
+    """Return a graph break with its cause, its fix and the user's line, given all reports of it."""
+    # A break inside a loop may be reported twice: at the break, and when torch stops compiling the function.
     report = next((r for r in reports if r.kind == LOOP_BREAK), reports[0])
     inner = first_break(report)
-    location = users_location(report.frames)
+    location = innermost_user_location(report.frames)
     code = read_code_line(location)
     known = _known_cause(inner, code.text)
     message = parse_message(inner.message)
@@ -101,7 +101,7 @@ def graph_break(reports: list[BreakReported]) -> GraphBreak:
         id=break_id(report.kind, report.message),
         kind=report.kind,
         code=_with_caret(code, inner, known),
-        function=shown_name(report.function),
+        function=display_name(report.function),
         cause=known.cause if known else message.explanation or inner.kind,
         fix=known.fix if known else " ".join(message.hints) or "see torch's page about this graph break",
         example_before=known.before if known else "",
@@ -109,31 +109,31 @@ def graph_break(reports: list[BreakReported]) -> GraphBreak:
         torch_message=report.message,
         stack=report.frames,
         in_loop=report.kind == LOOP_BREAK,
-        whole_frame=any(r.whole_frame for r in reports),
+        frame_skipped=any(r.frame_skipped for r in reports),
         fatal=any(r.fatal for r in reports),
         count=len(reports),
     )
 
 
 def first_break(report: BreakReported) -> BreakReported:
-    """The break that made torch give up on a loop; any other report unchanged."""
+    """Return the break inside the loop, if torch reports that it cannot resume in a loop; otherwise the report itself."""
     if report.kind != LOOP_BREAK or SECOND_BREAK not in report.message:
         return report
     message = report.message.partition(SECOND_BREAK)[0].strip()
-    above = message.partition("\n  Explanation:")[0].strip().splitlines()
-    return replace(report, kind=above[-1].strip() if above else report.kind, message=message)
+    lines_above = message.partition("\n  Explanation:")[0].strip().splitlines()
+    return replace(report, kind=lines_above[-1].strip() if lines_above else report.kind, message=message)
 
 
-def shown_name(function: str) -> str:
-    """A function's name without the functions around it; torch's resume functions are named after the user's function."""
+def display_name(function: str) -> str:
+    """Return a function's name for reports: without enclosing functions, and `f (resumed at line 7)` for torch's resume functions."""
     function = function.rpartition(".<locals>.")[2]
-    return _RESUMED.sub(r"\1 (resumed at line \2)", function)
+    return _RESUME_FUNCTION.sub(r"\1 (resumed at line \2)", function)
 
 
-def users_location(frames: tuple[str, ...]) -> str:
-    """The innermost `file:line` in the user's code; the innermost of all where none is."""
-    own = [location for location in frames if is_user_file(location.rpartition(":")[0])]
-    return own[-1] if own else frames[-1]
+def innermost_user_location(frames: tuple[str, ...]) -> str:
+    """Return the innermost `file:line` in the user's code; if there is none, the innermost in any code."""
+    in_user_code = [location for location in frames if is_user_file(location.rpartition(":")[0])]
+    return in_user_code[-1] if in_user_code else frames[-1]
 
 
 def _known_cause(report: BreakReported, line: str) -> KnownCause | None:
@@ -142,7 +142,7 @@ def _known_cause(report: BreakReported, line: str) -> KnownCause | None:
 
 
 def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None) -> CodeLine:
-    """The line with the columns of the expression: by the names in the catalogue, by torch's columns, by torch's message."""
+    """Return the line with the columns of the expression, from the catalogue, torch's columns or names in torch's message."""
     if known and known.underline:
         found = read_code_line(code.place, *known.underline)
         if found.start < found.end:
@@ -153,12 +153,14 @@ def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None)
     if start < end and _is_expression(code.text[start:end]):
         return replace(code, start=start, end=end)
     message = parse_message(report.message)
-    names = [name for pattern in _NAMED for name in pattern.findall(f"{message.context} {message.explanation}")]
+    names = [
+        name for pattern in _NAMES_IN_MESSAGE for name in pattern.findall(f"{message.context} {message.explanation}")
+    ]
     return read_code_line(code.place, *names) if names else code
 
 
 def _is_expression(text: str) -> bool:
-    """Torch has no end line: the columns of a statement, or of a call over several lines, do not fit the first line."""
+    """Return whether the columns fit the line. Torch reports no end line, so the columns of a call over several lines do not."""
     try:
         ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):

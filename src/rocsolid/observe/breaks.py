@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocsolid.model.compile_log import BreakReport, GraphKind
-from rocsolid.observe.break_message import shown_name
+from rocsolid.observe.break_message import display_name
 from rocsolid.observe.recorder import CompileRecorder
 from rocsolid.torchapi.dynamo.compiled_function import freshly_compiled, original_function
 
@@ -20,8 +20,8 @@ def find_breaks(
 
     Resets Dynamo first, as `torch._dynamo.explain` does: for a frame that is compiled already, Dynamo reports no breaks.
     """
-    plain = original_function(function)
-    with freshly_compiled(plain, backend) as compiled, CompileRecorder() as recorder:
+    uncompiled = original_function(function)
+    with freshly_compiled(uncompiled, backend) as compiled, CompileRecorder() as recorder:
         try:
             compiled(*args, **(kwargs or {}))
         except Exception:
@@ -29,9 +29,9 @@ def find_breaks(
             if not any(found.fatal for found in recorder.breaks):
                 raise
     log = recorder.log
-    name = getattr(plain, "__qualname__", type(plain).__qualname__)
+    name = getattr(uncompiled, "__qualname__", type(uncompiled).__qualname__)
     return BreakReport(
-        function=shown_name(str(name)),
+        function=display_name(str(name)),
         torch=log.torch,
         breaks=log.breaks,
         # The cache may also return a backward graph, which is not part of this call.

@@ -1,4 +1,7 @@
-"""Builds the compile log from compile events: one record per graph, and no second counted twice."""
+"""Builds the compile log from compile events.
+
+The log has one record per graph. Each second of compile time is counted for one graph only.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +16,8 @@ from rocsolid.model.compile_event import (
     CompileEvent,
     CompileIdAssigned,
     CompileStarted,
-    GraphLowered,
     GraphTraced,
+    LoweringStarted,
     MetricsReported,
     PhaseTimed,
 )
@@ -27,13 +30,13 @@ from rocsolid.model.compile_log import (
     GraphKind,
     UncompiledFrame,
 )
-from rocsolid.observe.break_message import first_break, graph_break, shown_name
+from rocsolid.observe.break_message import display_name, first_break, graph_break
 from rocsolid.observe.kernels import graph_kind, read_kernels
 from rocsolid.observe.recompile_message import recompile_from_reason
 
 AUTOTUNING: Final = "autotuning"
 CUDA_GRAPHS: Final = "CUDA graphs"
-# Groups of the phases that torch times; the first pattern that matches counts.
+# Groups of the phases that torch times, by name; the first matching pattern is used.
 _PHASES: Final = tuple(
     (re.compile(pattern), phase)
     for pattern, phase in (
@@ -54,7 +57,7 @@ _PHASES: Final = tuple(
         (r"dynamo|entire_frame.*|compile_attempt.*|bytecode_tracing|insert_deferred.*|gc", "Dynamo tracing"),
     )
 )
-_SHORTEST_SPAN_S: Final = 0.0005
+_MIN_SPAN_S: Final = 0.0005  # shorter spans are not shown in the timeline
 
 
 def phase_group(name: str) -> str:
@@ -63,11 +66,11 @@ def phase_group(name: str) -> str:
 
 
 @dataclass
-class _Side:
-    """The events of the forward or the backward half of a unit."""
+class _PassEvents:
+    """The events of the forward or of the backward pass of a unit."""
 
     phases: list[PhaseTimed] = field(default_factory=list)
-    lowered: list[GraphLowered] = field(default_factory=list)
+    lowerings: list[LoweringStarted] = field(default_factory=list)
     code: list[CodeGenerated] = field(default_factory=list)
     lookups: list[CacheLookup] = field(default_factory=list)
     metrics: Mapping[str, object] = field(default_factory=dict)
@@ -80,8 +83,8 @@ class _Unit:
     compile_id: str = ""
     traced: list[GraphTraced] = field(default_factory=list)
     breaks: list[BreakReported] = field(default_factory=list)
-    forward: _Side = field(default_factory=_Side)
-    backward: _Side = field(default_factory=_Side)
+    forward: _PassEvents = field(default_factory=_PassEvents)
+    backward: _PassEvents = field(default_factory=_PassEvents)
 
 
 def build_log(
@@ -100,7 +103,7 @@ def build_log(
     graphs: list[CompiledGraph] = []
     uncompiled: list[UncompiledFrame] = []
     for unit in units.values():
-        compiled = _graphs(unit, started_s, len(graphs))
+        compiled = _graphs(unit, started_s, len(graphs) + 1)
         graphs += compiled
         if not compiled and (unit.forward.phases or unit.breaks):
             uncompiled.append(_uncompiled(unit))
@@ -120,18 +123,18 @@ def graph_breaks(reports: Iterable[BreakReported]) -> tuple[GraphBreak, ...]:
     found: dict[tuple[str, str], list[BreakReported]] = {}
     for report in reports:
         found.setdefault((first_break(report).kind, report.frames[-1]), []).append(report)
-    return tuple(graph_break(same) for same in found.values())
+    return tuple(graph_break(reports_of_one) for reports_of_one in found.values())
 
 
 def _add(unit: _Unit, event: CompileEvent) -> None:
-    side = unit.backward if getattr(event, "backward", False) else unit.forward
+    pass_events = unit.backward if getattr(event, "backward", False) else unit.forward
     lists: dict[type, list[Any]] = {
         GraphTraced: unit.traced,
         BreakReported: unit.breaks,
-        PhaseTimed: side.phases,
-        GraphLowered: side.lowered,
-        CodeGenerated: side.code,
-        CacheLookup: side.lookups,
+        PhaseTimed: pass_events.phases,
+        LoweringStarted: pass_events.lowerings,
+        CodeGenerated: pass_events.code,
+        CacheLookup: pass_events.lookups,
     }
     if type(event) in lists:
         lists[type(event)].append(event)
@@ -144,65 +147,67 @@ def _add(unit: _Unit, event: CompileEvent) -> None:
         case CompileIdAssigned():
             unit.compile_id = event.compile_id
         case MetricsReported():
-            side.metrics = event.metrics
+            pass_events.metrics = event.metrics
 
 
-def _graphs(unit: _Unit, started_s: float, before: int) -> list[CompiledGraph]:
+def _graphs(unit: _Unit, started_s: float, first_number: int) -> list[CompiledGraph]:
     """The graphs of one frame: the forward or inference graph, and the backward graph if it was compiled too."""
     found = []
     if any(traced.operators for traced in unit.traced) or unit.forward.code:
-        found.append(_graph(unit, unit.forward, GraphKind.FORWARD, started_s, before + 1))
-    if unit.backward.code or unit.backward.lowered:
-        found.append(_graph(unit, unit.backward, GraphKind.BACKWARD, started_s, before + 1 + len(found)))
+        found.append(_graph(unit, unit.forward, GraphKind.FORWARD, started_s, first_number))
+    if unit.backward.code or unit.backward.lowerings:
+        found.append(_graph(unit, unit.backward, GraphKind.BACKWARD, started_s, first_number + len(found)))
     return found
 
 
-def _graph(unit: _Unit, side: _Side, kind: GraphKind, started_s: float, number: int) -> CompiledGraph:
+def _graph(unit: _Unit, pass_events: _PassEvents, kind: GraphKind, started_s: float, number: int) -> CompiledGraph:
     backward = kind is GraphKind.BACKWARD
     traced = [] if backward else unit.traced
-    operators = _sum(lowered.operators for lowered in side.lowered) or _sum(t.operators for t in traced)
+    operators = _sum(lowering.operators for lowering in pass_events.lowerings) or _sum(t.operators for t in traced)
     locations = {name: location for t in unit.traced for name, location in t.locations.items()}
-    if side.code:
-        kind = graph_kind(side.code[0].source) or kind
+    if pass_events.code:
+        kind = graph_kind(pass_events.code[0].source) or kind
     elif not unit.backward.code:
         kind = GraphKind.INFERENCE
-    phases = _phases(side.phases)
-    cache, cache_reason = _cache_result(side, unit.forward)
+    phases = _phases(pass_events.phases)
+    cache, cache_reason = _cache_result(pass_events, unit.forward)
     start = unit.started
-    begin_s = min((t.start_s for t in side.phases), default=start.at_s if start else started_s)
-    reason = side.metrics.get("recompile_reason")
+    begin_s = min((t.start_s for t in pass_events.phases), default=start.at_s if start else started_s)
+    reason = pass_events.metrics.get("recompile_reason")
     return CompiledGraph(
         number=number,
         compile_id=unit.compile_id,
         kind=kind,
-        function=_function(start) if start else str(side.metrics.get("co_name", "")),
+        function=_function(start) if start else str(pass_events.metrics.get("co_name", "")),
         location=f"{start.file}:{start.line}" if start else "",
         called_from=start.called_from if start else "",
-        thread=side.phases[0].thread if side.phases else start.thread if start else "",
+        thread=pass_events.phases[0].thread if pass_events.phases else start.thread if start else "",
         start_s=begin_s - started_s,
         seconds=sum(phases.values()),
         phases=phases,
-        spans=_spans(side.phases, started_s),
-        nodes=sum(lowered.nodes for lowered in side.lowered) if backward else sum(t.nodes for t in traced),
+        spans=_spans(pass_events.phases, started_s),
+        nodes=sum(lowering.nodes for lowering in pass_events.lowerings) if backward else sum(t.nodes for t in traced),
         inputs=sum(t.inputs for t in traced),
         operators=operators,
-        kernels=tuple(k for code in side.code for k in read_kernels(code.source, locations)),
-        nodes_before_fusion=sum(code.nodes_before_fusion for code in side.code),
+        kernels=tuple(k for code in pass_events.code for k in read_kernels(code.source, locations)),
+        nodes_before_fusion=sum(code.nodes_before_fusion for code in pass_events.code),
         cache=cache,
         cache_reason=cache_reason,
         recompile=recompile_from_reason(
-            str(reason), called_from=_call(start), new_value=str(side.metrics.get("recompile_new_value", ""))
+            str(reason),
+            called_from=_call_location(start),
+            new_value=str(pass_events.metrics.get("recompile_new_value", "")),
         )
         if reason
         else None,
-        cuda_graph=_cuda_graph(side),
+        cuda_graph=_cuda_graph(pass_events),
         autotuning_s=phases.get(AUTOTUNING, 0.0),
-        finished=bool(side.code or (unit.ended and unit.ended.compiled)),
+        finished=bool(pass_events.code or (unit.ended and unit.ended.compiled)),
     )
 
 
 def _phases(timed: Iterable[PhaseTimed]) -> dict[str, float]:
-    """Seconds by group, longest first. Each moment counts once, for the innermost phase."""
+    """Return the seconds of each group, longest first. Time inside several nested phases counts for the innermost."""
     seconds: dict[str, float] = {}
     for event in timed:
         phase = phase_group(event.name)
@@ -211,7 +216,7 @@ def _phases(timed: Iterable[PhaseTimed]) -> dict[str, float]:
 
 
 def _spans(timed: Iterable[PhaseTimed], started_s: float) -> tuple[CompileSpan, ...]:
-    long = sorted((t for t in timed if t.end_s - t.start_s >= _SHORTEST_SPAN_S), key=lambda t: (t.start_s, t.depth))
+    shown = sorted((t for t in timed if t.end_s - t.start_s >= _MIN_SPAN_S), key=lambda t: (t.start_s, t.depth))
     return tuple(
         CompileSpan(
             name=t.name,
@@ -220,14 +225,16 @@ def _spans(timed: Iterable[PhaseTimed], started_s: float) -> tuple[CompileSpan, 
             seconds=t.end_s - t.start_s,
             depth=t.depth,
         )
-        for t in long
+        for t in shown
     )
 
 
-def _cache_result(side: _Side, forward: _Side) -> tuple[CacheResult, str]:
-    """Torch looks up whole frames first, then single graphs; a hit in either is a hit."""
-    lookups = [c for c in side.lookups if c.cache == "fx"] + [c for c in forward.lookups if c.cache == "autograd"]
-    if any(c.state == "hit" for c in lookups) and not side.lowered:
+def _cache_result(pass_events: _PassEvents, forward: _PassEvents) -> tuple[CacheResult, str]:
+    """Return the cache result. Torch looks up whole frames first, then single graphs; a hit in either counts as a hit."""
+    lookups = [c for c in pass_events.lookups if c.cache == "fx"] + [
+        c for c in forward.lookups if c.cache == "autograd"
+    ]
+    if any(c.state == "hit" for c in lookups) and not pass_events.lowerings:
         return CacheResult.HIT, ""
     for lookup in lookups:
         if lookup.state == "bypass":
@@ -235,14 +242,16 @@ def _cache_result(side: _Side, forward: _Side) -> tuple[CacheResult, str]:
     return (CacheResult.MISS, "") if any(c.state == "miss" for c in lookups) else (CacheResult.OFF, "")
 
 
-def _cuda_graph(side: _Side) -> str:
-    if any(phase_group(t.name) == CUDA_GRAPHS for t in side.phases):
+def _cuda_graph(pass_events: _PassEvents) -> str:
+    if any(phase_group(t.name) == CUDA_GRAPHS for t in pass_events.phases):
         return "captured"
-    skipped = side.metrics.get("cudagraph_skip_reason") or next((c.cuda_graph_skipped for c in side.code), "")
+    skipped = pass_events.metrics.get("cudagraph_skip_reason") or next(
+        (c.cuda_graph_skipped for c in pass_events.code), ""
+    )
     if skipped:
         reason = str(skipped).strip().rstrip(":").removeprefix("skipping cudagraphs due to ")
         return f"skipped: {reason}"
-    return "requested" if any(c.cuda_graph_requested for c in side.code) else "not requested"
+    return "requested" if any(c.cuda_graph_requested for c in pass_events.code) else "not requested"
 
 
 def _uncompiled(unit: _Unit) -> UncompiledFrame:
@@ -254,18 +263,18 @@ def _uncompiled(unit: _Unit) -> UncompiledFrame:
         function=_function(start) if start else str(metrics.get("co_name", "")),
         location=f"{start.file}:{start.line}" if start else "",
         seconds=sum(t.own_s for t in unit.forward.phases),
-        reason=reason.partition("\n")[0] or "no tensor operation in it",
+        reason=reason.partition("\n")[0] or "it contains no tensor operation",
     )
 
 
-def _call(start: CompileStarted | None) -> str:
-    """`file:line` of the call; of the function where the call is not in the user's code."""
+def _call_location(start: CompileStarted | None) -> str:
+    """Return `file:line` of the user's call, or of the function if the call is not in the user's code."""
     return (start.called_from or f"{start.file}:{start.line}") if start else ""
 
 
 def _function(start: CompileStarted) -> str:
-    """The user's name for the function; a module is called through a function of torch's."""
-    return "a module" if start.file.endswith("_dynamo/external_utils.py") else shown_name(start.function)
+    """Return the name of the user's function. For a module, Dynamo compiles a function of torch that calls it."""
+    return "a module" if start.file.endswith("_dynamo/external_utils.py") else display_name(start.function)
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -11,45 +11,48 @@ from rocsolid.model.compile_event import (
     CompileEvent,
     CompileIdAssigned,
     CompileStarted,
-    GraphLowered,
     GraphTraced,
+    LoweringStarted,
 )
 from rocsolid.model.compile_log import CompileLog
 from rocsolid.observe.build_log import build_log
 from rocsolid.observe.graph_text import read_graph
 
-_FOLDER: Final = re.compile(r"model__(\d+)_(forward|backward|inference)_(\d+)\.(\d+)")
+_GRAPH_FOLDER: Final = re.compile(r"model__(\d+)_(forward|backward|inference)_(\d+)\.(\d+)")
 
 
 def read_debug(path: Path) -> CompileLog:
-    """The log of a torch_compile_debug folder, or of any folder in it or above it; raises InputError if it contains no graph."""
+    """Return the log of a torch_compile_debug folder, or of a folder in it or above it.
+
+    Raises InputError if the folder contains no compiled graph.
+    """
     if not path.is_dir():
         msg = f"{path} is not a folder; pass the folder torch_compile_debug that TORCH_COMPILE_DEBUG=1 writes"
         raise InputError(msg)
-    found = sorted(
+    graph_folders = sorted(
         (
             (file.parent, match)
             for file in path.rglob("output_code.py")
-            if (match := _FOLDER.fullmatch(file.parent.name))
+            if (match := _GRAPH_FOLDER.fullmatch(file.parent.name))
         ),
         key=lambda item: (str(item[0].parent), int(item[1][4])),
     )
-    if not found:
+    if not graph_folders:
         msg = f"{path} contains no compiled graph (no model__*/output_code.py); run with TORCH_COMPILE_DEBUG=1 and an empty Inductor cache"
         raise InputError(msg)
     events: list[CompileEvent] = []
     units: dict[str, int] = {}
-    for folder, match in found:
+    for folder, match in graph_folders:
         unit = units.setdefault(f"{folder.parent}/{match[1]}", len(units) + 1)
         events += _events(unit, folder, match)
-    written = datetime.fromtimestamp(found[0][0].stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
+    written = datetime.fromtimestamp(graph_folders[0][0].stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     return build_log(events, started_s=0.0, ended_s=0.0, started_at=written, torch="", source="debug")
 
 
 def _events(unit: int, folder: Path, match: re.Match[str]) -> list[CompileEvent]:
     backward = match[2] == "backward"
     graph = read_graph(_text(folder / "fx_graph_transformed.py"))
-    before = _text(folder / "ir_pre_fusion.txt")
+    nodes_before_fusion = _text(folder / "ir_pre_fusion.txt")
     events: list[CompileEvent] = [CompileIdAssigned(unit=unit, compile_id=match[1])]
     if not backward:
         events.append(
@@ -72,13 +75,13 @@ def _events(unit: int, folder: Path, match: re.Match[str]) -> list[CompileEvent]
                 locations=traced.locations,
             )
         )
-    events.append(GraphLowered(unit=unit, backward=backward, nodes=graph.nodes, operators=graph.operators))
+    events.append(LoweringStarted(unit=unit, backward=backward, nodes=graph.nodes, operators=graph.operators))
     events.append(
         CodeGenerated(
             unit=unit,
             backward=backward,
             source=_text(folder / "output_code.py"),
-            nodes_before_fusion=len(re.findall(r"^op\d+: ", before, re.MULTILINE)),
+            nodes_before_fusion=len(re.findall(r"^op\d+: ", nodes_before_fusion, re.MULTILINE)),
         )
     )
     return events

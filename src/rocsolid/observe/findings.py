@@ -11,7 +11,7 @@ from rocsolid.rules.observed import graph_break, recompiled
 
 def break_findings(breaks: Iterable[GraphBreak], graphs: int = 0) -> list[Finding]:
     """One finding per graph break."""
-    return [_of_break(found, graphs) for found in breaks]
+    return [_break_finding(found, graphs) for found in breaks]
 
 
 def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
@@ -19,7 +19,7 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
     return [
         recompiled.RULE.found(
             graph.function,
-            place=graph.recompile.location,
+            location=graph.recompile.location,
             function=graph.function,
             seconds=f"{graph.seconds:.1f}",
             reason=graph.recompile.change,
@@ -33,9 +33,9 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
     ]
 
 
-def _of_break(found: GraphBreak, graphs: int) -> Finding:
+def _break_finding(found: GraphBreak, graphs: int) -> Finding:
     if found.fatal:
-        cost = "The compile fails, and the call with it."
+        cost = "The compile fails, so the call fails."
     elif found.effect:
         cost = f"{found.effect[0].upper()}{found.effect[1:]}; it runs in eager."
     else:
@@ -43,7 +43,7 @@ def _of_break(found: GraphBreak, graphs: int) -> Finding:
     return graph_break.RULE.found(
         found.id or found.kind,
         severity=Severity.CRITICAL if found.fatal else None,
-        place=found.location,
+        location=found.location,
         function=found.function,
         reason=found.cause,
         id=found.id,

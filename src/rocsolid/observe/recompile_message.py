@@ -6,12 +6,12 @@ from typing import Final
 from rocsolid.catalog.recompiles import find_recompile_cause
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.compile_log import Recompile
-from rocsolid.torchapi.dynamo.guard_value import guard_text, split_guard
+from rocsolid.torchapi.dynamo.failed_guards import guard_text, split_guard
 from rocsolid.torchapi.user_frames import read_code_line
 
 _STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _TENSOR: Final = re.compile(
-    r"tensor '(?P<name>.+?)' (?P<what>size|stride|rank|dtype|requires_grad)\b.*? mismatch(?: at index (?P<index>\d+))?\. "
+    r"tensor '(?P<name>.+?)' (?P<property>size|stride|rank|dtype|requires_grad)\b.*? mismatch(?: at index (?P<index>\d+))?\. "
     r"expected (?:requires_grad=)?(?P<old>\S+?),?(?: actual (?P<new>\S+))?$"
 )
 _TYPE: Final = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type.* found <class '(?P<new>[\w.]+)'>")
@@ -33,9 +33,10 @@ _DTYPES: Final = {
 
 
 def recompile_from_reason(reason: str, *, called_from: str = "", new_value: str = "") -> Recompile:
-    """The recompile behind a reason such as `0/0: tensor 'x' size mismatch at index 0. expected 3, actual 5`.
+    """Return the recompile for torch's reason, such as `0/0: tensor 'x' size mismatch at index 0. expected 3, actual 5`.
 
-    A guard on a value names the line that uses it. A guard on a tensor names none, and then the line of the call is shown.
+    Torch reports the line that uses the value for a guard on a value, but not for a guard on a tensor; there the line of the call is
+    shown.
     """
     previous, colon, rest = reason.partition(": ")
     guard = guard_text(reason)
@@ -58,7 +59,7 @@ def recompile_from_reason(reason: str, *, called_from: str = "", new_value: str 
 
 
 def guarded_argument(guard: str) -> tuple[str, str, str]:
-    """What a guard checks, its old value and its new value where torch names it; each may be empty.
+    """Return what a guard checks, its old value, and its new value if torch reports it; each may be empty.
 
     Example:
         >>> guarded_argument("tensor 'x' size mismatch at index 0. expected 3, actual 5")
@@ -79,19 +80,19 @@ def guarded_argument(guard: str) -> tuple[str, str, str]:
 
 
 def _tensor(found: re.Match[str]) -> tuple[str, str, str]:
-    name, what, old, new = found["name"], found["what"], found["old"], found["new"] or ""
-    if what in ("size", "stride"):
-        return f"{name}.{what}({found['index']})", old, new
-    if what == "rank":
+    name, property_, old, new = found["name"], found["property"], found["old"], found["new"] or ""
+    if property_ in ("size", "stride"):
+        return f"{name}.{property_}({found['index']})", old, new
+    if property_ == "rank":
         return f"{name}.dim()", old, new
-    if what == "dtype":
+    if property_ == "dtype":
         return f"{name}.dtype", _DTYPES.get(old, old), _DTYPES.get(new, new)
     return f"{name}.requires_grad", str(bool(int(old))), str(not int(old))
 
 
 def _code(reason: str, called_from: str, argument: str) -> CodeLine:
-    used = _STACK.findall(reason)
-    if not used:
+    lines = _STACK.findall(reason)
+    if not lines:
         return read_code_line(called_from)
     names = re.findall(r"\w+", argument.partition("[")[0])
-    return read_code_line(f"{used[-1][0]}:{used[-1][1]}", *names[-1:])
+    return read_code_line(f"{lines[-1][0]}:{lines[-1][1]}", *names[-1:])

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from rocsolid.errors import UsageError
 from rocsolid.model.compile_event import CompileEvent, CompileStarted, GraphTraced
 from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak
-from rocsolid.observe.break_message import shown_name
+from rocsolid.observe.break_message import display_name
 from rocsolid.observe.build_log import build_log
 from rocsolid.torchapi.dynamo.compile_events import active_compiles, subscribe
 from rocsolid.torchapi.dynamo.compile_phase import phase_of
@@ -40,11 +40,8 @@ class CompileRecorder:
         self._stop: Callable[[], None] | None = None
         self._started_s = self._ended_s = 0.0
         self._started_at = ""
-        self._built: tuple[int, float, CompileLog | None] = (
-            0,
-            0.0,
-            None,
-        )  # number of events, end and log of the last build
+        # The log that was built last, with the number of events and the end time it was built from.
+        self._last_build: tuple[int, float, CompileLog | None] = (0, 0.0, None)
 
     def __enter__(self) -> "CompileRecorder":
         if self._stop is not None:
@@ -66,8 +63,8 @@ class CompileRecorder:
     def log(self) -> CompileLog:
         """Everything compiled so far."""
         events = list(self._events)
-        known, ended_s, log = self._built
-        if known == len(events) and ended_s == self._ended_s != 0 and log is not None:
+        event_count, ended_s, log = self._last_build
+        if event_count == len(events) and ended_s == self._ended_s != 0 and log is not None:
             return log
         torch = getattr(sys.modules.get("torch"), "__version__", "")
         log = build_log(
@@ -77,7 +74,7 @@ class CompileRecorder:
             started_at=self._started_at,
             torch=str(torch),
         )
-        self._built = (len(events), self._ended_s, log)
+        self._last_build = (len(events), self._ended_s, log)
         return log
 
     @property
@@ -95,11 +92,11 @@ class CompileRecorder:
         events = list(self._events)
         started = {e.unit: e for e in events if isinstance(e, CompileStarted)}
         traced = {e.unit: e.nodes for e in events if isinstance(e, GraphTraced)}
-        numbers = {unit: number for number, unit in enumerate(traced, start=1)}
+        graph_numbers = {unit: number for number, unit in enumerate(traced, start=1)}
         return tuple(
             RunningCompile(
-                graph=numbers.get(work.unit, len(numbers) + 1),
-                function=shown_name(started[work.unit].function) if work.unit in started else "a graph",
+                graph=graph_numbers.get(work.unit, len(graph_numbers) + 1),
+                function=display_name(started[work.unit].function) if work.unit in started else "a graph",
                 nodes=traced.get(work.unit, 0),
                 backward=work.backward,
                 seconds=time.time() - work.since_s,

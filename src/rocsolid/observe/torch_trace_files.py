@@ -1,6 +1,6 @@
-"""Reads the files that TORCH_TRACE writes, as the same events that live hooks report.
+"""Reads the files that TORCH_TRACE writes, as the same events that are recorded in a running process.
 
-A trace is text: each entry is a line with a JSON header, followed by the lines of its payload, each after a tab. Every process
+A trace is text: each entry is a line with a JSON header, followed by the lines of its payload, which start with a tab. Every process
 writes its own file. A truncated file is read up to its end.
 """
 
@@ -21,8 +21,8 @@ from rocsolid.model.compile_event import (
     CompileEvent,
     CompileIdAssigned,
     CompileStarted,
-    GraphLowered,
     GraphTraced,
+    LoweringStarted,
     MetricsReported,
     PhaseTimed,
 )
@@ -33,7 +33,7 @@ from rocsolid.observe.graph_text import read_graph
 from rocsolid.observe.kernels import graph_kind
 from rocsolid.torchapi.dynamo.compile_events import BACKWARD_PHASES, SUMMARY_FACTS
 
-_HEAD: Final = re.compile(r"^[A-Z]\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
+_HEADER_LINE: Final = re.compile(r"^[A-Z]\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
 _BREAK: Final = re.compile(
     r"Graph break in user code at (.+?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)", re.DOTALL
 )
@@ -44,30 +44,31 @@ _CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 
 @dataclass
 class _Reader:
-    """The state of reading one file, which contains one process."""
+    """The state of reading one file, which contains the events of one process."""
 
     first_unit: int
     strings: dict[int, str] = field(default_factory=dict)
     units: dict[str, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
-    open: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)  # per thread: name, start, inner
+    # By thread, the phases that have started and not ended: name, start, seconds of the phases inside.
+    open_phases: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)
     torch: str = ""
-    count: int = 0
+    unit_count: int = 0
 
-    def unit(self, head: dict[str, Any], *, fresh: bool = False) -> int:
-        """The unit of an entry. After `torch._dynamo.reset()` torch uses the same ids again; `fresh` starts a new unit for them."""
+    def unit(self, head: dict[str, Any], *, starts_compile: bool = False) -> int:
+        """The unit of an entry. After `torch._dynamo.reset()` torch uses the same ids again; `starts_compile` starts a new unit for them."""
         if head.get("frame_id") is None:
             return 0
         key = f"{head.get('frame_id')}/{head.get('frame_compile_id')}"
         known = self.units.get(key, 0)
-        if not known or (fresh and known in self.ended):
-            self.count += 1
-            known = self.units[key] = self.first_unit + self.count
+        if not known or (starts_compile and known in self.ended):
+            self.unit_count += 1
+            known = self.units[key] = self.first_unit + self.unit_count
         return known
 
 
 def read_trace(path: Path, rank: int | None = None) -> CompileLog:
-    """The log of a folder of traces, or of one file; raises InputError if it contains no compile.
+    """Return the log of a folder of traces, or of one file; raises InputError if it contains no compile.
 
     In a distributed run each file name contains the rank; `rank` selects the files of one.
     """
@@ -104,16 +105,16 @@ def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
             for line in lines:
                 if line.startswith("\t"):
                     payload.append(line[1:])
-                elif found := _HEAD.match(line):
+                elif found := _HEADER_LINE.match(line):
                     if head is not None:
                         yield thread, head, "".join(payload)
                     thread, payload = found[1], []
                     head = _json(found[2])
         if head is not None:
             yield thread, head, "".join(payload)
-    except OSError as refused:
-        msg = f"cannot read {file}: {refused.strerror}"
-        raise InputError(msg) from refused
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise InputError(msg) from error
 
 
 def _json(text: str) -> Any:
@@ -128,9 +129,9 @@ def _events(file: Path, reader: _Reader) -> Iterator[CompileEvent]:
         if "str" in head:
             reader.strings[head["str"][1]] = head["str"][0]
         elif "chromium_event" in head:
-            yield from _timed(reader, head, _json(payload), thread)
+            yield from _phase_events(reader, head, _json(payload), thread)
         elif "dynamo_start" in head:
-            yield from _started(reader, head, thread)
+            yield from _start_events(reader, head, thread)
         elif "dynamo_output_graph" in head:
             graph = read_graph(payload)
             unit = reader.unit(head)
@@ -141,16 +142,16 @@ def _events(file: Path, reader: _Reader) -> Iterator[CompileEvent]:
             backward = graph_kind(payload) is GraphKind.BACKWARD
             yield CodeGenerated(unit=reader.unit(head), backward=backward, source=payload)
         elif "compilation_metrics" in head or "bwd_compilation_metrics" in head:
-            yield from _metrics(reader, head)
+            yield from _metric_events(reader, head)
         elif "artifact" in head:
-            yield from _artifact(reader, head, payload, thread)
+            yield from _artifact_events(reader, head, payload, thread)
 
 
-def _started(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[CompileEvent]:
+def _start_events(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[CompileEvent]:
     stack = head["dynamo_start"].get("stack") or [{}]
     frame = stack[-1]
     caller = next((f for f in reversed(stack[:-1]) if "/torch/" not in reader.strings.get(f.get("filename"), "")), None)
-    unit = reader.unit(head, fresh=head.get("attempt", 0) == 0)
+    unit = reader.unit(head, starts_compile=head.get("attempt", 0) == 0)
     yield CompileIdAssigned(unit=unit, compile_id=f"{head.get('frame_id')}/{head.get('frame_compile_id')}")
     yield CompileStarted(
         unit=unit,
@@ -163,65 +164,65 @@ def _started(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[Com
     )
 
 
-def _timed(reader: _Reader, head: dict[str, Any], event: object, thread: str) -> Iterator[CompileEvent]:
+def _phase_events(reader: _Reader, head: dict[str, Any], event: object, thread: str) -> Iterator[CompileEvent]:
     if not isinstance(event, dict) or event.get("ph") not in ("B", "E"):
         return
-    # A trace does not separate threads. Events of helper threads have no frame id; they must not nest into the compile's.
-    opened = reader.open.setdefault(thread if head.get("frame_id") is not None else "", [])
+    # A trace does not separate threads. Events of helper threads have no frame id; they are kept apart from the phases of the compile.
+    open_phases = reader.open_phases.setdefault(thread if head.get("frame_id") is not None else "", [])
     at_s = float(event["ts"]) / 1e6
     if event["ph"] == "B":
-        opened.append((event["name"], at_s, 0.0))
+        open_phases.append((event["name"], at_s, 0.0))
         return
-    while opened:
-        name, start_s, inner_s = opened.pop()
+    while open_phases:
+        name, start_s, inner_s = open_phases.pop()
         if name == event["name"]:
             break
     else:
         return
-    took = at_s - start_s
-    if opened:
-        outer = opened[-1]
-        opened[-1] = (outer[0], outer[1], outer[2] + took)
+    seconds = at_s - start_s
+    if open_phases:
+        outer = open_phases[-1]
+        open_phases[-1] = (outer[0], outer[1], outer[2] + seconds)
     if unit := reader.unit(head):
         yield PhaseTimed(
             unit=unit,
             name=name,
             start_s=start_s,
             end_s=at_s,
-            own_s=max(0.0, took - inner_s),
-            depth=len(opened),
+            own_s=max(0.0, seconds - inner_s),
+            depth=len(open_phases),
             thread=thread,
-            backward=name in BACKWARD_PHASES or any(o[0] in BACKWARD_PHASES for o in opened),
+            backward=name in BACKWARD_PHASES or any(o[0] in BACKWARD_PHASES for o in open_phases),
         )
 
 
-def _metrics(reader: _Reader, head: dict[str, Any]) -> Iterator[CompileEvent]:
+def _metric_events(reader: _Reader, head: dict[str, Any]) -> Iterator[CompileEvent]:
     backward = "bwd_compilation_metrics" in head
-    given = head.get("bwd_compilation_metrics") or head.get("compilation_metrics") or {}
+    metrics = head.get("bwd_compilation_metrics") or head.get("compilation_metrics") or {}
     unit = reader.unit(head)
-    facts = {name: given[name] for name in SUMMARY_FACTS if given.get(name) is not None}
+    facts = {name: metrics[name] for name in SUMMARY_FACTS if metrics.get(name) is not None}
     if not facts.get("is_runtime"):
         yield MetricsReported(unit=unit, backward=backward, metrics=facts)
     if not backward:
         reader.ended.add(unit)
-        failed = f"{given.get('fail_type')}: {given.get('fail_reason')}" if given.get("fail_type") else ""
+        error = f"{metrics.get('fail_type')}: {metrics.get('fail_reason')}" if metrics.get("fail_type") else ""
         yield CompileEnded(
-            unit=unit, at_s=float(given.get("end_time_us") or 0) / 1e6, compiled=not failed, error=failed
+            unit=unit, at_s=float(metrics.get("end_time_us") or 0) / 1e6, compiled=not error, error=error
         )
 
 
-def _artifact(reader: _Reader, head: dict[str, Any], payload: str, thread: str) -> Iterator[CompileEvent]:
+def _artifact_events(reader: _Reader, head: dict[str, Any], payload: str, thread: str) -> Iterator[CompileEvent]:
     name = str(head["artifact"].get("name", ""))
-    backward = any(o[0] in BACKWARD_PHASES for o in reader.open.get(thread, ()))
+    backward = any(o[0] in BACKWARD_PHASES for o in reader.open_phases.get(thread, ()))
     if name == "torch_version":
         reader.torch = str((_json(payload) or {}).get("pytorch_version", ""))
     elif name == "inductor_post_grad_graph":
         graph = read_graph(payload)
-        yield GraphLowered(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
+        yield LoweringStarted(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
     elif found := _CACHES.fullmatch(name):
         cache = "fx" if found[1] == "fx_graph" else "autograd"
-        why = str((_json(payload) or {}).get("cache_bypass_reason") or "")
-        yield CacheLookup(unit=reader.unit(head), cache=cache, state=found[2], reason=why, backward=backward)
+        reason = str((_json(payload) or {}).get("cache_bypass_reason") or "")
+        yield CacheLookup(unit=reader.unit(head), cache=cache, state=found[2], reason=reason, backward=backward)
     elif name == "dynamo_graph_break_reason" and (found := _BREAK.search(payload)):
         yield _break(reader.unit(head), found, payload)
 
@@ -229,16 +230,16 @@ def _artifact(reader: _Reader, head: dict[str, Any], payload: str, thread: str) 
 def _break(unit: int, found: re.Match[str], payload: str) -> BreakReported:
     reason = found[3].strip()
     # A message may contain two breaks; the last one is what torch reports.
-    above = reason.rpartition(SECOND_BREAK)[2].partition("\n  Explanation:")[0].strip().splitlines()
-    kind = above[-1].strip() if above else ""
-    user = payload[found.end() :].partition("\nTraceback (most recent call last)")[0]
-    frames = [(f, n, name) for f, n, name in _FRAME.findall(user) if "/torch/" not in f]
-    at = f"{found[1]}:{found[2]}"
+    lines_above = reason.rpartition(SECOND_BREAK)[2].partition("\n  Explanation:")[0].strip().splitlines()
+    kind = lines_above[-1].strip() if lines_above else ""
+    user_traceback = payload[found.end() :].partition("\nTraceback (most recent call last)")[0]
+    frames = [(f, n, name) for f, n, name in _FRAME.findall(user_traceback) if "/torch/" not in f]
+    location = f"{found[1]}:{found[2]}"
     return BreakReported(
         unit=unit,
         kind=kind,
         message=reason,
-        frames=(*(f"{file}:{line}" for file, line, _ in frames if f"{file}:{line}" != at), at),
+        frames=(*(f"{file}:{line}" for file, line, _ in frames if f"{file}:{line}" != location), location),
         function=frames[-1][2] if frames else "",
-        whole_frame=kind == LOOP_BREAK,
+        frame_skipped=kind == LOOP_BREAK,
     )

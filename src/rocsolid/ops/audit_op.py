@@ -59,12 +59,12 @@ def _written(overload: Any, facts: OperatorFacts, args: tuple[Any, ...]) -> set[
     """The names of the arguments that the operator changes when it runs."""
     import torch
 
-    given = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+    copies = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
     with torch.no_grad():
-        overload(*given)
+        overload(*copies)
     return {
         argument.name
-        for argument, before, after in zip(facts.arguments, args, given, strict=False)
+        for argument, before, after in zip(facts.arguments, args, copies, strict=False)
         if isinstance(before, torch.Tensor) and not torch.equal(before, after)
     }
 
@@ -75,15 +75,15 @@ def _findings(
     if not facts.has_fake:
         yield operator_without_fake.RULE.found(facts.name, schema=facts.schema)
     declared = [a.name for a in facts.arguments if a.written]
-    needless, how = _needless(facts, declared, written)
-    if needless:
+    unneeded, explanation = _unneeded_mutations(facts, declared, written)
+    if unneeded:
         yield operator_declares_false_mutation.RULE.found(
-            facts.name, arguments=", ".join(needless), how=how, short=facts.name.partition("::")[2]
+            facts.name, arguments=", ".join(unneeded), how=explanation, short=facts.name.partition("::")[2]
         )
     reasons = [reason for tag, reason in _UNSAFE_TAGS.items() if tag in facts.tags]
-    host = [kind for kind in facts.returns if kind.removesuffix("?") in _HOST_TYPES]
-    if host and not reasons:
-        reasons.append(f"it returns {', '.join(host)} to Python")
+    host_returns = [kind for kind in facts.returns if kind.removesuffix("?") in _HOST_TYPES]
+    if host_returns and not reasons:
+        reasons.append(f"it returns {', '.join(host_returns)} to Python")
     if captured is False:
         reasons.append(error)
     if reasons:
@@ -92,10 +92,20 @@ def _findings(
         yield operator_without_gradient.RULE.found(facts.name)
 
 
-def _needless(facts: OperatorFacts, declared: list[str], written: set[str] | None) -> tuple[list[str], str]:
-    """Arguments that are declared as mutated and are not, if the operator was run; otherwise all, if all tensors are declared."""
+def _unneeded_mutations(facts: OperatorFacts, declared: list[str], written: set[str] | None) -> tuple[list[str], str]:
+    """Return the arguments that are declared as mutated and probably are not, and the reason.
+
+    If the operator was run, these are the arguments that did not change. Otherwise all, if every tensor is declared as mutated.
+    """
     if written is not None:
         return [name for name in declared if name not in written], ", but it did not change them when it was run"
     tensors = [a.name for a in facts.arguments if a.type.startswith("Tensor")]
-    everything = len(tensors) > 1 and set(tensors) <= set(declared) and bool(facts.returns)
-    return (declared, ": all its tensors, as a schema does whose mutations are unknown") if everything else ([], "")
+    all_declared = len(tensors) > 1 and set(tensors) <= set(declared) and bool(facts.returns)
+    return (
+        (
+            declared,
+            ', which are all its tensors; a schema made with mutates_args="unknown" declares that',
+        )
+        if all_declared
+        else ([], "")
+    )

@@ -7,7 +7,7 @@ _WARMUPS: Final = 3
 
 
 def replay_matches(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool | None, str]:
-    """Whether a replay returns what a call returns, and if not, why; None if no argument is on a GPU."""
+    """Return whether a replay returns the same as a call, and otherwise why not; None if no argument is on a GPU."""
     import torch
 
     if not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
@@ -23,22 +23,22 @@ def replay_matches(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream):
                 replayed = function(*static_inputs)
-    except RuntimeError as failed:
-        return False, f"capture failed: {str(failed).strip().partition(chr(10))[0]}"
-    fresh = tuple(_fresh(a) for a in args)
-    for static, value in zip(static_inputs, fresh, strict=True):
+    except RuntimeError as error:
+        return False, f"capture failed: {str(error).strip().partition(chr(10))[0]}"
+    new_inputs = tuple(_randomised(a) for a in args)
+    for static, value in zip(static_inputs, new_inputs, strict=True):
         if isinstance(static, torch.Tensor):
             static.copy_(value)
     graph.replay()
     torch.cuda.synchronize()
     with torch.no_grad():
-        expected = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in fresh))
+        expected = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in new_inputs))
     if all(_close(r, e) for r, e in zip(_tensors(replayed), _tensors(expected), strict=True)):
         return True, ""
     return False, "a replay with new inputs returns wrong results"
 
 
-def _fresh(value: Any) -> Any:
+def _randomised(value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -54,7 +54,7 @@ def _tensors(value: object) -> list[Any]:
 
 
 def _close(replayed: Any, expected: Any) -> bool:
-    """Equal up to rounding: a kernel may add in any order."""
+    """Return whether two results are equal up to rounding; a kernel may sum in any order."""
     from rocsolid.numerics import error_limit, relative_error
 
     return relative_error(replayed, expected) <= error_limit(expected)

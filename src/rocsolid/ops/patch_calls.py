@@ -40,18 +40,18 @@ def patch_calls(where: ModuleType | str, calls: Mapping[str, Callable[..., Any]]
         for name, (owner, attribute, original) in originals.items():
             _replace(replaced, owner, attribute, original, calls[name])
             for module in _modules(package):
-                for bound in [key for key, value in vars(module).items() if value is original]:
-                    _replace(replaced, module, bound, original, calls[name])
+                for alias in [key for key, value in vars(module).items() if value is original]:
+                    _replace(replaced, module, alias, original, calls[name])
         yield tuple(f"{getattr(owner, '__name__', owner)}.{attribute}" for owner, attribute, _, _ in replaced)
     finally:
         for owner, attribute, original, replacement in reversed(replaced):
             if getattr(owner, attribute, None) is replacement:
                 setattr(owner, attribute, original)
-        _clean_up(package, originals, calls)
+        _restore_new_modules(package, originals, calls)
 
 
 def _resolve(name: str) -> tuple[object, str, Any]:
-    """The owner, last part and value of a dotted name; imports its module."""
+    """Import the module of a dotted name; return the owner of the name, its last part and its value."""
     parts = name.split(".")
     owner: Any = None
     for length in range(len(parts) - 1, 0, -1):
@@ -66,7 +66,9 @@ def _resolve(name: str) -> tuple[object, str, Any]:
     for part in parts[length:-1]:
         owner = getattr(owner, part, None)
     if owner is None or not hasattr(owner, parts[-1]):
-        raise UnknownNameError(kind="call", name=name, known=[f"{'.'.join(parts[:-1])}.{key}" for key in dir(owner)])
+        raise UnknownNameError(
+            kind="function", name=name, known=[f"{'.'.join(parts[:-1])}.{key}" for key in dir(owner)]
+        )
     return owner, parts[-1], getattr(owner, parts[-1])
 
 
@@ -80,15 +82,15 @@ def _replace(
 
 def _modules(package: ModuleType) -> list[ModuleType]:
     """The module itself and, for a package, all its loaded modules."""
-    inside = f"{package.__name__}."
-    return [package, *(m for n, m in list(sys.modules.items()) if n.startswith(inside) and isinstance(m, ModuleType))]
+    prefix = f"{package.__name__}."
+    return [package, *(m for n, m in list(sys.modules.items()) if n.startswith(prefix) and isinstance(m, ModuleType))]
 
 
-def _clean_up(
+def _restore_new_modules(
     package: ModuleType, originals: Mapping[str, tuple[object, str, Any]], calls: Mapping[str, Callable[..., Any]]
 ) -> None:
     """Restore the originals in modules that were imported inside the block."""
     for name, (_, _, original) in originals.items():
         for module in _modules(package):
-            for bound in [key for key, value in vars(module).items() if value is calls[name]]:
-                setattr(module, bound, original)
+            for alias in [key for key, value in vars(module).items() if value is calls[name]]:
+                setattr(module, alias, original)

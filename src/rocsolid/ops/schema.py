@@ -23,7 +23,7 @@ def infer_schema(
     parameters = _parameters(name, function, others)
     unknown = [n for n in mutates if n not in parameters]
     if unknown:
-        msg = f"{name}: mutates={tuple(mutates)!r} names no argument {', '.join(unknown)}; the arguments are {', '.join(parameters)}"
+        msg = f"{name}: mutates={tuple(mutates)!r} contains {', '.join(unknown)}, which is not an argument; the arguments are {', '.join(parameters)}"
         raise VendorOpError(msg)
     reason = ""
     for annotated in (function, *others):
@@ -31,8 +31,8 @@ def infer_schema(
             continue
         try:
             return str(torch.library.infer_schema(annotated, mutates_args=tuple(mutates)))
-        except ValueError as refused:  # annotated, but not with types that torch accepts
-            reason = f" ({str(refused).partition(': ')[2].partition(' The valid types')[0].strip()})"
+        except ValueError as error:  # annotated, but not with types that torch accepts
+            reason = f" ({str(error).partition(': ')[2].partition(' The valid types')[0].strip()})"
     if example is None:
         msg = (
             f"{name}: the types of {', '.join(parameters)} are unknown{reason}; annotate the function, its reference "
@@ -79,16 +79,16 @@ def _from_example(
     import torch
 
     parts = []
-    for number, (key, parameter) in enumerate(parameters.items()):
-        value = example[number] if number < len(example) else parameter.default
+    for index, (key, parameter) in enumerate(parameters.items()):
+        value = example[index] if index < len(example) else parameter.default
         if value is inspect.Parameter.empty:
-            msg = f"{name}: the example has {len(example)} values, but the function takes {len(parameters)}: {', '.join(parameters)}"
+            msg = f"{name}: the example has {len(example)} value{'' if len(example) == 1 else 's'}, but the function takes {len(parameters)}: {', '.join(parameters)}"
             raise VendorOpError(msg)
-        mark = "(a!)".replace("a", chr(97 + list(mutates).index(key))) if key in mutates else ""
-        parts.append(f"{_type(name, key, value, mark)} {key}{_default(parameter.default)}")
-    run = next((o for o in others if o is not None), function)
+        mutation = "(a!)".replace("a", chr(97 + list(mutates).index(key))) if key in mutates else ""
+        parts.append(f"{_type(name, key, value, mutation)} {key}{_default(parameter.default)}")
+    function_to_run = next((o for o in others if o is not None), function)
     with torch.no_grad():
-        result = run(*(v.clone() if isinstance(v, torch.Tensor) else v for v in example))
+        result = function_to_run(*(v.clone() if isinstance(v, torch.Tensor) else v for v in example))
     if result is None:
         returns = "()"
     elif isinstance(result, torch.Tensor):
@@ -101,18 +101,18 @@ def _from_example(
     return f"({', '.join(parts)}) -> {returns}"
 
 
-def _type(name: str, key: str, value: object, mark: str) -> str:
+def _type(name: str, key: str, value: object, mutation: str) -> str:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return f"Tensor{mark}"
+        return f"Tensor{mutation}"
     for kind, type_name in ((bool, "bool"), (int, "SymInt"), (float, "float"), (str, "str")):
         if isinstance(value, kind):
             return type_name
     if value is None:
         return "Tensor?"
     if isinstance(value, (list, tuple)) and value:
-        inner = _type(name, key, value[0], mark)
+        inner = _type(name, key, value[0], mutation)
         return f"{inner}[]"
     msg = f"{name}: an operator cannot take {key} of type {type(value).__name__}; wrap the function so that it takes tensors and numbers"
     raise VendorOpError(msg)

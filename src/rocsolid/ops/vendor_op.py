@@ -9,7 +9,7 @@ from rocsolid.ops.schema import infer_schema
 from rocsolid.ops.verify_op import OpChecks, verify_op
 from rocsolid.torchapi.operators import with_defaults
 
-_CAST_DEVICES: Final = ("cuda", "cpu")
+_AUTOCAST_DEVICES: Final = ("cuda", "cpu")
 _registered: Final[set[str]] = set()
 Example = tuple[Any, ...] | Callable[[], tuple[Any, ...]]
 
@@ -64,7 +64,7 @@ def vendor_op(  # noqa: PLR0913 - all but two are keywords
 ) -> Any:
     """Register a third-party function as a torch operator: it works in compiled graphs, in the backward pass and in captures.
 
-    With an `example`, it is checked at once on random inputs of the same shapes: the arguments it mutates, its results, its fake
+    With an `example`, it is checked immediately on random inputs of the same shapes: the arguments it mutates, its results, its fake
     implementation, its gradients, and that its results agree with the reference. Also works as a decorator.
 
     Args:
@@ -103,8 +103,8 @@ def vendor_op(  # noqa: PLR0913 - all but two are keywords
             graph_safe=graph_safe,
         )
     _check_name(name)
-    given = _example(example)
-    used_schema = schema or infer_schema(name, fn, mutates=mutates, others=(reference, fake), example=given)
+    example_args = _example(example)
+    used_schema = schema or infer_schema(name, fn, mutates=mutates, others=(reference, fake), example=example_args)
     if fake is None and reference is None:
         msg = f"{name}: pass fake=... or reference=...; without one, torch.compile cannot know the shape of the result"
         raise VendorOpError(msg)
@@ -114,24 +114,24 @@ def vendor_op(  # noqa: PLR0913 - all but two are keywords
     if autocast is not None:
         import torch
 
-        for device in _CAST_DEVICES:
+        for device in _AUTOCAST_DEVICES:
             torch.library.register_autocast(name, device, autocast)
     _registered.add(name)
     op = VendorOp(name, fn, reference, overload, differentiable=differentiable)
-    if given is not None:
-        op.check(*given)
+    if example_args is not None:
+        op.check(*example_args)
     return op
 
 
 def _check_name(name: str) -> None:
     import torch
 
-    space, colons, rest = name.partition("::")
-    if not colons or not space.isidentifier() or not rest.isidentifier():
-        msg = f"an operator name is namespace::name, not {name!r}"
+    namespace, colons, op_name = name.partition("::")
+    if not colons or not namespace.isidentifier() or not op_name.isidentifier():
+        msg = f"write an operator name as namespace::name, not {name!r}"
         raise VendorOpError(msg)
-    if name not in _registered and hasattr(getattr(torch.ops, space), rest):
-        msg = f"the operator {name} already exists; use your own namespace, such as mine::{rest}"
+    if name not in _registered and hasattr(getattr(torch.ops, namespace), op_name):
+        msg = f"the operator {name} already exists; use your own namespace, such as mine::{op_name}"
         raise VendorOpError(msg)
 
 
@@ -162,11 +162,11 @@ def _register(
 
     try:
         torch.library.custom_op(name, run, mutates_args=tuple(mutates), schema=schema, tags=tags)
-    except (RuntimeError, ValueError) as refused:
-        msg = f"{name}: torch rejects the schema {schema!r}: {str(refused).strip().partition(chr(10))[0]}"
-        raise VendorOpError(msg) from refused
-    space, _, rest = name.partition("::")
-    overloads.append(getattr(torch.ops, space).__getattr__(rest).default)
+    except (RuntimeError, ValueError) as error:
+        msg = f"{name}: torch rejects the schema {schema!r}: {str(error).strip().partition(chr(10))[0]}"
+        raise VendorOpError(msg) from error
+    namespace, _, op_name = name.partition("::")
+    overloads.append(getattr(torch.ops, namespace).__getattr__(op_name).default)
     return overloads[0]
 
 
@@ -176,10 +176,10 @@ def _register_fake(name: str, overload: Any, fake: Callable[..., Any] | None) ->
     if fake is None:
         return
 
-    def shaped(*args: Any, **kwargs: Any) -> Any:
+    def fake_with_defaults(*args: Any, **kwargs: Any) -> Any:
         return fake(*with_defaults(overload, args, kwargs))
 
-    torch.library.register_fake(name, shaped)
+    torch.library.register_fake(name, fake_with_defaults)
 
 
 def _register_backward(
@@ -212,37 +212,37 @@ def register_gradients(
         # The reference needs the inputs only, so the outputs are not saved for it.
         saved = (*filled, *outputs) if backward is not None else filled
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
-        ctx.plain = [None if isinstance(v, torch.Tensor) else (v,) for v in saved]
-        ctx.count = len(filled)
+        ctx.non_tensors = [None if isinstance(v, torch.Tensor) else (v,) for v in saved]
+        ctx.input_count = len(filled)
 
     def gradients(ctx: Any, *grads: Any) -> Any:
         tensors = iter(ctx.saved_tensors)
-        values = [next(tensors) if plain is None else plain[0] for plain in ctx.plain]
-        inputs, outputs = tuple(values[: ctx.count]), tuple(values[ctx.count :])
+        values = [next(tensors) if boxed is None else boxed[0] for boxed in ctx.non_tensors]
+        inputs, outputs = tuple(values[: ctx.input_count]), tuple(values[ctx.input_count :])
         given = grads[0] if len(grads) == 1 else grads
         if backward is not None:
             return backward(given, inputs, outputs[0] if len(outputs) == 1 else outputs)
-        return _differentiated(reference, inputs, given, tuple(ctx.needs_input_grad))
+        return _reference_gradients(reference, inputs, given, tuple(ctx.needs_input_grad))
 
     torch.library.register_autograd(name, gradients, setup_context=save)
 
 
-def _differentiated(
+def _reference_gradients(
     reference: Callable[..., Any] | None, inputs: tuple[Any, ...], grads: Any, needed: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """Gradients of the reference, which is computed again so that no intermediate results have to be saved."""
+    """Return the gradients of the reference. It is computed again, so that no intermediate results have to be saved."""
     import torch
 
     if reference is None:
         return tuple(None for _ in inputs)
     positions = [n for n, wanted in enumerate(needed) if wanted and isinstance(inputs[n], torch.Tensor)]
 
-    def of(*tensors: Any) -> Any:
+    def reference_of(*tensors: Any) -> Any:
         filled = list(inputs)
         for position, tensor in zip(positions, tensors, strict=True):
             filled[position] = tensor
         return reference(*filled)
 
-    _, pull = torch.func.vjp(of, *(inputs[n] for n in positions))
-    found = dict(zip(positions, pull(grads), strict=True))
+    _, backward_function = torch.func.vjp(reference_of, *(inputs[n] for n in positions))
+    found = dict(zip(positions, backward_function(grads), strict=True))
     return tuple(found.get(n) for n in range(len(inputs)))

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 from rocsolid.errors import VendorOpError
 
 _OPCHECKS: Final = ("test_schema", "test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
-_MEANING: Final = {
+_OPCHECK_FAILURES: Final = {
     "test_schema": "its schema does not match what it does",
-    "test_faketensor": "its fake returns another shape, stride or dtype than the function",
+    "test_faketensor": "its fake implementation returns another shape, stride or dtype than the function",
     "test_autograd_registration": "its gradients are registered in a way that torch.compile does not support",
     "test_aot_dispatch_dynamic": "compiled with dynamic sizes, it returns wrong results or wrong gradients",
 }
@@ -44,7 +44,7 @@ def verify_op(op: Op, args: tuple[Any, ...], *, rtol: float | None = None, atol:
 
     passed = []
     inputs = _random_like(args)
-    _check_writes(op, inputs)
+    _check_mutations(op, inputs)
     passed.append("mutates only what it declares")
     _check_alias(op, inputs)
     passed.append("returns new memory")
@@ -64,20 +64,20 @@ def verify_op(op: Op, args: tuple[Any, ...], *, rtol: float | None = None, atol:
 
 
 def _random_like(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Random values in place of the example's; integers and masks stay, because they may be indices."""
+    """Replace floating-point values by random ones. Integers and masks stay the same, because they may be indices."""
     import torch
 
-    def fresh(value: Any) -> Any:
+    def randomised(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             random = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             return random.copy_(torch.randn(value.shape, dtype=torch.float32, device=value.device))
         if isinstance(value, torch.Tensor):
             return value.clone()
         if isinstance(value, (list, tuple)):
-            return type(value)(fresh(v) for v in value)
+            return type(value)(randomised(v) for v in value)
         return value
 
-    return tuple(fresh(value) for value in args)
+    return tuple(randomised(value) for value in args)
 
 
 def _copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -99,14 +99,14 @@ def _arguments(op: Op) -> list[Any]:
     return list(op.overload._schema.arguments)  # noqa: SLF001 - no public name
 
 
-def _check_writes(op: Op, args: tuple[Any, ...]) -> None:
+def _check_mutations(op: Op, args: tuple[Any, ...]) -> None:
     """Run the function and check that it changed only the declared arguments."""
     import torch
 
-    given = _copies(args)
+    copies = _copies(args)
     with torch.no_grad():
-        op.function(*given)
-    for argument, before, after in zip(_arguments(op), args, given, strict=False):
+        op.function(*copies)
+    for argument, before, after in zip(_arguments(op), args, copies, strict=False):
         if not isinstance(before, torch.Tensor):
             continue
         declared = argument.alias_info is not None and argument.alias_info.is_write
@@ -127,19 +127,19 @@ def _check_alias(op: Op, args: tuple[Any, ...]) -> None:
     """Check that no result is an input or a view of one, because the compiler treats them as separate memory."""
     import torch
 
-    given = _copies(args)
+    copies = _copies(args)
     with torch.no_grad():
-        result = op.function(*given)
+        result = op.function(*copies)
     results = result if isinstance(result, (tuple, list)) else (result,)
-    for number, result in enumerate(results):
+    for index, result in enumerate(results):
         if not isinstance(result, torch.Tensor):
             continue
-        for argument, value in zip(_arguments(op), given, strict=False):
-            same = isinstance(value, torch.Tensor) and _storage(value) == _storage(result) != 0
-            if same:
-                what = "its argument" if result is value else "a view of its argument"
+        for argument, value in zip(_arguments(op), copies, strict=False):
+            shares_memory = isinstance(value, torch.Tensor) and _storage(value) == _storage(result) != 0
+            if shares_memory:
+                returned = "its argument" if result is value else "a view of its argument"
                 msg = (
-                    f"{op.name} returns {what} {argument.name!r} (result {number}); an operator must return new memory. "
+                    f"{op.name} returns {returned} {argument.name!r} (result {index}); an operator must return new memory. "
                     f"Fix: return a clone, or return None and declare mutates=({argument.name!r},)"
                 )
                 raise VendorOpError(msg)
@@ -154,17 +154,17 @@ def _opcheck(op: Op, args: tuple[Any, ...], name: str) -> None:
 
     try:
         torch.library.opcheck(op.overload, args, test_utils=name)
-    except Exception as failed:
-        cause = failed.__cause__ or failed
+    except Exception as opcheck_error:
+        cause = opcheck_error.__cause__ or opcheck_error
         error = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-        msg = f"{op.name}: {_MEANING[name]} (torch.library.opcheck {name}: {error})"
-        raise VendorOpError(msg) from failed
+        msg = f"{op.name}: {_OPCHECK_FAILURES[name]} (torch.library.opcheck {name}: {error})"
+        raise VendorOpError(msg) from opcheck_error
 
 
 def _compare(op: Op, args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float:
     """The largest difference from the reference in float32, relative to its largest value."""
     result, expected = op(*_copies(args)), _reference(op, args)
-    return _agree(f"{op.name} differs from its reference", _flat(result), _flat(expected), rtol, atol)
+    return _compare_tensors(f"{op.name} differs from its reference", _flat(result), _flat(expected), rtol, atol)
 
 
 def _reference(op: Op, args: tuple[Any, ...]) -> Any:
@@ -179,48 +179,50 @@ def _reference(op: Op, args: tuple[Any, ...]) -> Any:
 def _compare_gradients(op: Op, args: tuple[Any, ...], rtol: float | None, atol: float | None) -> float | None:
     import torch
 
-    mine = _leaves(args, grad=True)
-    theirs = _leaves(
+    inputs = _leaves(args, grad=True)
+    reference_inputs = _leaves(
         tuple(a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args), grad=True
     )
-    outputs, expected = _flat(op(*mine)), _flat(op.reference(*theirs) if op.reference else None)
+    outputs, expected = _flat(op(*inputs)), _flat(op.reference(*reference_inputs) if op.reference else None)
     pairs = [(o, w) for o, w in zip(outputs, expected, strict=False) if o.requires_grad]
     if not pairs:
         return None
     weights = [torch.randn_like(w) for _, w in pairs]
     torch.autograd.backward([o for o, _ in pairs], [g.to(o.dtype) for g, (o, _) in zip(weights, pairs, strict=True)])
     torch.autograd.backward([w for _, w in pairs], weights)
-    grads = [(m.grad, t.grad) for m, t in zip(mine, theirs, strict=True) if isinstance(t, torch.Tensor)]
-    found = [(m, t) for m, t in grads if m is not None and t is not None]
-    return _agree(
+    grads = [(i.grad, r.grad) for i, r in zip(inputs, reference_inputs, strict=True) if isinstance(r, torch.Tensor)]
+    both_exist = [(grad, expected) for grad, expected in grads if grad is not None and expected is not None]
+    return _compare_tensors(
         f"the gradients of {op.name} differ from those of its reference",
-        [m for m, _ in found],
-        [t for _, t in found],
+        [grad for grad, _ in both_exist],
+        [expected for _, expected in both_exist],
         rtol,
         atol,
     )
 
 
-def _agree(message: str, results: list[Any], expected: list[Any], rtol: float | None, atol: float | None) -> float:
+def _compare_tensors(
+    message: str, results: list[Any], expected: list[Any], rtol: float | None, atol: float | None
+) -> float:
     from rocsolid.numerics import reference_tolerance, worst_excess
 
     if len(results) != len(expected):
         msg = f"{message}: it returns {len(results)} tensors, the reference {len(expected)}"
         raise VendorOpError(msg)
-    worst = 0.0
-    for number, (mine, theirs) in enumerate(zip(results, expected, strict=True)):
-        if mine.shape != theirs.shape:
-            msg = f"{message}: result {number} has shape {list(mine.shape)}, the reference {list(theirs.shape)}"
+    largest_error = 0.0
+    for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        if result.shape != wanted.shape:
+            msg = f"{message}: result {index} has shape {list(result.shape)}, the reference {list(wanted.shape)}"
             raise VendorOpError(msg)
-        relative, absolute = reference_tolerance(mine.dtype, rtol, atol)
-        off = (mine.double() - theirs.double()).abs()
-        largest = float(theirs.double().abs().max()) if theirs.numel() else 0.0
-        worst = max(worst, float(off.max()) / max(largest, 1e-12) if off.numel() else 0.0)
-        if worst_excess(mine, theirs, relative, absolute) > 1:
+        relative, absolute = reference_tolerance(result.dtype, rtol, atol)
+        error = (result.double() - wanted.double()).abs()
+        largest = float(wanted.double().abs().max()) if wanted.numel() else 0.0
+        largest_error = max(largest_error, float(error.max()) / max(largest, 1e-12) if error.numel() else 0.0)
+        if worst_excess(result, wanted, relative, absolute) > 1:
             allowed = absolute + relative * largest
-            msg = f"{message}: result {number} is off by {float(off.max()):.3g}, tolerance {allowed:.3g}"
+            msg = f"{message}: the largest error of result {index} is {float(error.max()):.3g}, the tolerance is {allowed:.3g}"
             raise VendorOpError(msg)
-    return worst
+    return largest_error
 
 
 def _flat(value: object) -> list[Any]:

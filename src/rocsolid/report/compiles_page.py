@@ -37,7 +37,7 @@ _COLOURS: Final = {
     "Inductor (other)": "#887799",
     "other": "#bbbbbb",
 }
-_ROW: Final = 22
+_ROW_HEIGHT: Final = 22
 _STYLE: Final = """<style>
 .timeline { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem; }
 .lane { display: grid; grid-template-columns: minmax(9rem, 16rem) 1fr 4.5rem; gap: .6rem; align-items: center; }
@@ -92,16 +92,20 @@ def breaks_html(report: BreakReport) -> str:
 
 
 def _counts(log: CompileLog) -> str:
-    again = sum(g.recompile is not None for g in log.graphs)
+    recompiles = sum(g.recompile is not None for g in log.graphs)
     launches = sum(g.launches for g in log.graphs)
     cells = [
         (f"{log.compile_s:.1f} s", "compiling", ""),
         (str(len(log.graphs)), "compiled graphs", ""),
         (str(launches), "kernel launches", ""),
-        (str(again), "recompiles", "warning" if again else ""),
+        (str(recompiles), "recompiles", "warning" if recompiles else ""),
         (str(len(log.breaks)), "graph breaks", "warning" if log.breaks else ""),
     ]
-    return '<ul class="counts">' + "".join(f'<li><b class="{c}">{n}</b>{w}</li>' for n, w, c in cells) + "</ul>"
+    return (
+        '<ul class="counts">'
+        + "".join(f'<li><b class="{css}">{value}</b>{label}</li>' for value, label, css in cells)
+        + "</ul>"
+    )
 
 
 def _timeline(log: CompileLog) -> str:
@@ -111,30 +115,34 @@ def _timeline(log: CompileLog) -> str:
     end = max(s.start_s + s.seconds for g in log.graphs for s in g.spans)
     lanes = [
         f'<div class="lane"><span title="{escape(short_location(g.location))}">{g.number} {escape(g.function)} '
-        f'<span class="faint">{g.kind.value}</span></span>{_bars(g.spans, begin, end, flat=True)}'
+        f'<span class="faint">{g.kind.value}</span></span>{_bars(g.spans, begin, end, one_row=True)}'
         f"<span>{g.seconds:.2f} s</span></div>"
         for g in log.graphs
     ]
-    used = {span.phase for graph in log.graphs for span in graph.spans}
-    legend = "".join(f'<li><i style="background:{c}"></i>{escape(w)}</li>' for w, c in _COLOURS.items() if w in used)
+    phases = {span.phase for graph in log.graphs for span in graph.spans}
+    legend = "".join(
+        f'<li><i style="background:{colour}"></i>{escape(phase)}</li>'
+        for phase, colour in _COLOURS.items()
+        if phase in phases
+    )
     return f'<div class="timeline" id="timeline">{"".join(lanes)}<ul class="legend">{legend}</ul></div>'
 
 
-def _bars(spans: Sequence[CompileSpan], begin: float, end: float, *, flat: bool) -> str:
-    """Spans as bars; with `flat`, all in one row with the innermost on top."""
-    whole = max(end - begin, 1e-9)
-    depth = 0 if flat else max((s.depth for s in spans), default=0)
+def _bars(spans: Sequence[CompileSpan], begin: float, end: float, *, one_row: bool) -> str:
+    """Spans as bars; with `one_row`, all in one row with the innermost on top."""
+    total_s = max(end - begin, 1e-9)
+    depth = 0 if one_row else max((s.depth for s in spans), default=0)
     bars = []
     for span in sorted(spans, key=lambda s: s.depth):
-        left, width = (span.start_s - begin) / whole * 100, max(span.seconds / whole * 100, 0.1)
-        top = 0 if flat else span.depth * _ROW
+        left, width = (span.start_s - begin) / total_s * 100, max(span.seconds / total_s * 100, 0.1)
+        top = 0 if one_row else span.depth * _ROW_HEIGHT
         label = f"{span.phase}: {span.name}, {span.seconds:.3f} s"
         bars.append(
-            f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_ROW - 4}" rx="2" '
+            f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_ROW_HEIGHT - 4}" rx="2" '
             f'fill="{_COLOURS.get(span.phase, _COLOURS["other"])}"><title>{escape(label)}</title></rect>'
         )
-    kind = "" if flat else ' class="flame"'
-    return f'<svg{kind} height="{(depth + 1) * _ROW}" role="img" aria-label="timeline">{"".join(bars)}</svg>'
+    kind = "" if one_row else ' class="flame"'
+    return f'<svg{kind} height="{(depth + 1) * _ROW_HEIGHT}" role="img" aria-label="timeline">{"".join(bars)}</svg>'
 
 
 def _graph(graph: CompiledGraph) -> str:
@@ -142,21 +150,21 @@ def _graph(graph: CompiledGraph) -> str:
     flame = ""
     if graph.spans:
         begin, end = graph.spans[0].start_s, max(s.start_s + s.seconds for s in graph.spans)
-        flame = _bars(graph.spans, begin, end, flat=False)
+        flame = _bars(graph.spans, begin, end, one_row=False)
     kernels = "".join(_kernel(kernel) for kernel in graph.kernels)
-    mark = " is-warning" if graph.recompile else " is-info"
+    css = " is-warning" if graph.recompile else " is-info"
     head = (
         f"<b>{graph.number} {escape(graph.function)}</b> {graph.kind.value} · {graph.seconds:.2f} s · "
         f"{f'{kernels_text(graph)} · ' if graph.kernels else ''}cache {graph.cache.value}"
     )
-    return f"""<details class="finding{mark}" id="graph-{graph.number}"><summary>{head}</summary><div>
+    return f"""<details class="finding{css}" id="graph-{graph.number}"><summary>{head}</summary><div>
 <p class="faint">{escape(short_location(graph.location))}</p>{_recompile(graph.recompile) if graph.recompile else ""}<dl>{facts}</dl>{flame}
 {"<h3>Kernels</h3>" + kernels if kernels else ""}</div></details>"""
 
 
 def _kernel(kernel: CompiledKernel) -> str:
     locations = "".join(f"<div><code>{escape(short_location(location))}</code></div>" for location in kernel.locations)
-    label = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'no operator named'}"
+    label = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'operators unknown'}"
     code = f"<pre>{escape(kernel.code)}</pre>" if kernel.code else ""
     return f"""<details class="kernel"><summary><code>{escape(kernel.name)}</code> <span class="faint">{escape(label)}</span></summary>
 {locations}{code}</details>"""
@@ -186,9 +194,9 @@ def _code(code: CodeLine) -> str:
 def _example(before: str, after: str) -> str:
     if not before or not after:
         return ""
-    minus = "".join(f'<div class="minus">- {escape(line)}</div>' for line in before.splitlines())
-    plus = "".join(f'<div class="plus">+ {escape(line)}</div>' for line in after.splitlines())
-    return f"<dt>example</dt><dd><pre>{minus}{plus}</pre></dd>"
+    removed = "".join(f'<div class="minus">- {escape(line)}</div>' for line in before.splitlines())
+    added = "".join(f'<div class="plus">+ {escape(line)}</div>' for line in after.splitlines())
+    return f"<dt>example</dt><dd><pre>{removed}{added}</pre></dd>"
 
 
 def _uncompiled(frames: Sequence[UncompiledFrame]) -> str:

@@ -19,8 +19,8 @@ from rocsolid.model.compile_log import (
 from rocsolid.report.terminal import Terminal
 from rocsolid.version import __version__
 
-_MOST_OPERATORS = 8
-_MOST_KERNELS = 12
+_MAX_OPERATORS = 8
+_MAX_UNCOMPILED = 12
 
 
 def compiles_json(log: CompileLog, *, code: bool = False) -> str:
@@ -55,12 +55,12 @@ def compiles_text(log: CompileLog, terminal: Terminal, *, code: bool = False) ->
 def compiles_headline(log: CompileLog, terminal: Terminal) -> str:
     """One line: number of graphs, compile time, cache hits, recompiles, graph breaks."""
     hits = sum(g.cache is CacheResult.HIT for g in log.graphs)
-    again = sum(g.recompile is not None for g in log.graphs)
+    recompiles = sum(g.recompile is not None for g in log.graphs)
     parts = [
         _count(len(log.graphs), "compiled graph"),
         f"{log.compile_s:.1f} s of compiling",
         f"{hits} from the cache" if hits else "",
-        _count(again, "recompile") if again else "",
+        _count(recompiles, "recompile") if recompiles else "",
         _count(len(log.breaks), "graph break") if log.breaks else "",
         f"torch {log.torch}" if log.torch else "",
     ]
@@ -84,10 +84,10 @@ def graph_facts(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
     if graph.called_from:
         yield "called at", short_location(graph.called_from)
     if graph.phases:
-        yield "time", ", ".join(f"{name} {seconds:.2f} s" for name, seconds in graph.phases.items() if seconds >= 0.005)  # noqa: PLR2004 - what rounds to 0.01
-    shown = [f"{name} ×{n}" if n > 1 else name for name, n in graph.operators.items()]
-    more = f" and {len(shown) - _MOST_OPERATORS} more" if len(shown) > _MOST_OPERATORS else ""
-    yield "operators", f"{graph.nodes} nodes: {', '.join(shown[:_MOST_OPERATORS])}{more}"
+        yield "time", ", ".join(f"{name} {seconds:.2f} s" for name, seconds in graph.phases.items() if seconds >= 0.005)  # noqa: PLR2004 - smaller values would be shown as 0.00
+    operators = [f"{name} ×{n}" if n > 1 else name for name, n in graph.operators.items()]
+    more = f" and {len(operators) - _MAX_OPERATORS} more" if len(operators) > _MAX_OPERATORS else ""
+    yield "operators", f"{graph.nodes} nodes: {', '.join(operators[:_MAX_OPERATORS])}{more}"
     if graph.kernels:
         yield "kernels", kernels_text(graph)
     if graph.phases:
@@ -106,10 +106,8 @@ def kernels_text(graph: CompiledGraph) -> str:
     for kernel in graph.kernels:
         kinds[kernel.kind] = kinds.get(kernel.kind, 0) + kernel.launches
     by_kind = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    fused = ""
-    if graph.nodes_before_fusion:
-        fused = f", {graph.nodes_before_fusion} nodes before fusion"
-    return f"{_count(graph.launches, 'launch', 'es')} per call ({by_kind}){fused}"
+    before_fusion = f", {_count(graph.nodes_before_fusion, 'node')} before fusion" if graph.nodes_before_fusion else ""
+    return f"{_count(graph.launches, 'launch', 'es')} per call ({by_kind}){before_fusion}"
 
 
 def _code(kernel: CompiledKernel, terminal: Terminal) -> Iterator[str]:
@@ -124,10 +122,10 @@ def _not_compiled(frames: Sequence[UncompiledFrame], terminal: Terminal) -> str:
     lines = [terminal.paint("not compiled (runs in eager)", "bold")]
     lines += [
         terminal.wrap(f"{frame.function} {short_location(frame.location)}: {frame.reason}", indent="    ", first="  ")
-        for frame in frames[:_MOST_KERNELS]
+        for frame in frames[:_MAX_UNCOMPILED]
     ]
-    if len(frames) > _MOST_KERNELS:
-        lines.append(f"  and {len(frames) - _MOST_KERNELS} more")
+    if len(frames) > _MAX_UNCOMPILED:
+        lines.append(f"  and {len(frames) - _MAX_UNCOMPILED} more")
     return "\n".join(lines)
 
 
@@ -144,25 +142,27 @@ def breaks_text(report: BreakReport, terminal: Terminal) -> str:
 
 
 def _break(found: GraphBreak, terminal: Terminal) -> str:
-    return "\n".join([_painted(found.lines(), terminal), terminal.paint(f"torch: {found.id} {found.kind}", "dim")])
+    return "\n".join(
+        [_paint_message(found.lines(), terminal), terminal.paint(f"torch: {found.id} {found.kind}", "dim")]
+    )
 
 
 def _recompile(recompile: Recompile, terminal: Terminal) -> str:
-    return "\n".join(f"  {line}" for line in _painted(recompile.lines(), terminal).splitlines())
+    return "\n".join(f"  {line}" for line in _paint_message(recompile.lines(), terminal).splitlines())
 
 
-def _painted(lines: Sequence[str], terminal: Terminal) -> str:
-    """The lines of a message: prose is wrapped, code is not."""
-    shown = []
-    for number, line in enumerate(lines):
+def _paint_message(lines: Sequence[str], terminal: Terminal) -> str:
+    """Return a message with colours; text is wrapped, code is not."""
+    painted = []
+    for index, line in enumerate(lines):
         if line.startswith("  "):
-            shown.append(terminal.paint(line, {"- ": "red", "+ ": "green"}.get(line[2:4], "cyan")))
+            painted.append(terminal.paint(line, {"- ": "red", "+ ": "green"}.get(line[2:4], "cyan")))
         else:
             label, colon, text = line.partition(":")
             wrapped = terminal.wrap(line, indent="  ", first="")
-            styles = ("yellow", "bold") if number == 0 else ("bold",)
-            shown.append(terminal.paint(label + colon, *styles) + wrapped[len(label + colon) :] if text else line)
-    return "\n".join(shown)
+            styles = ("yellow", "bold") if index == 0 else ("bold",)
+            painted.append(terminal.paint(label + colon, *styles) + wrapped[len(label + colon) :] if text else line)
+    return "\n".join(painted)
 
 
 def _graph_cost(graph: CompiledGraph, terminal: Terminal) -> str:
@@ -174,5 +174,5 @@ def _graph_cost(graph: CompiledGraph, terminal: Terminal) -> str:
     )
 
 
-def _count(number: int, word: str, plural: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else plural}"
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"

@@ -9,16 +9,16 @@ from rocsolid.report.html_page import finding_html, page, table
 from rocsolid.report.probe_page import counts_html
 from rocsolid.report.terminal import Terminal
 
-_NAME = 26
+_MAX_NAME_CHARACTERS = 26
 
 
 def dryrun_html(record: DryRunRecord) -> str:
     """Findings, then for each chip its graphs, a table of all configurations, and the source of each kernel."""
-    found = "".join(finding_html(f) for f in record.findings)
+    findings = "".join(finding_html(f) for f in record.findings)
     parts = [
         counts_html(record.findings),
         "<h2>Findings</h2>",
-        found or '<p class="good">No findings.</p>',
+        findings or '<p class="good">No findings.</p>',
     ]
     parts += [
         f'<p class="critical">{escape(failed.target)} failed: {escape(failed.error)}</p>' for failed in record.failed
@@ -54,7 +54,11 @@ def _run(run: DryRun, compared: DryRun | None) -> Iterator[str]:
         yield f"<h3>Compared with {escape(compared.target)}</h3>"
         yield f"<ul>{items}</ul>" if items else "<p>Same kernels, same configurations.</p>"
     yield table(
-        f"kernels-{run.target}", ["kernel", *headings(run)], list(_rows(run)), checkbox=_tick(run), checked=False
+        f"kernels-{run.target}",
+        ["kernel", *headings(run)],
+        list(_rows(run)),
+        checkbox=_checkbox_label(run),
+        checked=False,
     )
     yield "<h3>Sources</h3>"
     yield from (_source(run, kernel) for kernel in run.kernels)
@@ -64,16 +68,16 @@ def _rows(run: DryRun) -> Iterator[tuple[str, list[str]]]:
     for kernel in run.kernels:
         for config in kernel.configs:
             label, *figures = map(escape, config_cells(config))
-            link = f'<a href="#{_anchor(run, kernel)}" title="{escape(kernel.name)}">{escape(_short(kernel.name))}</a>'
+            link = f'<a href="#{_anchor(run, kernel)}" title="{escape(kernel.name)}">{escape(_short_name(kernel.name))}</a>'
             cells = [f"<code>{link}</code>", label]
             cells += [f'<span class="number">{figure}</span>' for figure in figures]
-            used = config.resources
-            if used is None:
+            resources = config.resources
+            if resources is None:
                 cells[1] += f'<br><span class="critical">{escape(config.error)}</span>'
-            yield "highlighted" if used is None or used.spills or not used.fits else "", cells
+            yield "highlighted" if resources is None or resources.spills or not resources.fits else "", cells
 
 
-def _tick(run: DryRun) -> str:
+def _checkbox_label(run: DryRun) -> str:
     return "only configurations that spill, exceed the LDS limit or fail" if any(kind for kind, _ in _rows(run)) else ""
 
 
@@ -81,9 +85,13 @@ def _anchor(run: DryRun, kernel: DryRunKernel) -> str:
     return escape(f"{run.target} {kernel.graph} {kernel.name}".replace(" ", "-"))
 
 
-def _short(name: str) -> str:
-    """Inductor's kernel names list every operation; the end of the name tells two kernels apart."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}"
+def _short_name(name: str) -> str:
+    """Return the beginning and the end of a long name; Inductor's names list every operation and end with a number."""
+    return (
+        name
+        if len(name) <= _MAX_NAME_CHARACTERS
+        else f"{name[: _MAX_NAME_CHARACTERS // 2]}…{name[-_MAX_NAME_CHARACTERS // 2 + 1 :]}"
+    )
 
 
 def _source(run: DryRun, kernel: DryRunKernel) -> str:

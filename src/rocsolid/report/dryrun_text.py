@@ -19,16 +19,16 @@ HEADINGS = (
     "LDS",
     "waves",
     "lanes",
-    "matrix",
-    "code",
-    "s",
+    "matrix instr.",
+    "code bytes",
+    "compile s",
 )
-_FEW = 3
+_MAX_LISTED = 3  # kernels; more are summed up in one line
 _HEADINGS_CUDA = {"VGPR": "regs", "LDS": "shared"}
 
 
 def dryrun_json(record: DryRunRecord) -> str:
-    """The whole record; users rely on its schema."""
+    """Return the whole record as JSON."""
     parts = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return dumps(DRYRUN_SCHEMA, rocsolid=__version__, **parts)
 
@@ -44,30 +44,30 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
         terminal.paint(terminal.wrap(f"{failed.target} failed: {failed.error}", indent="  ", first=""), "red")
         for failed in record.failed
     ]
-    loud = [f for f in record.findings if verbose or f.severity > Severity.INFO]
-    quiet = [f for f in record.findings if f not in loud]
-    blocks += [finding_text(f, terminal) for f in loud]
-    if quiet:
+    full = [f for f in record.findings if verbose or f.severity > Severity.INFO]
+    short = [f for f in record.findings if f not in full]
+    blocks += [finding_text(f, terminal) for f in full]
+    if short:
         notes = (
-            terminal.wrap(f.message, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in quiet
+            terminal.wrap(f.message, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in short
         )
         blocks.append("\n".join(notes))
-    blocks.append(summary_line(record.findings, terminal, hidden=len(quiet)))
+    blocks.append(summary_line(record.findings, terminal, hidden=len(short)))
     return "\n\n".join(blocks) + "\n"
 
 
 def _headline(record: DryRunRecord, terminal: Terminal) -> str:
-    what = f"{record.workload} · {record.mode}"
-    what += " · training" if record.train else ""
-    what += f" · profile {record.profile}" if record.profile else ""
-    return terminal.paint(what, "bold")
+    headline = f"{record.workload} · {record.mode}"
+    headline += " · training" if record.train else ""
+    headline += f" · profile {record.profile}" if record.profile else ""
+    return terminal.paint(headline, "bold")
 
 
 def _run(run: DryRun, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     configs = sum(len(kernel.configs) for kernel in run.kernels)
-    head = f"{run.target} {run.product} · {_many(len(run.kernels), 'kernel')} in {_many(configs, 'configuration')}"
-    made = f"torch {run.torch}, Triton {run.triton}; no kernel was executed"
-    yield terminal.paint(head, "bold") + terminal.paint(f"\n{made}", "dim")
+    head = f"{run.target} {run.product} · {_count(len(run.kernels), 'kernel')} in {_count(configs, 'configuration')}"
+    versions = f"torch {run.torch}, Triton {run.triton}; no kernel was executed"
+    yield terminal.paint(head, "bold") + terminal.paint(f"\n{versions}", "dim")
     if run.notes:
         yield "\n".join(terminal.wrap(note, indent="  ", first="  note: ") for note in run.notes)
     if run.graphs:
@@ -85,10 +85,10 @@ def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
     state = "cannot be captured" if graph.capture_blockers else "can be captured"
     parts = f", {graph.partitions} partitions" if graph.partitions > 1 else ""
     calls = sum(extern.count for extern in graph.externs)
-    launches = f"{_many(len(graph.kernels), 'launch', 'launches')}, {_many(calls, 'library call')}{parts}"
+    launches = f"{_count(len(graph.kernels), 'launch', 'launches')}, {_count(calls, 'library call')}{parts}"
     yield f"  {graph.name} ({graph.kind}): {launches}; {terminal.paint(state, 'red' if graph.capture_blockers else 'green')}"
     for blocker in graph.capture_blockers:
-        yield terminal.wrap(f"{blocker.reason} {blocker.location}".strip(), indent="      ", first="    because ")
+        yield terminal.wrap(f"{blocker.reason} {blocker.location}".strip(), indent="      ", first="    reason: ")
     for extern in graph.externs:
         location = f"  {terminal.paint(_short(extern.locations[0]), 'dim')}" if extern.locations else ""
         yield f"    {extern.count} × {extern.name} → {extern.library}{location}"
@@ -97,7 +97,7 @@ def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
 def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: bool) -> str:
     location = f"  {terminal.paint(_short(kernel.locations[0]), 'dim')}" if kernel.locations else ""
     more = (
-        terminal.paint(f" and {_many(len(kernel.locations) - 1, 'more line')}", "dim")
+        terminal.paint(f" and {_count(len(kernel.locations) - 1, 'more line')}", "dim")
         if len(kernel.locations) > 1
         else ""
     )
@@ -118,18 +118,24 @@ def headings(run: DryRun) -> list[str]:
 
 def config_cells(config: KernelConfig) -> list[str]:
     """One row of the resource table."""
-    used = config.resources
-    if used is None:
+    resources = config.resources
+    if resources is None:
         return [config.label, *[""] * (len(HEADINGS) - 1)]
-    figures = (used.registers, used.matrix_registers, used.scalar_registers, used.spills, used.scratch_bytes)
+    figures = (
+        resources.registers,
+        resources.matrix_registers,
+        resources.scalar_registers,
+        resources.spills,
+        resources.scratch_bytes,
+    )
     return [
         config.label,
         *map(str, figures),
-        f"{used.lds_bytes}{'' if used.fits else ' over'}",
-        str(used.occupancy),
-        f"{used.lanes_used:.0%}",
-        str(used.matrix_instructions),
-        str(used.code_bytes),
+        f"{resources.lds_bytes}{'' if resources.fits else ' (too much)'}",
+        str(resources.occupancy),
+        f"{resources.lanes_used:.0%}",
+        str(resources.matrix_instructions),
+        str(resources.code_bytes),
         f"{config.seconds:.1f}",
     ]
 
@@ -147,35 +153,34 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def differences(run: DryRun, other: DryRun) -> Iterator[str]:
     """The differences between two chips, one sentence each."""
-    there = {kernel.name: kernel for kernel in other.kernels}
-    here = {kernel.name for kernel in run.kernels}
-    tuned: list[
-        tuple[str, int, int, int]
-    ] = []  # kernels whose configurations differ: how many in run, in other, in both
+    other_kernels = {kernel.name: kernel for kernel in other.kernels}
+    names = {kernel.name for kernel in run.kernels}
+    # Kernels whose configurations differ: name, and how many configurations are in `run`, in `other`, in both.
+    different: list[tuple[str, int, int, int]] = []
     for kernel in run.kernels:
-        twin = there.get(kernel.name)
-        if twin is None:
+        other_kernel = other_kernels.get(kernel.name)
+        if other_kernel is None:
             yield f"{kernel.name} exists only for {run.target}"
             continue
-        ours, theirs = least_spills(kernel), least_spills(twin)
-        if ours and not theirs:
-            yield f"{kernel.name} spills at least {ours} registers on {run.target}, none on {other.target}"
-        failed = [sum(bool(c.error) for c in k.configs) for k in (kernel, twin)]
+        spills, other_spills = min_spills(kernel), min_spills(other_kernel)
+        if spills and not other_spills:
+            yield f"{kernel.name} spills at least {spills} registers on {run.target}, none on {other.target}"
+        failed = [sum(bool(c.error) for c in k.configs) for k in (kernel, other_kernel)]
         if failed[0] and not failed[1]:
             yield f"{kernel.name} fails to compile for {run.target}, but compiles for {other.target}"
-        tried = [{(tuple(c.values.items()), c.warps) for c in k.configs} for k in (kernel, twin)]
+        tried = [{(tuple(c.values.items()), c.warps) for c in k.configs} for k in (kernel, other_kernel)]
         if tried[0] != tried[1]:
-            tuned.append((kernel.name, len(kernel.configs), len(twin.configs), len(tried[0] & tried[1])))
-    yield from (f"{name} exists only for {other.target}" for name in there if name not in here)
-    if len(tuned) > _FEW:
-        sums = [sum(counts) for counts in list(zip(*tuned, strict=True))[1:]]
-        tuned = [(f"each of {len(tuned)} kernels", *sums)]
-    for name, ours, theirs, both in tuned:
-        counts = f"{ours} on {run.target}, {theirs} on {other.target}"
-        yield f"{name} has different configurations: {counts}, {both} in common"
+            different.append((kernel.name, len(kernel.configs), len(other_kernel.configs), len(tried[0] & tried[1])))
+    yield from (f"{name} exists only for {other.target}" for name in other_kernels if name not in names)
+    if len(different) > _MAX_LISTED:
+        sums = [sum(counts) for counts in list(zip(*different, strict=True))[1:]]
+        different = [(f"each of {len(different)} kernels", *sums)]
+    for name, count, other_count, common in different:
+        counts = f"{count} on {run.target}, {other_count} on {other.target}"
+        yield f"{name} has different configurations: {counts}, {common} in common"
 
 
-def least_spills(kernel: DryRunKernel) -> int:
+def min_spills(kernel: DryRunKernel) -> int:
     """Spilled registers of the configuration with the fewest spills."""
     return min((config.resources.spills for config in kernel.configs if config.resources), default=0)
 
@@ -186,8 +191,8 @@ def _comparison(run: DryRun, other: DryRun, terminal: Terminal) -> str:
     return "\n".join([title, *(lines or ["  same kernels, same configurations"])])
 
 
-def _many(number: int, one: str, more: str = "") -> str:
-    return f"{number} {one if number == 1 else more or one + 's'}"
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _short(location: str) -> str:

@@ -8,7 +8,7 @@ from rocsolid.report.html_page import page, table
 from rocsolid.report.lint_text import chain_of, code_lines
 
 _NO_WRAP = 'style="white-space: nowrap"'
-_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
+_SEVERITY_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 
 
 def lint_html(record: LintRecord) -> str:
@@ -25,7 +25,7 @@ def lint_html(record: LintRecord) -> str:
         parts.append(f"<h2>Skipped files</h2><dl>{listed}</dl>")
     subtitle = (
         f"{record.files:,} files, {record.lines:,} lines · confidence {record.confidence} and above · "
-        f"{record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.below_confidence} with less confidence"
+        f"hidden: {record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.below_confidence} less certain"
     )
     return page("Lint findings", subtitle, "\n".join(parts))
 
@@ -33,7 +33,7 @@ def lint_html(record: LintRecord) -> str:
 def _counts(findings: tuple[Finding, ...]) -> str:
     items = [
         f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
-        for severity, word in _WORDS.items()
+        for severity, word in _SEVERITY_WORDS.items()
     ]
     return f'<ul class="counts">{"".join(items)}</ul>'
 
@@ -54,9 +54,9 @@ def _cells(finding: Finding) -> list[str]:
 
 def _rules(findings: tuple[Finding, ...]) -> list[str]:
     """Why and fix of each rule with findings."""
-    first = {finding.code: finding for finding in reversed(findings)}
+    first_finding = {finding.code: finding for finding in reversed(findings)}
     return [
         f'<details class="finding is-{f.severity.name.lower()}" id="{code}" open><summary><code>{code}</code> {escape(f.name)}'
         f"</summary><div><dl><dt>why</dt><dd>{escape(f.why)}</dd><dt>fix</dt><dd>{escape(f.fix)}</dd></dl></div></details>"
-        for code, f in sorted(first.items())
+        for code, f in sorted(first_finding.items())
     ]

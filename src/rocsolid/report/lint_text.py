@@ -51,10 +51,10 @@ def code_lines(finding: Finding) -> list[str]:
     if isinstance(facts, Mapping) and facts.get("text"):
         code = decode(CodeLine, facts, "code")
         indent = len(code.text) - len(code.text.lstrip())
-        shown = [code.text.lstrip()]
+        lines = [code.text.lstrip()]
         if indent <= code.start < code.end <= len(code.text):
-            shown.append(" " * (code.start - indent) + "^" * (code.end - code.start))
-        return shown
+            lines.append(" " * (code.start - indent) + "^" * (code.end - code.start))
+        return lines
     text = str(finding.facts.get("text", ""))
     return [text] if text else []
 
@@ -66,15 +66,21 @@ def chain_of(finding: Finding) -> list[str]:
 
 
 def _summary(record: LintRecord, terminal: Terminal) -> str:
-    read = f"{record.files:,} file{'' if record.files == 1 else 's'}, {record.lines:,} lines"
+    read = f"{_count(record.files, 'file')}, {_count(record.lines, 'line')}"
     left_out = [
-        f"{record.allowed} allowed by comments" if record.allowed else "",
-        f"{record.in_baseline} in the baseline" if record.in_baseline else "",
-        f"{record.below_confidence} with less confidence (--confidence anywhere)" if record.below_confidence else "",
-        f"{len(record.skipped)} skipped" if record.skipped else "",
+        f"{_count(record.allowed, 'finding')} allowed by comments" if record.allowed else "",
+        f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
+        f"{_count(record.below_confidence, 'less certain finding')} hidden (show with --confidence anywhere)"
+        if record.below_confidence
+        else "",
+        f"{_count(len(record.skipped), 'file')} skipped" if record.skipped else "",
     ]
-    more = "; more: rocsolid explain CODE" if any(f.severity > Severity.INFO for f in record.findings) else ""
+    more = "; details: rocsolid explain CODE" if any(f.severity > Severity.INFO for f in record.findings) else ""
     text = f"{summary_line(record.findings, terminal)} in {read}{more}" + "".join(
         f"; {part}" for part in left_out if part
     )
     return terminal.wrap(text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

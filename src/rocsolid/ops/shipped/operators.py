@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rocsolid.ops.shipped import amd, references
+from rocsolid.ops.shipped import aiter_kernels, references
 from rocsolid.ops.vendor_op import register_gradients
 
 HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
@@ -15,18 +15,18 @@ HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 
 def triton_supports(x: Tensor, *others: Tensor) -> bool:
     """Whether our Triton kernels support these tensors: on the GPU, in a supported dtype, with Triton installed."""
-    known = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
-    return bool(x.is_cuda and known and all(o.is_cuda for o in others) and HAS_TRITON)
+    supported = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
+    return bool(x.is_cuda and supported and all(o.is_cuda for o in others) and HAS_TRITON)
 
 
-def _row_fits(x: Tensor) -> bool:
-    from rocsolid.ops.shipped.launch import LARGEST_ROW
+def _row_fits_in_block(x: Tensor) -> bool:
+    from rocsolid.ops.shipped.launch import MAX_COLUMNS
 
-    return bool(x.shape[-1] <= LARGEST_ROW and x.numel() > 0)
+    return bool(x.shape[-1] <= MAX_COLUMNS and x.numel() > 0)
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    if triton_supports(x, weight) and _row_fits(x):
+    if triton_supports(x, weight) and _row_fits_in_block(x):
         from rocsolid.ops.shipped.launch import launch_rms_norm
 
         return launch_rms_norm(x, weight.contiguous(), eps, torch.library.wrap_triton)
@@ -34,7 +34,7 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
-    if triton_supports(x, residual, weight) and _row_fits(x) and x.shape == residual.shape:
+    if triton_supports(x, residual, weight) and _row_fits_in_block(x) and x.shape == residual.shape:
         from rocsolid.ops.shipped.launch import launch_add_rms_norm
 
         return launch_add_rms_norm(x, residual, weight.contiguous(), eps, torch.library.wrap_triton)
@@ -46,7 +46,7 @@ def _silu_mul(gate: Tensor, up: Tensor) -> Tensor:
     if triton_supports(gate, up) and gate.shape == up.shape and gate.numel() > 0:
         from rocsolid.ops.shipped.launch import launch_gate_mul
 
-        return launch_gate_mul(gate, up, 0, torch.library.wrap_triton)
+        return launch_gate_mul(gate, up, "silu", torch.library.wrap_triton)
     return references.silu_mul(gate, up).contiguous()
 
 
@@ -54,15 +54,15 @@ def _gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: 
     if triton_supports(gate, up) and gate.shape == up.shape and gate.numel() > 0:
         from rocsolid.ops.shipped.launch import launch_gate_mul
 
-        return launch_gate_mul(gate, up, 2 if tanh else 1, torch.library.wrap_triton)
+        return launch_gate_mul(gate, up, "gelu_tanh" if tanh else "gelu", torch.library.wrap_triton)
     return references.gelu_mul(gate, up, tanh).contiguous()
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
     if triton_supports(q, k, v) and q.numel() > 0 and q.dtype == k.dtype == v.dtype:
-        from rocsolid.ops.shipped.launch import WIDTHS, launch_attention
+        from rocsolid.ops.shipped.launch import HEAD_DIMS, launch_attention
 
-        if q.shape[-1] in WIDTHS and v.shape[-1] == q.shape[-1]:
+        if q.shape[-1] in HEAD_DIMS and v.shape[-1] == q.shape[-1]:
             return launch_attention(q, k, v, scale, causal=causal, wrap=torch.library.wrap_triton)
     return references.attention(q, k, v, scale, causal).contiguous()
 
@@ -73,7 +73,7 @@ def _register(
     reference: Callable[..., Any],
     fake: Callable[..., Any] = references.like_first,
 ) -> Any:
-    """Register with `triton_op`, so that Inductor sees the Triton kernel and launches it itself."""
+    """Register with `triton_op`: Inductor then includes the Triton kernel in its generated code, instead of calling the operator."""
     op = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
     op.register_fake(fake)
     overload = getattr(torch.ops.rocsolid, name).default
@@ -90,15 +90,15 @@ _ATTENTION = _register("attention", _attention, references.attention)
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Divide each row by its root mean square, then scale the columns by the weight."""
-    if amd.supports(x, weight):
-        return amd.OPERATORS["rms_norm"](x, weight, eps)
+    if aiter_kernels.supports(x, weight):
+        return aiter_kernels.OPERATORS["rms_norm"](x, weight, eps)
     return _RMS_NORM(x, weight, eps)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """RMS norm of `x + residual`; returns the norm and the sum, which is the next residual."""
-    if amd.supports(x, residual, weight):
-        normed, total = amd.OPERATORS["add_rms_norm"](x, residual, weight, eps)
+    if aiter_kernels.supports(x, residual, weight):
+        normed, total = aiter_kernels.OPERATORS["add_rms_norm"](x, residual, weight, eps)
     elif torch.compiler.is_compiling():  # Inductor's own kernel was 2 per cent faster (docs/background/kernels.md)
         normed, total = references.add_rms_norm(x, residual, weight, eps)
     else:
@@ -120,13 +120,13 @@ def gelu_mul(gate: Tensor, up: Tensor, *, tanh: bool = False) -> Tensor:
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, causal: bool = False) -> Tensor:
     """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention)."""
-    if amd.supports(q, k, v):
-        return amd.OPERATORS["attention"](q, k, v, scale, causal)
+    if aiter_kernels.supports(q, k, v):
+        return aiter_kernels.OPERATORS["attention"](q, k, v, scale, causal)
     return _ATTENTION(q, k, v, scale, causal)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`torch.nn.functional.linear`, with AITER's tuned GEMM where it is installed."""
-    if amd.supports(x, weight):
-        return amd.OPERATORS["linear"](x, weight, bias)
+    if aiter_kernels.supports(x, weight):
+        return aiter_kernels.OPERATORS["linear"](x, weight, bias)
     return references.linear(x, weight, bias)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Divide each row by its root mean square, then scale the columns by the weight."""
-    wide = x.float()
-    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    x32 = x.float()
+    normed = x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
     return (normed * weight.float()).to(x.dtype)
 
 
@@ -18,22 +18,22 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
 
 
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
-    """The gate of a SwiGLU layer."""
-    wide = gate.float()
-    return (wide * torch.sigmoid(wide) * up.float()).to(gate.dtype)
+    """Return `silu(gate) * up`, the gate of a SwiGLU layer."""
+    gate32 = gate.float()
+    return (gate32 * torch.sigmoid(gate32) * up.float()).to(gate.dtype)
 
 
 def gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
-    """The gate of a GeGLU layer; `tanh` selects the tanh approximation."""
+    """Return `gelu(gate) * up`, the gate of a GeGLU layer; `tanh` selects the tanh approximation."""
     gated = torch.nn.functional.gelu(gate.float(), approximate="tanh" if tanh else "none")
     return (gated * up.float()).to(gate.dtype)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
     """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention)."""
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    heads_per_kv_head = q.shape[1] // k.shape[1]
+    if heads_per_kv_head > 1:
+        k, v = k.repeat_interleave(heads_per_kv_head, 1), v.repeat_interleave(heads_per_kv_head, 1)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     scores = torch.matmul(q.float(), k.float().transpose(-1, -2)) * factor
     if causal:

@@ -24,14 +24,14 @@ from rocsolid.model.compile_event import (
     CompileEvent,
     CompileIdAssigned,
     CompileStarted,
-    GraphLowered,
     GraphTraced,
+    LoweringStarted,
     MetricsReported,
     PhaseTimed,
 )
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
+from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
-from rocsolid.torchapi.dynamo.guard_value import found_value, guard_text
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
@@ -192,7 +192,7 @@ class _EventHub:
         error = compile_.error
         from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
-            _log_failures(self._publish, break_event(unit, error, str(error), compile_, whole_frame=True))
+            _log_failures(self._publish, break_event(unit, error, str(error), compile_, frame_skipped=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"
         _log_failures(self._publish, CompileEnded(unit=unit, at_s=time.time(), compiled=compiled, error=message))
 
@@ -365,7 +365,7 @@ class _EventHub:
         if unit := self._unit():
             nodes = list(gm.graph.nodes)
             backward = bool(getattr(graph, "is_backward", False))
-            self._publish(GraphLowered(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
+            self._publish(LoweringStarted(unit=unit, backward=backward, nodes=len(nodes), operators=operators(nodes)))
 
     def _code_ready(self, compiled: Any, _inputs: Any, _constants: Any, graph_kwargs: Any, *_: Any, **__: Any) -> None:
         reasons = getattr(compiled.cudagraph_info, "cudagraph_fail_reasons", None) or ()

@@ -13,7 +13,7 @@ _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def break_event(
-    unit: int, error: BaseException, reason: str, source: Any, *, whole_frame: bool = False
+    unit: int, error: BaseException, reason: str, source: Any, *, frame_skipped: bool = False
 ) -> BreakReported:
     """Create a graph break event from torch's exception; `source` is Dynamo's tracer, or the compile that failed."""
     stack = getattr(error, "real_stack", None) or ()
@@ -27,8 +27,8 @@ def break_event(
         frames=frames or (f"{code.co_filename}:{getattr(source, 'lineno', 0) or code.co_firstlineno}",),
         columns=tuple(_columns(frame) for frame in stack),
         function=stack[-1].name if stack else code.co_name,
-        whole_frame=whole_frame or bool(getattr(error, "skip_frame", False)),
-        fatal=whole_frame and not class_names & _FALLBACK_ERRORS,
+        frame_skipped=frame_skipped or bool(getattr(error, "skip_frame", False)),
+        fatal=frame_skipped and not class_names & _FALLBACK_ERRORS,
     )
 
 
