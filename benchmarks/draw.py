@@ -102,7 +102,7 @@ The record, with every round, error, set-up time and form: `evidence/models-on-h
 
 ## Compared with max-autotune
 
-`mode="max-autotune"` benchmarks kernels for every matrix product and convolution, which takes long; so it was measured \
+`mode="max-autotune"` benchmarks kernels for every matrix product and convolution, which takes a long time; so it was measured \
 separately, together with `rs.optimize` only ({autotuned["device"]}, torch {autotuned["torch"]}, {autotuned["date"]}).
 In the geometric mean over {len(over_autotuned)} models `rs.optimize` is {_mean(over_autotuned):.2f} times as fast, and at least \
 {min(over_autotuned):.2f} times.

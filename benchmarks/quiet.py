@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks import cell
-from benchmarks.run import Running, versions
+from benchmarks.run import BenchmarkProcess, versions
 from rocsolid.measure.evidence import evidence, write
 
 BY_HAND: Final = "graph by hand"
@@ -30,7 +30,7 @@ METHODS: Final = ("eager", "reduce-overhead", BY_HAND, "rs.optimize")
 
 
 def graph_by_hand(model: Callable[..., Any], inputs: tuple[Any, ...], _: object) -> Callable[..., Any]:
-    """`torch.compile` and `torch.cuda.graph`, as short as it gets: always replays the example inputs, copies and checks nothing."""
+    """`torch.compile` and `torch.cuda.graph`, as short as possible: it always replays the example inputs, and copies and checks nothing."""
     compiled = torch.compile(model)
     for _ in range(3):
         compiled(*inputs)
@@ -46,7 +46,7 @@ def graph_by_hand(model: Callable[..., Any], inputs: tuple[Any, ...], _: object)
     return replay
 
 
-class QuietCell(Running):
+class QuietCell(BenchmarkProcess):
     """A process of this module instead of `benchmarks.cell`, which does not know the graph by hand."""
 
     module = "benchmarks.quiet"

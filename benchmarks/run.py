@@ -30,7 +30,7 @@ from rocsolid.measure.evidence import evidence, write
 _CALLS = 5  # per round
 
 
-class Running:
+class BenchmarkProcess:
     """The process of one model with one method (see `benchmarks.cell`)."""
 
     module = "benchmarks.cell"
@@ -60,7 +60,9 @@ class Running:
     def wait(self, deadline: float) -> None:
         """Wait until it is set up, or until the deadline."""
         line = self._line(deadline)
-        self.about = json.loads(line) if line else {"failed": "not set up in time" if line is None else "died"}
+        self.about = (
+            json.loads(line) if line else {"failed": "not set up in time" if line is None else "ended without a result"}
+        )
         if "failed" in self.about:
             self.stop()
 
@@ -85,7 +87,7 @@ class Running:
         if line:
             self.rounds.append(statistics.median(json.loads(line)))
         else:
-            self.about = {**self.about, "failed": "died or hung while it was measured"}
+            self.about = {**self.about, "failed": "ended or hung while it was measured"}
             self.stop()
 
     def _line(self, deadline: float) -> str | None:
@@ -121,15 +123,15 @@ def measured(
     models: Sequence[str], methods: Sequence[str], args: argparse.Namespace
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Set up a group of models and measure them one after the other."""
-    cells = {name: [Running(name, method, args.device, args.dtype) for method in methods] for name in models}
+    cells = {name: [BenchmarkProcess(name, method, args.device, args.dtype) for method in methods] for name in models}
     every = [cell for group in cells.values() for cell in group]
     try:
         _set_up(every, args.at_once or len(every), time.monotonic() + args.deadline)
         for name, group in cells.items():
-            order = random.Random(0)  # noqa: S311 - an order, not a secret
+            rng = random.Random(0)  # noqa: S311 - not used for security
             for _ in range(args.rounds):
                 usable = [cell for cell in group if cell.usable]
-                order.shuffle(usable)
+                rng.shuffle(usable)
                 for cell in usable:
                     cell.measure(time.monotonic() + 60)
             for cell in group:
@@ -140,9 +142,9 @@ def measured(
             cell.stop()
 
 
-def _set_up(cells: Sequence[Running], at_once: int, deadline: float) -> None:
+def _set_up(cells: Sequence[BenchmarkProcess], at_once: int, deadline: float) -> None:
     """Set up `at_once` cells at a time, until all are set up or the deadline passes."""
-    waiting, busy = list(cells), list[Running]()
+    waiting, busy = list(cells), list[BenchmarkProcess]()
     while waiting or busy:
         while waiting and len(busy) < at_once:
             busy.append(waiting.pop(0))

@@ -67,14 +67,14 @@ VARIED: Final[Mapping[str, Sequence[str]]] = {
     "inductor.combo_kernels": (),
 }
 _ON_DEVICE: Final = torch.cuda.is_available()
-_AS_IT_IS: Final = {"form": "eager", "graph": "false"}  # the callable is neither compiled nor captured
+_UNCHANGED: Final = {"form": "eager", "graph": "false"}  # the callable is neither compiled nor captured
 _MIN_WAVE_S: Final = 60.0  # the least time that the races of a wave need
-_REPEAT_S: Final = 35.0  # time to repeat an A/B test that is unsure
+_REPEAT_S: Final = 35.0  # time to repeat an A/B test whose verdict is UNSURE
 _MIN_RACE_S: Final = 60.0  # for a race and its set-up; a shorter race would cost nearly as much and give no verdict
 _ROUNDS_PER_PROCESS: Final = 8
 _PROCESSES: Final = 3  # of each side in a race
-_TRIALS_SHARE: Final = 0.3  # of the time
-_SLOTS: Final = 2 if _ON_DEVICE else 1  # trials of one model at a time
+_TRIALS_TIME_SHARE: Final = 0.3  # share of the whole time that trials may use
+_PARALLEL_TRIALS: Final = 2 if _ON_DEVICE else 1  # trials of one model at a time
 # There are as many processes as cores, so each compiles in-process: a compile worker would first have to import torch.
 _ONE_THREAD: Final = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -140,7 +140,7 @@ class Tuning:
         self.name = name
         self._config = _make_config(name, restrictions, folder, limits)
         self._search = make_search("one-at-a-time", self._config.space)
-        self._engine = LocalEngine([{}] * _SLOTS)
+        self._engine = LocalEngine([{}] * _PARALLEL_TRIALS)
         self._store = SqliteStore(folder / f"{name}.db", "study", name)
         self.seconds = {"trials": 0.0, "race": 0.0, "against rs.optimize": 0.0}
 
@@ -159,7 +159,7 @@ class Tuning:
 
     def _whole(self) -> StudyConfig:
         """The model as `rs.optimize` returns it, in processes that use the compile caches of the trials."""
-        config = _make_config(f"{self.name}_optimized", Restrictions(fixed=_AS_IT_IS), self._config.folder, None)
+        config = _make_config(f"{self.name}_optimized", Restrictions(fixed=_UNCHANGED), self._config.folder, None)
         return replace(
             config, variables=self._config.trial_spec({}).variables, parallel_setups=_PROCESSES if _ON_DEVICE else 1
         )
@@ -237,7 +237,7 @@ class Wave:
             nonlocal timed
             if "could not" in text:
                 print(f"  {model}: {text}"[:300], flush=True)
-            if not timed and text.removeprefix("final race: ").startswith("round"):
+            if not timed and text.removeprefix("final comparison: ").startswith("round"):
                 self._barrier.wait()
                 timed = self._timing.acquire()
 
@@ -298,9 +298,9 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, folder: Path, begun: float, over: float) -> dict[str, Any]:
-    planted_settings = Restrictions(fixed=_AS_IT_IS, vary={f"process.{BEHAVIOUR}": ("hang", "wrong")})
+    planted_settings = Restrictions(fixed=_UNCHANGED, vary={f"process.{BEHAVIOUR}": ("hang", "wrong")})
     limits = Limits(phases={**Limits().phases, "build": args.deadline})
-    screened_by = begun + max(45.0, _TRIALS_SHARE * (over - begun))
+    screened_by = begun + max(45.0, _TRIALS_TIME_SHARE * (over - begun))
     all_screened = threading.Barrier(len(args.models) + 2)
 
     def tune_model(name: str, wave: Wave) -> dict[str, Any]:
@@ -350,7 +350,9 @@ def _raced(tuning: Tuning, wave: Wave) -> dict[str, Any]:
         with wave.race(tuning.name) as on_status:
             study = tuning.race(wave.until, on_status)
             found |= {"winner": study.winner, "verdict": study.verdict.value, "why": study.reason, "noise": study.noise}
-            found["finalists"] = {f.name: _figures(f.against_start, f) for f in study.finalists if f.against_start}
+            found["finalists"] = {
+                f.name: _figures(f.against_baseline, f) for f in study.finalists if f.against_baseline
+            }
     except RocsolidError as failed:
         found["failed"] = str(failed)
     try:
@@ -373,7 +375,7 @@ def _left_out(tuning: Tuning, left_s: float) -> dict[str, Any]:
 
 
 def _missed(record: dict[str, Any]) -> Any:
-    if record["planted"] != {"start": "measured", "hang": "timed out", "wrong": "wrong result"}:
+    if record["planted"] != {"baseline": "measured", "hang": "timed out", "wrong": "wrong result"}:
         yield f"planted settings were classified as {record['planted']}"
     for model in record["models"]:
         result = model.get("against rs.optimize", {})

@@ -75,12 +75,12 @@ def main() -> None:
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
     """Studies are stored in the current folder; these are temporary."""
-    before = Path.cwd()
+    previous_folder = Path.cwd()
     os.chdir(folder)
     try:
         yield
     finally:
-        os.chdir(before)
+        os.chdir(previous_folder)
 
 
 def _run_ab(side: str, rounds: int) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_hanging_and_wrong_settings_are_classified(tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr + ran.stdout
     record = json.loads(out.read_text())
-    assert record["planted"] == {"start": "measured", "hang": "timed out", "wrong": "wrong result"}
+    assert record["planted"] == {"baseline": "measured", "hang": "timed out", "wrong": "wrong result"}
     assert {"schema", "what", "command", "date", "device", "torch", "python"} <= record.keys()
 
 
@@ -47,10 +47,10 @@ def test_missed_targets_are_reported() -> None:
     slower = {"model": "bert", "against rs.optimize": {"verdict": "slower"}}
     same = {"model": "gpt2", "against rs.optimize": {"verdict": "same"}}
     failed = {"model": "vit", "failed": "left out: only 3 s were left"}
-    missed = list(_missed({"planted": {"start": "measured"}, "models": [slower, same, failed]}))
+    missed = list(_missed({"planted": {"baseline": "measured"}, "models": [slower, same, failed]}))
 
     assert missed == [
-        "planted settings were classified as {'start': 'measured'}",
+        "planted settings were classified as {'baseline': 'measured'}",
         "bert: the plan is slower than rs.optimize",
         "vit: left out: only 3 s were left",
     ]
@@ -61,7 +61,7 @@ def test_races_are_set_up_together_and_timed_alone(tmp_path: Path) -> None:
     from benchmarks.tune import Wave
 
     wave, config, options = Wave(1), make_config(tmp_path), RaceOptions(rounds=2, eliminate=False)
-    for race in ("final race", "A/B test"):
+    for race in ("final comparison", "A/B test"):
         seen: list[tuple[bool, bool]] = []
         with wave.race("quick") as on_status:
 
@@ -69,7 +69,7 @@ def test_races_are_set_up_together_and_timed_alone(tmp_path: Path) -> None:
                 on_status(text)
                 seen.append((text.startswith("starting"), wave._timing.locked()))  # noqa: B023
 
-            if race == "final race":
+            if race == "final comparison":
                 trials = [TrialRecord(number=n, name=str(n), choices={FUSION: str(n)}, kind="measured") for n in (1, 2)]
                 run_final_race(config, trials, options, report)
             else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support import ROOT, check_golden, make_env
-from tests.tune.test_engine import Scripted, make_config, took
+from tests.tune.test_engine import ScriptedEngine, make_config, took
 from tests.tune.test_report import a_study, timing
 
 from rocsolid.api.tune import _check_numbers, _make_engine, _parse_side, ab, tune
@@ -85,7 +85,9 @@ def test_reason_of_every_trial_result() -> None:
     examples: list[TrialResult] = [
         Returned(value=1),
         Returned(value=1, clean=False, message="SIGSEGV"),
-        WrongResult(phase="verify", message="relative error 13.60% against eager on input set 1, the limit is 1%"),
+        WrongResult(
+            phase="verify", message="relative error 13.60% compared with eager on input set 1, the limit is 1%"
+        ),
         TimedOut(phase="compile", limit_s=600),
         TimedOut(phase="compile", limit_s=60, silent=True),
         Crashed(phase="capture", signal="SIGSEGV"),
@@ -95,7 +97,7 @@ def test_reason_of_every_trial_result() -> None:
         DeviceLost(phase="measure", message="Memory access fault by GPU node-1 on address 0x7f."),
         Raised(phase="compile", message="RuntimeError: no such lowering"),
         TooManyProcesses(phase="compile", message="513 processes, the limit is 512"),
-        Cancelled(phase="compile", message="the tuner died"),
+        Cancelled(phase="compile", message="the tuner process ended unexpectedly"),
         Unkillable(phase="measure", message="timed out, and these processes cannot be killed: 4711 (state D)"),
     ]
     kinds = {kind for kind in vars(trial_result).values() if isinstance(kind, type) and issubclass(kind, TrialResult)}
@@ -137,12 +139,12 @@ def a_record(**fields: Any) -> TrialRecord:
 
 
 def test_trial_lines() -> None:
-    start = a_record(number=1, name="start", choices={}, timing=timing(2.0))
+    baseline = a_record(number=1, name="baseline", choices={}, timing=timing(2.0))
     fast = a_record(timing=timing(1.7))
     hung = a_record(number=4, name="form=eager", kind="timed out", reason="phase compile took longer than 600 s")
     lines = []
-    for done in ([hung], [start], [start, fast], [start, fast, hung]):
-        update = TrialUpdate(record=done[-1], finished=done, max_trials=12, elapsed_s=62.0, left_s=358.0)
+    for finished in ([hung], [baseline], [baseline, fast], [baseline, fast, hung]):
+        update = TrialUpdate(record=finished[-1], finished=finished, max_trials=12, elapsed_s=62.0, left_s=358.0)
         lines.append(trial_line(update)[0])
     measured = [a_record(timing=timing(ms)) for ms in (0.5, 0.6, 1.9)]
     lines += [merge_measurements(measured[0], second).reason for second in (*measured[1:], hung)]
@@ -157,7 +159,7 @@ def test_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     results: dict[str, list[TrialResult | None]] = {"": [took(10.0)], "1": [took(2.0), took(9.0)]}
     results |= {value: [took(9.5)] for value in "2345"}
 
-    class Reporting(Scripted):
+    class Reporting(ScriptedEngine):
         def start(self, number: int, spec: Any, folder: Path, on_phase: Callable[[str], None]) -> None:
             super().start(number, spec, folder, on_phase)
             on_phase("compile")
@@ -176,13 +178,13 @@ def test_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(final_race, "VariantProcess", test_ab_test.FakeProcess)
     statuses.append("")
-    finalists = [a_record(name=name, choices={"ms": ms}) for name, ms in (("start", 2.0), ("x=1", 1.0))]
+    finalists = [a_record(name=name, choices={"ms": ms}) for name, ms in (("baseline", 2.0), ("x=1", 1.0))]
     options = RaceOptions(rounds=2, budget_s=300.0)
-    final_race.run_final_race(config, finalists, options, lambda text: statuses.append(f"final race: {text}"))
+    final_race.run_final_race(config, finalists, options, lambda text: statuses.append(f"final comparison: {text}"))
 
-    from rocsolid.cli import progress as shown
+    from rocsolid.cli import progress as progress_line
 
-    monkeypatch.setattr(shown, "_PLAIN_EVERY_S", 0.3)
+    monkeypatch.setattr(progress_line, "_PLAIN_EVERY_S", 0.3)
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
     with show_progress(600.0) as reporting:
         reporting.on_trial(
@@ -203,18 +205,18 @@ def test_winner_reasons() -> None:
     def reason(times: dict[str, float], control: float = 1.0, failure: str = "", spread: float = 1e-3) -> str:
         finalists = [a_record(name=name, timing=timing(ms)) for name, ms in times.items()]
         samples = {name: tuple(ms * (1 + r % 3 * spread) for r in range(40)) for name, ms in times.items()}
-        race = ProcessRaceResult(samples_ms=samples, control_ms=(control,) * 40, baseline="start", fastest="")
+        race = ProcessRaceResult(samples_ms=samples, control_ms=(control,) * 40, baseline="baseline", fastest="")
         statuses = {name: FinalistStatus(failure=failure) for name in times}
         winner, verdict, why = choose_winner(finalists, race, statuses, 0.02)
         return f"{verdict.name}: {winner.name}: {why}"
 
     lines = [
-        reason({"start": 1.0, "x=1": 0.8}),
-        reason({"start": 1.0, "x=1": 0.5}, control=1.3),
-        reason({"start": 1.0, "x=1": 0.995}),
-        reason({"start": 1.0, "x=1": 9.0}, control=1.3),
-        reason({"start": 1.0, "x=1": 0.95}, control=1.06),
-        reason({"start": 1.0, "x=1": 0.8}, failure="crashed: SIGSEGV in phase measure"),
+        reason({"baseline": 1.0, "x=1": 0.8}),
+        reason({"baseline": 1.0, "x=1": 0.5}, control=1.3),
+        reason({"baseline": 1.0, "x=1": 0.995}),
+        reason({"baseline": 1.0, "x=1": 9.0}, control=1.3),
+        reason({"baseline": 1.0, "x=1": 0.95}, control=1.06),
+        reason({"baseline": 1.0, "x=1": 0.8}, failure="crashed: SIGSEGV in phase measure"),
     ]
     check_golden("tune/winner", "\n".join(lines))
 
@@ -290,8 +292,8 @@ def test_usage_errors_of_the_commands(
     lines = []
     for command in commands:
         code = main(command)
-        shown = " ".join(command).replace(WORKLOAD, "model.py:build")
-        lines.append(f"$ rocsolid {shown}\n{capsys.readouterr().err.rstrip()}\nexit code {code}\n")
+        text = " ".join(command).replace(WORKLOAD, "model.py:build")
+        lines.append(f"$ rocsolid {text}\n{capsys.readouterr().err.rstrip()}\nexit code {code}\n")
     monkeypatch.setenv("ROCSOLID_UPDATE", updating)
     check_golden("tune/command-errors", "\n".join(lines), replace={str(tmp_path): "<folder>"})
 
@@ -300,7 +302,7 @@ def test_failed_studies(tmp_path: Path) -> None:
     def run(result: TrialResult) -> str:
         config = make_config(tmp_path)
         store = SqliteStore(tmp_path / f"{type(result).__name__}.db", "k", "w")
-        engine = Scripted({value: [result] for value in ("", *"12345")})
+        engine = ScriptedEngine({value: [result] for value in ("", *"12345")})
         screening = Screening(config, make_search("exhaustive", config.space), store, engine, Effort())
         try:
             return caught(lambda: screening.run(Progress()))

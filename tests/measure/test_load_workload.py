@@ -42,9 +42,9 @@ def test_class_of_the_workload_can_be_pickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("work.py", "a workload is written file.py:function, not 'work.py'; did you mean work.py:build?"),
-        ("build", "a workload is written file.py:function, not 'build'"),
-        ("work.py:no name", "a workload is written file.py:function, not 'work.py:no name'"),
+        ("work.py", "write a workload as file.py:function, not 'work.py'; did you mean work.py:build?"),
+        ("build", "write a workload as file.py:function, not 'build'"),
+        ("work.py:no name", "write a workload as file.py:function, not 'work.py:no name'"),
     ],
 )
 def test_invalid_workload_name(name: str, message: str) -> None:
@@ -69,8 +69,8 @@ def test_missing_function_suggests_near_matches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 3", "returned int; a workload function returns (callable, args, kwargs)"),
-        ("return print, ()", "returned a tuple of 2; a workload function returns (callable, args, kwargs)"),
+        ("return 3", "returned int; a workload function must return (callable, args, kwargs)"),
+        ("return print, ()", "returned a tuple of 2; a workload function must return (callable, args, kwargs)"),
         ("return 3, (), {}", "returned int as the callable, which cannot be called"),
         ("return print, 3, {}", "returned int as args, but args must be a tuple"),
         ("return print, (), 3", "returned int as kwargs, but kwargs must be a dict with str keys"),

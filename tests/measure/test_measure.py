@@ -31,7 +31,7 @@ def make_drift(rng: random.Random, rounds: int) -> list[float]:
 
 
 def test_median_interval_has_the_stated_coverage() -> None:
-    rng = random.Random(1)  # noqa: S311 - noise, no secret
+    rng = random.Random(1)  # noqa: S311 - not used for security
     held = 0
     for _ in range(400):
         timing = summarize_samples([rng.expovariate(1.0) for _ in range(30)])
@@ -120,7 +120,7 @@ def test_pinning_to_a_core_is_undone() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 12, 20])
 def test_error_of_mean_has_the_stated_coverage(count: int) -> None:
-    rng = random.Random(count)  # noqa: S311 - noise, no secret
+    rng = random.Random(count)  # noqa: S311 - not used for security
     sets = [[rng.gauss(0, 0.02) for _ in range(count)] for _ in range(4000)]
     within = sum(abs(sum(other)) / count <= error_of_mean(one) for one, other in pairwise(sets))
 

@@ -19,7 +19,7 @@ class Machine:
     """A machine whose speed drifts; it counts the samples."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - noise, no secret
+        self.rng = random.Random(seed)  # noqa: S311 - not used for security
         self.drift = self.rng.gauss(0, DRIFT)
         self.samples = 0
 
@@ -116,14 +116,14 @@ def test_processes_are_restarted_and_slow_ones_eliminated() -> None:
 
 def test_control_has_three_processes_before_a_race_ends() -> None:
     machine = Machine(6)
-    processes = {"start": Process(machine, 1.2), "quick": Process(machine, 1.0), "slow": Process(machine, 2.0)}
+    processes = {"baseline": Process(machine, 1.2), "quick": Process(machine, 1.0), "slow": Process(machine, 2.0)}
     control = Process(machine, 1.2)
     race = race_processes(processes, control, RaceOptions(rounds=60, restart_every=8))
 
     assert len(race.samples_ms["slow"]) == 8
-    assert len(race.samples_ms["start"]) == len(race.control_ms) == 24, "although the result was clear earlier"
+    assert len(race.samples_ms["baseline"]) == len(race.control_ms) == 24, "although the result was clear earlier"
     assert control.restarts == 2
-    assert race.compare("start", "quick").verdict is Verdict.FASTER
+    assert race.compare("baseline", "quick").verdict is Verdict.FASTER
 
 
 def test_one_pair_of_processes_gives_no_verdict() -> None:
@@ -143,10 +143,10 @@ def test_one_pair_of_processes_gives_no_verdict() -> None:
 def test_early_elimination_widens_the_interval() -> None:
     offsets = (0.02, -0.02, 0.02, -0.02)
     control = tuple(1 + off for off in offsets for _ in range(8))
-    samples = {"start": (1.0,) * 32, "long": (0.95,) * 32, "short": (0.95,) * 8}
-    race = ProcessRaceResult(samples_ms=samples, control_ms=control, baseline="start", fastest="long")
+    samples = {"baseline": (1.0,) * 32, "long": (0.95,) * 32, "short": (0.95,) * 8}
+    race = ProcessRaceResult(samples_ms=samples, control_ms=control, baseline="baseline", fastest="long")
 
-    long, short = race.compare("start", "long"), race.compare("start", "short")
+    long, short = race.compare("baseline", "long"), race.compare("baseline", "short")
     assert long.noise == pytest.approx(race.noise)
     assert math.log1p(short.noise) == pytest.approx(2 * math.log1p(long.noise)), (
         "a quarter of the processes, so twice the noise"
@@ -181,7 +181,11 @@ def test_no_fastest_when_all_processes_have_ended() -> None:
 
 def test_others_are_compared_when_the_baseline_never_ran() -> None:
     machine = Machine(4)
-    processes = {"start": Process(machine, 1.0, max_samples=0), "a": Process(machine, 1.0), "b": Process(machine, 0.5)}
+    processes = {
+        "baseline": Process(machine, 1.0, max_samples=0),
+        "a": Process(machine, 1.0),
+        "b": Process(machine, 0.5),
+    }
     race = race_processes(processes, Process(machine, 1.0), RaceOptions(rounds=12))
 
     assert race.noise == 0

@@ -18,7 +18,7 @@ def measure(reporter: Reporter, **params: Any) -> dict[str, Any]:
         attempts.write(f"{number} {os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}\n")
     time.sleep(0.4)
     ms = 10.0 - number
-    if params["stay"]:
+    if params["on_request"]:
         reporter.serve(lambda _: ms + time.perf_counter() % 1e-3)
     machine = {"device": "CPU", "arch": "x86_64", "torch": "2.13.0", "python": "3.12"}
     return {
@@ -27,6 +27,6 @@ def measure(reporter: Reporter, **params: Any) -> dict[str, Any]:
         "setup_s": 0.1,
         "peak_bytes": 0,
         "checked": "nothing",
-        "error": 0.0,
+        "relative_error": 0.0,
         **machine,
     }

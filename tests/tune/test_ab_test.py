@@ -20,7 +20,7 @@ class FakeProcess:
     offsets = 0.0
 
     def __init__(self, _study_config: Any, choices: Any, name: str, _on_status: Any) -> None:
-        self.rng = random.Random(name)  # noqa: S311 - noise, no secret
+        self.rng = random.Random(name)  # noqa: S311 - not used for security
         self.ms, self.failure, self.processes = choices["ms"], "", 0
         self.restart()
 

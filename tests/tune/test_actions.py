@@ -55,7 +55,8 @@ def test_study_is_exported_as_evidence_with_citations(tmp_path: Path) -> None:
     }
     assert record["facts"]["inductor.max_autotune=True"]["rejected"] == "timed out"
     assert (
-        'measured("freezing-on-mi300x#inductor.freezing=True", "1.25 times as fast as the start [1.20, 1.31]' in ran.err
+        'measured("freezing-on-mi300x#inductor.freezing=True", "1.25 times as fast as the baseline [1.20, 1.31]'
+        in ran.err
     )
 
 

@@ -1,4 +1,4 @@
-"""Several trials at once: on slots of this machine, on Ray, and by tuners that share a PostgreSQL database."""
+"""Several trials at the same time: on slots of this machine, on Ray, and by tuners that share a PostgreSQL database."""
 
 import os
 import shutil
@@ -57,10 +57,10 @@ def attempts(folder: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in (folder / "attempts").read_text().splitlines())
 
 
-class Scripted:
+class ScriptedEngine:
     """An engine with prepared results: a list for each variant, one result for each attempt."""
 
-    slots = 1
+    parallel_trials = 1
 
     def __init__(self, results: dict[str, list[TrialResult | None]]) -> None:
         self.results, self.started, self.now = results, Counter[str](), [(0, "")]
@@ -91,12 +91,19 @@ class Scripted:
 
 def took(ms: float) -> Returned:
     machine = {"device": "CPU", "arch": "x86_64", "torch": "2.13.0", "python": "3.12"}
-    value = {"samples_ms": [ms] * 8, "clock": "host", "setup_s": 1.0, "peak_bytes": 0, "checked": "", "error": 0.0}
+    value = {
+        "samples_ms": [ms] * 8,
+        "clock": "host",
+        "setup_s": 1.0,
+        "peak_bytes": 0,
+        "checked": "",
+        "relative_error": 0.0,
+    }
     return Returned(value={**value, **machine})
 
 
 def test_suspiciously_fast_variant_is_measured_again(tmp_path: Path) -> None:
-    engine = Scripted(
+    engine = ScriptedEngine(
         {
             "": [took(10.0)],
             "1": [took(2.0), took(9.0)],  # a measurement error
@@ -112,7 +119,7 @@ def test_suspiciously_fast_variant_is_measured_again(tmp_path: Path) -> None:
         study = run_study(config, screening, engine, "exhaustive", Effort(), Progress())
 
     times = {t.name.rpartition("=")[2]: (t.timing.median_ms if t.timing else t.kind) for t in study.trials}
-    assert times == {"start": 10.0, "1": 9.0, "2": 3.0, "3": "wrong result", "4": 2.0, "5": 2.9}
+    assert times == {"baseline": 10.0, "1": 9.0, "2": 3.0, "3": "wrong result", "4": 2.0, "5": 2.9}
     assert dict(engine.started) == {"": 1, "1": 2, "2": 2, "3": 2, "4": 1, "5": 2}
     second = {t.name.rpartition("=")[2]: t.second_timing.median_ms for t in study.trials if t.second_timing}
     assert second == {"1": 2.0, "2": 3.1}
@@ -120,7 +127,7 @@ def test_suspiciously_fast_variant_is_measured_again(tmp_path: Path) -> None:
 
 
 def test_variant_that_loses_two_workers_counts_as_crashed(tmp_path: Path) -> None:
-    engine = Scripted({"": [took(5.0)], **{value: [None, None] for value in VALUES}})
+    engine = ScriptedEngine({"": [took(5.0)], **{value: [None, None] for value in VALUES}})
     with closing(SqliteStore(tmp_path / "tune.db", "k", "w")) as store:
         screen(make_config(tmp_path), store, engine)
         kinds = Counter(trial.kind for trial in store.finished())
@@ -131,10 +138,10 @@ def test_variant_that_loses_two_workers_counts_as_crashed(tmp_path: Path) -> Non
 def test_slots_run_in_parallel_and_try_nothing_twice(tmp_path: Path) -> None:
     slots = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
     with closing(SqliteStore(tmp_path / "tune.db", "k", "w")) as store, closing(LocalEngine(slots)) as engine:
-        stopped = screen(make_config(tmp_path), store, engine)
+        stop_reason = screen(make_config(tmp_path), store, engine)
         done = store.finished()
 
-    assert stopped == "all variants were tried"
+    assert stop_reason == "all variants were tried"
     assert attempts(tmp_path) == Counter(dict.fromkeys(("0", *VALUES), 1))
     assert sorted(t.number for t in done) == [1, 2, 3, 4, 5, 6]
     used = {line.split()[2] for line in (tmp_path / "attempts").read_text().splitlines()}
@@ -167,10 +174,13 @@ def test_slot_is_a_gpu_or_one_gpu_per_rank(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
     assert gpu_slots(Platform.CPU, 0) == [{}]
-    assert gpu_slots(Platform.CPU, 0, wanted=3) == [{}, {}, {}]
+    assert gpu_slots(Platform.CPU, 0, parallel_trials=3) == [{}, {}, {}]
     assert gpu_slots(Platform.ROCM, 2) == [{"HIP_VISIBLE_DEVICES": "0"}, {"HIP_VISIBLE_DEVICES": "1"}]
     assert gpu_slots(Platform.CUDA, 3, ranks=2) == [{"CUDA_VISIBLE_DEVICES": "3,5"}]
-    assert gpu_slots(Platform.CUDA, 3, wanted=2) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert gpu_slots(Platform.CUDA, 3, parallel_trials=2) == [
+        {"CUDA_VISIBLE_DEVICES": "3"},
+        {"CUDA_VISIBLE_DEVICES": "5"},
+    ]
     with pytest.raises(UsageError, match="--ranks 4 needs 4 GPUs, but 3 are visible"):
         gpu_slots(Platform.CUDA, 3, ranks=4)
 
@@ -236,7 +246,7 @@ def test_tuners_share_a_server_and_retry_the_trial_of_a_killed_one(postgres: str
     with closing(PostgresStore(postgres, "k", "w")) as store:
         done = store.finished()
         assert store.running() == []
-    assert sorted(t.name.rpartition("=")[2] for t in done) == [*VALUES, "start"]  # none lost, none tried twice
+    assert sorted(t.name.rpartition("=")[2] for t in done) == [*VALUES, "baseline"]  # none lost, none tried twice
     assert len({t.number for t in done}) == 6
     assert sum(counted.values()) <= 7  # only the running trial of the killed tuner is tried again
     until(lambda: not running(str(tmp_path)))
@@ -245,16 +255,16 @@ def test_tuners_share_a_server_and_retry_the_trial_of_a_killed_one(postgres: str
 def test_tuner_without_heartbeat_cannot_save_a_trial_it_lost(postgres: str) -> None:
     late = PostgresStore(postgres, "k", "w", heartbeat_s=60, dead_after_s=0.4)
     with closing(late), closing(PostgresStore(postgres, "k", "w", heartbeat_s=0.1, dead_after_s=0.4)) as other:
-        assert late.claim("start") == 1
-        assert other.claim("start") is None
+        assert late.claim("baseline") == 1
+        assert other.claim("baseline") is None
         time.sleep(0.5)
         assert other.running() == []
-        assert other.claim("start") == 1
-        late.save(TrialRecord(number=1, name="start", choices={}, kind="measured", reason="late"))
+        assert other.claim("baseline") == 1
+        late.save(TrialRecord(number=1, name="baseline", choices={}, kind="measured", reason="late"))
         assert other.finished() == []
         late.release(1)
-        assert other.running() == ["start"]
-        other.save(TrialRecord(number=1, name="start", choices={}, kind="measured", reason="in time"))
+        assert other.running() == ["baseline"]
+        other.save(TrialRecord(number=1, name="baseline", choices={}, kind="measured", reason="in time"))
         assert [trial.reason for trial in late.finished()] == ["in time"]
         other.clear()
         assert late.finished() == []
@@ -297,11 +307,14 @@ def tune_on_ray(folder: str) -> None:
     config = replace(make_config(Path(folder)), folder=Path(folder))
     threading.Thread(target=_kill_a_worker, args=(Path(folder),), daemon=True).start()
     effort = Effort(rounds=8, finalists=2)
-    with closing(SqliteStore(config.folder / "tune.db", "k", "w")) as store, closing(RayEngine(wanted=2)) as engine:
+    with (
+        closing(SqliteStore(config.folder / "tune.db", "k", "w")) as store,
+        closing(RayEngine(parallel_trials=2)) as engine,
+    ):
         screening = Screening(config, make_search("exhaustive", config.space), store, engine, effort)
         study = run_study(config, screening, engine, "exhaustive", effort, Progress())
     names = [trial.name.rpartition("=")[2] for trial in study.trials]
-    assert sorted(names) == [*VALUES, "start"], names
+    assert sorted(names) == [*VALUES, "baseline"], names
     assert all(trial.measured for trial in study.trials), study.trials
     ray.shutdown()
     sys.stdout.write(f"{study.winner} {study.verdict.value}\n")

@@ -29,12 +29,12 @@ def a_study(trials: int = 12) -> Study:
     measured = [
         TrialRecord(
             number=n,
-            name="start" if n == 1 else f"inductor.max_fusion_size={n}",
+            name="baseline" if n == 1 else f"inductor.max_fusion_size={n}",
             choices={} if n == 1 else {"inductor.max_fusion_size": n},
             kind=MEASURED,
             timing=timing(2 + n / 10),
             phases={"import": 3.0, "compile": 5.0},
-            error=1e-4,
+            relative_error=1e-4,
         )
         for n in range(1, trials + 1)
     ]
@@ -58,19 +58,19 @@ def a_study(trials: int = 12) -> Study:
         knobs={"inductor.freezing": (False, True)},
         trials=(*measured, hung),
         finalists=(
-            Finalist(name="start", timing=timing(2.1), rounds=24, processes=3),
+            Finalist(name="baseline", timing=timing(2.1), rounds=24, processes=3),
             Finalist(
                 name="inductor.freezing=True",
                 timing=timing(1.7),
-                against_start=gain,
+                against_baseline=gain,
                 rounds=24,
                 processes=3,
                 break_even_calls=900,
             ),
-            Finalist(name="graph=False", timing=timing(2.11), against_start=same, rounds=12, processes=2),
+            Finalist(name="graph=False", timing=timing(2.11), against_baseline=same, rounds=12, processes=2),
             Finalist(
                 name="form=regional",
-                failure="wrong result: relative error 12.00% against eager on input set 1, the limit is 1%",
+                failure="wrong result: relative error 12.00% compared with eager on input set 1, the limit is 1%",
             ),
         ),
         effects=(
@@ -79,11 +79,11 @@ def a_study(trials: int = 12) -> Study:
         ),
         winner="inductor.freezing=True",
         verdict=Verdict.FASTER,
-        reason="1.25 times as fast as the start [1.20, 1.31], and its results match eager",
+        reason="1.25 times as fast as the baseline [1.20, 1.31], and its results match eager",
         noise=0.012,
         best=resolve("fast", make_env()),
         elapsed_s=512.0,
-        stopped="the budget for trials was used up",
+        stop_reason="the budget for trials was used up",
     )
 
 
@@ -98,7 +98,7 @@ def test_text_names_the_winner_and_the_rejected() -> None:
     assert "set-up pays off after 900 calls" in " ".join(text.split())
     assert "form=regional: failed, wrong result" in text
     assert "inductor.max_autotune=True: timed out, phase compile took longer than 120 s" in text
-    assert "and 2 slower ones (-v shows them)" in text
+    assert "and 2 slower ones (show them with -v)" in text
     assert "max_fusion_size=12" in study_text(a_study(), Terminal(), verbose=True)
 
 
@@ -126,7 +126,7 @@ def test_page_shows_that_a_trial_was_measured_again() -> None:
     suspicious = replace(
         a_study().trials[1],
         second_timing=timing(0.5),
-        reason="a first process measured 500 µs, which a second process did not confirm",
+        reason="a first process measured 500 µs, but a second process did not confirm this",
     )
 
     assert "measured; a first process measured 500 µs" in study_html(replace(a_study(), trials=(suspicious,)))
@@ -180,7 +180,7 @@ def test_trials_can_be_sorted_filtered_and_unfolded(page: "Page") -> None:
 def test_page_of_a_study_with_one_finalist() -> None:
     alone = replace(a_study(), finalists=a_study().finalists[:1], effects=(), trials=a_study().trials[:1])
 
-    assert "Only the start was raced" in study_html(alone)
+    assert "Only the baseline was measured" in study_html(alone)
     assert "Every variant could be measured" in study_html(alone)
 
 

@@ -52,7 +52,7 @@ def test_wrong_results_reject_a_variant_with_the_error(tmp_path: Path) -> None:
     result = run_trial(tmp_path, "wrong_when_compiled", form="compiled")
 
     assert isinstance(result, WrongResult), result
-    assert "against eager on input set 1, the limit is 1%" in result.reason
+    assert "compared with eager on input set 1, the limit is 1%" in result.reason
 
 
 def test_random_workload_is_reported_as_not_checked(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_set_vary_and_exclude_restrict_the_space() -> None:
 
     fixed = space(fixed={"inductor.freezing": "true", "form": "eager"})
     assert "inductor.freezing" not in ids(fixed)
-    decision = fixed.start.get("inductor.freezing")
+    decision = fixed.baseline_plan.get("inductor.freezing")
     assert decision is not None
     assert decision.value is True
     assert fixed.value({}, "form") == "eager"
@@ -77,7 +77,7 @@ def test_variant_has_one_name() -> None:
     found = space()
 
     assert found.variant({"inductor.freezing": False, "form": "compiled"}) == {}
-    assert variant_name({}) == "start"
+    assert variant_name({}) == "baseline"
     assert variant_name(found.variant({"inductor.freezing": True})) == "inductor.freezing=True"
 
 
@@ -94,7 +94,7 @@ def test_all_variants_come_once() -> None:
     found = space(vary={"inductor.freezing": [], "form": [], "graph": []})
     names = [variant_name(variant) for variant in found.all_variants()]
 
-    assert names[0] == "start"
+    assert names[0] == "baseline"
     assert len(names) == len(set(names)) == 2 * 2 * 2 + 2  # freezing has no effect in eager
 
 

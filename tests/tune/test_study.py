@@ -69,7 +69,7 @@ def test_search_finds_the_best_and_tries_nothing_twice(search: str) -> None:
     names = [trial.name for trial in done]
     best = min((t for t in done if t.timing), key=lambda t: t.timing.median_ms if t.timing else 0.0)
 
-    assert names[0] == "start"
+    assert names[0] == "baseline"
     assert len(names) == len(set(names))
     assert best.choices["inductor.freezing"] is True
     assert best.choices["inductor.aggressive_fusion"] is True
@@ -93,7 +93,7 @@ def test_tpe_searches_with_two_objectives(second: str) -> None:
         done.append(a_trial(len(done) + 1, choices, cost(choices), setup_s=costs, peak_bytes=costs))
 
     assert len(done) == 17  # the whole space, and nothing is tried twice
-    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; there are memory, setup"):
+    with pytest.raises(UnknownNameError, match="unknown second objective 'colour'; choose one of memory, setup"):
         make_search("tpe", space, second_objective="colour")
 
 
@@ -127,14 +127,14 @@ def test_trials_of_a_larger_space_are_reused() -> None:
     assert names == {"inductor.max_fusion_size=16", "inductor.max_fusion_size=32"}
 
 
-def test_study_key_depends_on_the_start(tmp_path: Path) -> None:
+def test_study_key_depends_on_the_baseline(tmp_path: Path) -> None:
     env = make_env(platform=Platform.CPU)
     keys = {
         _study_config(WORKLOAD, resolve("fast", env), env, Restrictions(fixed=fixed), tmp_path / "tune.db", None)[1]
         for fixed in ({}, {"form": "eager"}, {"form": "compiled"}, {"inductor.freezing": "1"})
     }
 
-    assert len(keys) == 3  # compiled is the default start
+    assert len(keys) == 3  # the baseline is compiled by default
 
 
 def test_missing_optuna_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,45 +176,45 @@ class Completed:
 
 
 def choose(times: dict[str, float], control: float = 1.0) -> Any:
-    finalists = [a_trial(n, {} if name == "start" else {name: 1}, ms) for n, (name, ms) in enumerate(times.items())]
+    finalists = [a_trial(n, {} if name == "baseline" else {name: 1}, ms) for n, (name, ms) in enumerate(times.items())]
     samples = {
         t.name: tuple(ms * (1 + r % 3 / 1e3) for r in range(40))
         for t, ms in zip(finalists, times.values(), strict=True)
     }
-    race = ProcessRaceResult(samples_ms=samples, control_ms=(control,) * 40, baseline="start", fastest="")
+    race = ProcessRaceResult(samples_ms=samples, control_ms=(control,) * 40, baseline="baseline", fastest="")
     statuses: Any = {t.name: Completed() for t in finalists}
     return choose_winner(finalists, race, statuses, 0.02)
 
 
 def test_tie_goes_to_the_variant_with_fewer_changes() -> None:
-    winner, verdict, reason = choose({"start": 1.0, "x": 0.995})
+    winner, verdict, reason = choose({"baseline": 1.0, "x": 0.995})
     assert (winner.name, verdict, reason) == (
-        "start",
+        "baseline",
         Verdict.SAME,
-        "no variant is faster than the start beyond the noise",
+        "no variant is faster than the baseline by more than the noise",
     )
 
-    winner, verdict, reason = choose({"start": 1.0, "x": 0.80, "y": 0.799})
+    winner, verdict, reason = choose({"baseline": 1.0, "x": 0.80, "y": 0.799})
     assert (winner.name, verdict) == ("x=1", Verdict.FASTER)
-    assert reason.startswith("1.25 times as fast as the start")
+    assert reason.startswith("1.25 times as fast as the baseline")
 
-    _, verdict, reason = choose({"start": 1.0, "x": 0.5}, control=1.3)
+    _, verdict, reason = choose({"baseline": 1.0, "x": 0.5}, control=1.3)
     assert verdict is Verdict.FASTER
-    assert "measure again on a quieter machine" in reason
+    assert "measure again on a machine with less other load" in reason
 
-    winner, verdict, reason = choose({"start": 1.0, "x": 9.0}, control=1.3)
-    assert (winner.name, verdict) == ("start", Verdict.UNSURE)
+    winner, verdict, reason = choose({"baseline": 1.0, "x": 9.0}, control=1.3)
+    assert (winner.name, verdict) == ("baseline", Verdict.UNSURE)
     assert reason == (
-        "no variant is clearly faster than the start, but equal processes differed by 35%, "
-        "so measure again on a quieter machine"
+        "no variant is clearly faster than the baseline, but identical processes differ by 35%; "
+        "measure again on a machine with less other load"
     )
 
 
 def test_store_saves_finished_and_releases_unfinished_trials(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "tune.db"
     store = SqliteStore(file, "key", "w.py:build")
-    assert store.claim("start") == 1
-    assert store.claim("start") is None
+    assert store.claim("baseline") == 1
+    assert store.claim("baseline") is None
     store.save(a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0)))
     assert store.claim("a=1") == 2
     store.release(2)
@@ -224,7 +224,7 @@ def test_store_saves_finished_and_releases_unfinished_trials(tmp_path: Path) -> 
         assert other.finished() == []
     with closing(SqliteStore(file, "key", "w.py:build")) as again:
         assert again.finished() == [a_trial(1, {}, 3.0, samples_ms=(1.0, 2.0))]
-        assert again.claim("a=1") is None  # the first tuner still lives
+        assert again.claim("a=1") is None  # the first tuner still runs
         store.close()
         assert again.claim("a=1") == 2
         again.clear()
@@ -234,12 +234,12 @@ def test_store_saves_finished_and_releases_unfinished_trials(tmp_path: Path) -> 
 
 def test_trial_of_a_killed_tuner_is_released(tmp_path: Path) -> None:
     file = tmp_path / "tune.db"
-    code = f"from rocsolid.tune.sqlite_store import SqliteStore\nfrom pathlib import Path\ns = SqliteStore(Path({str(file)!r}), 'k', 'w'); s.claim('start')"
+    code = f"from rocsolid.tune.sqlite_store import SqliteStore\nfrom pathlib import Path\ns = SqliteStore(Path({str(file)!r}), 'k', 'w'); s.claim('baseline')"
     subprocess.run([sys.executable, "-c", f"{code}\nimport os; os._exit(0)"], env=clean_environ(), check=True)
 
     assert len(list(tmp_path.glob("*.alive"))) == 1
     with closing(SqliteStore(file, "k", "w")) as store:
-        assert store.claim("start") == 1
+        assert store.claim("baseline") == 1
     assert not list(tmp_path.glob("*.alive"))
 
 
@@ -276,7 +276,7 @@ def test_study_resumes_after_a_kill_and_classifies_bad_variants(tmp_path: Path) 
         tuner = subprocess.Popen(command, env=clean_environ(), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         assert tuner.stderr is not None
         if end is signal.SIGINT:
-            assert tuner.stderr.readline().startswith("trial 1 of at most 5: start: 4.")
+            assert tuner.stderr.readline().startswith("trial 1 of at most 5: baseline: 4.")
         until(lambda: running(f"{study.parent}/tune/"))
         time.sleep(0.5)
         tuner.send_signal(end)
@@ -333,7 +333,7 @@ def test_ab_finds_a_real_difference(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["tune", "nothing.py:build"], "the workload file nothing.py does not exist"),
-        (["tune", "nothing.py"], "a workload is written file.py:function, not 'nothing.py'"),
+        (["tune", "nothing.py"], "write a workload as file.py:function, not 'nothing.py'"),
         (
             ["tune", f"{WORKLOAD}y"],
             "UnknownNameError: unknown function in",
@@ -347,11 +347,11 @@ def test_ab_finds_a_real_difference(tmp_path: Path) -> None:
             "the minimum gain is a ratio from 0 to 1, such as 0.02 for 2 %, not 2",
         ),
         (["tune", WORKLOAD, "--vary", "inductor.freezin"], "did you mean 'inductor.freezing'"),
-        (["tune", WORKLOAD, "--budget", "soon"], "'soon' is no time; write 90s, 10m or 2h"),
-        (["tune", WORKLOAD, "--memory", "much"], "'much' is no size; write 500M or 64G"),
+        (["tune", WORKLOAD, "--budget", "soon"], "'soon' is not a time; write 90s, 10m or 2h"),
+        (["tune", WORKLOAD, "--memory", "much"], "'much' is not a size; write 500M or 64G"),
         (["tune", WORKLOAD, "--set", "freezing"], "--set takes NAME=VALUE"),
         (["tune", WORKLOAD, "--deadline", "lunch=1h"], "unknown phase 'lunch'"),
-        (["ab", WORKLOAD, "--a", "fast", "--b", "quick"], "'quick' is not a profile, a plan.toml or values such as"),
+        (["ab", WORKLOAD, "--a", "fast", "--b", "quick"], "'quick' is not a profile, a .toml file or values such as"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_a_clear_message(args: list[str], message: str, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_process_that_fails_in_a_parallel_setup_is_set_up_alone(tmp_path: Path) 
 
 
 def measured(host: int, device: int) -> TrialRecord:
-    return TrialRecord(number=0, name="start", choices={}, kind="measured", host_bytes=host, peak_bytes=device)
+    return TrialRecord(number=0, name="baseline", choices={}, kind="measured", host_bytes=host, peak_bytes=device)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_visible_gpus_decide_turns_capacity_and_study_key(
         )
 
     on_device, study = make()
-    assert _make_engine("local", replace(env, devices=(other, device, device)), 0, 1).slots == 2
+    assert _make_engine("local", replace(env, devices=(other, device, device)), 0, 1).parallel_trials == 2
     assert (on_device.turns, on_device.capacity.device_bytes) == (1, 100 * GB)
     monkeypatch.setenv(VISIBLE_DEVICES[platform], hides)
     on_host, another = make()
-    assert _make_engine("local", env, 0, 1).slots == 1
+    assert _make_engine("local", env, 0, 1).parallel_trials == 1
     assert (on_host.turns, on_host.capacity.device_bytes) == (8, 0)
     assert study != another  # a time on the GPU and one on the host must not be mixed
 

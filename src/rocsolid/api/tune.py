@@ -1,4 +1,4 @@
-"""`rs.tune`: find the best settings for a workload. `rs.ab`: compare two settings, plans, profiles or commits."""
+"""`rs.tune`: find the best settings for a workload. `rs.ab`: compare two profiles, plans, settings or commits."""
 
 import hashlib
 import json
@@ -37,9 +37,9 @@ from rocsolid.tune.study import run_study
 from rocsolid.tune.trials import Capacity, StudyConfig
 
 _MIN_ROUNDS: Final = 6  # with fewer rounds the signed-rank test cannot reach 95 %
-_COMMIT: Final = "git:"
-_TURNS_ON_HOST: Final = 8  # other programs on a host come and go within a second; a GPU is timed with its own events
-_HIDE_ALL: Final = ("", "-1")  # values of the variable that hide every GPU
+_COMMIT_PREFIX: Final = "git:"
+_TURNS_ON_HOST: Final = 8  # many short turns, because other programs on a host start and stop within a second
+_HIDE_ALL_GPUS: Final = ("", "-1")  # values of HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES
 DEFAULT_FILE: Final = Path(".rocsolid/tune.db")
 
 
@@ -60,32 +60,33 @@ def tune(  # noqa: PLR0913 - all of them keywords
     file: str | Path = DEFAULT_FILE,
     fresh: bool = False,
     engine: str = "",
-    slots: int = 0,
+    parallel_trials: int = 0,
     ranks: int = 1,
     progress: Progress | None = None,
 ) -> Study:
     """Find the best settings for a workload; each variant is tried in its own child process.
 
-    A variant that hangs costs its deadline, one that crashes costs its process, and one with wrong results is rejected. The best
-    variants are then raced in fresh processes, together with a control. `study.best` is the plan of the winner.
+    A variant that hangs is ended at its deadline, one that crashes ends only its own process, and one with wrong results is rejected.
+    The best variants are then compared in fresh processes that take turns. `study.best` is the plan of the best one.
 
     Args:
         workload: `file.py:function`, where the function returns `(callable, args, kwargs)`.
-        profile: the profile that the search starts from.
-        plan: a plan, or the path of one, to start from instead of the profile.
-        settings: values that every variant has, by the setting's id.
-        vary: vary only these, with the values to try; without values, the catalogue's candidates.
+        profile: the profile of the baseline, from which the search starts.
+        plan: a plan, or the path of one, as the baseline instead of the profile.
+        settings: values that every variant has, by the setting's id; also `form` (compiled, regional: each repeated layer is compiled,
+            or eager) and `graph`.
+        vary: vary only these, with the values to try; without values, those that the catalogue suggests.
         exclude: settings not to vary.
         space: a TOML file with tables `set` and `vary` and a list `exclude`.
         search: 'tpe' (needs Optuna), 'one-at-a-time' or 'exhaustive'; 'tpe' by default if Optuna is installed.
-        effort: budget, number of trials, finalists and rounds, and limits on the memory and set-up time of the winner.
+        effort: budget, number of trials, finalists and rounds, and limits on the memory and set-up time of the best variant.
         limits: deadlines of the phases of a trial, and limits on its memory and processes.
         grad: leave gradients on; they are off by default, as for inference.
         cold: flush the GPU's caches before every call.
         file: where the study is stored: a file, or the URL of a PostgreSQL database. The same call resumes it.
         fresh: discard the results of an earlier run of this study.
         engine: '' for one trial at a time, 'local' for one on each visible GPU, 'ray' or 'ray://HOST:PORT' for a Ray cluster.
-        slots: how many trials run at once; by default one for each GPU.
+        parallel_trials: how many trials run at the same time; by default one for each GPU.
         ranks: processes of one trial, started as torchrun starts them; all have the same plan.
         progress: callbacks for progress messages.
 
@@ -100,39 +101,42 @@ def tune(  # noqa: PLR0913 - all of them keywords
     effort = effort or Effort()
     _check_numbers(effort.rounds, effort.min_gain, effort.trials, effort.budget_s)
     env = quick_environment()
-    start = select_plan(profile, plan, env)
-    restrictions = _restrictions(settings, vary, exclude, space)
+    baseline_plan = select_plan(profile, plan, env)
+    restrictions = _merge_restrictions(settings, vary, exclude, space)
     local_file = DEFAULT_FILE if is_server_url(file) else Path(file)
     remote = engine.startswith("ray")
     config, key = _study_config(
-        workload, start, env, restrictions, local_file, limits, grad=grad, cold=cold, ranks=ranks, remote=remote
+        workload, baseline_plan, env, restrictions, local_file, limits, grad=grad, cold=cold, ranks=ranks, remote=remote
     )
     search = search or ("tpe" if has_optuna() else "one-at-a-time")
     next_variant = make_search(search, config.space, second_objective=effort.second_objective)
     keep_out_of_git(local_file.parent)
-    with closing(open_store(file, key, workload)) as store, closing(_make_engine(engine, env, slots, ranks)) as runner:
+    with (
+        closing(open_store(file, key, workload)) as store,
+        closing(_make_engine(engine, env, parallel_trials, ranks)) as runner,
+    ):
         try:
             if fresh:
                 store.clear()
             screening = Screening(config, next_variant, store, runner, effort)
             return run_study(config, screening, runner, search, effort, progress or Progress())
         except sqlite3.Error as error:
-            msg = f"cannot read or write the study in {file} any more: {error}"
+            msg = f"cannot read or write the study in {file}: {error}"
             raise CannotRunError(msg) from error
 
 
-def _make_engine(name: str, env: Environment, slots: int, ranks: int) -> Engine:
-    if ranks < 1 or slots < 0:
-        option, number = ("--ranks", ranks) if ranks < 1 else ("--slots", slots)
+def _make_engine(name: str, env: Environment, parallel_trials: int, ranks: int) -> Engine:
+    if ranks < 1 or parallel_trials < 0:
+        option, number = ("--ranks", ranks) if ranks < 1 else ("--parallel-trials", parallel_trials)
         msg = f"{option} {number}: give at least 1"
         raise UsageError(msg)
     kind, address, _ = name.partition("://")
     if kind == "ray":
         from rocsolid.tune.ray_engine import RayEngine
 
-        return RayEngine(name if address else "", ranks=ranks, wanted=slots)
-    if name == "local" or (slots and not name):
-        return LocalEngine(gpu_slots(env.platform, len(_visible_devices(env)), ranks, slots))
+        return RayEngine(name if address else "", ranks=ranks, parallel_trials=parallel_trials)
+    if name == "local" or (parallel_trials and not name):
+        return LocalEngine(gpu_slots(env.platform, len(_visible_devices(env)), ranks, parallel_trials))
     if name:
         raise UnknownNameError(kind="engine", name=name, known=["local", "ray", "ray://HOST:PORT"])
     return LocalEngine()
@@ -150,14 +154,14 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     grad: bool = False,
     progress: Progress | None = None,
 ) -> ABResult:
-    """Compare two sides of one workload, in fresh processes that take turns, together with a control.
+    """Compare two sides of one workload in fresh processes that take turns; a second copy of `a` shows the noise.
 
     Args:
         workload: `file.py:function`.
-        a: a profile, the path of a plan, or values on top of `profile`, such as `inductor.freezing=true,form=compiled`;
-            `git:REVISION` or `git:REVISION,...` runs it with the files of that commit.
-        b: likewise.
-        profile: the profile that values are put on top of.
+        a: a profile, the path of a plan, or values that are added to `profile`, such as `inductor.freezing=true,form=compiled`;
+            `git:REVISION` or `git:REVISION,...` uses the files of that commit.
+        b: the other side, in the same way.
+        profile: the profile to which the values of `a` and `b` are added.
         rounds: how often each side is timed, in four processes one after the other; up to three times as often while the
             verdict is UNSURE.
         min_gain: a smaller difference counts as none.
@@ -179,11 +183,11 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     with ExitStack() as trees:
         for key, text in (("a", a), ("b", b)):
             side_workload, variables, values = _check_out(workload, text, trees)
-            start, restrictions = _parse_side(values, profile, env)
-            config, _ = _study_config(side_workload, start, env, restrictions, DEFAULT_FILE, limits, grad=grad)
+            plan, restrictions = _parse_side(values, profile, env)
+            config, _ = _study_config(side_workload, plan, env, restrictions, DEFAULT_FILE, limits, grad=grad)
             choices: Choices = {}
-            if start.tuned is not None:
-                choices = config.space.variant({FORM: start.tuned.form, GRAPH: start.tuned.graph})
+            if plan.tuned is not None:
+                choices = config.space.variant({FORM: plan.tuned.form, GRAPH: plan.tuned.graph})
             sides.append((text, replace(config, folder=config.folder / key, variables=variables), choices))
         keep_out_of_git(DEFAULT_FILE.parent)
         options = RaceOptions(
@@ -195,9 +199,9 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
 
 
 def keep_out_of_git(folder: Path) -> None:
-    """Put a .gitignore into the default folder for studies and logs; a folder that the user named is left alone."""
+    """Put a .gitignore into the default folder for studies and logs; does nothing in a folder that the user chose."""
     if folder.name == DEFAULT_FILE.parent.name:
-        with suppress(OSError):  # opening the store reports what is wrong with the folder
+        with suppress(OSError):  # opening the store afterwards reports what is wrong with the folder
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / ".gitignore").exists():
                 (folder / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -217,7 +221,7 @@ def _check_numbers(rounds: int, min_gain: float, trials: int = 1, budget_s: floa
         raise UsageError(msg)
 
 
-def _restrictions(
+def _merge_restrictions(
     settings: Mapping[str, str] | None,
     vary: Mapping[str, Sequence[str]] | Sequence[str] | None,
     exclude: Sequence[str],
@@ -232,9 +236,9 @@ def _restrictions(
     )
 
 
-def _study_config(  # noqa: PLR0913 - all that defines a study
+def _study_config(  # noqa: PLR0913 - a study has so many options
     workload: str,
-    start: Plan,
+    baseline_plan: Plan,
     env: Environment,
     restrictions: Restrictions,
     file: Path,
@@ -245,13 +249,16 @@ def _study_config(  # noqa: PLR0913 - all that defines a study
     ranks: int = 1,
     remote: bool = False,
 ) -> tuple[StudyConfig, str]:
-    """What the trials have in common, and the key under which the study is stored: the same options for the same code."""
-    name = _existing(workload)
+    """Return what all trials have in common, and the key under which the study is stored.
+
+    The key is the same for the same options and the same code.
+    """
+    name = _existing_workload(workload)
     location = f"{name.file.resolve()}:{name.function}"
-    space = build_space(start, env, restrictions, on_device=_has_device(env, remote=remote))
+    space = build_space(baseline_plan, env, restrictions, on_device=_has_device(env, remote=remote))
     identity = [location, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
-    identity += [encode(space.start), [device.arch for device in _visible_devices(env)]]
-    identity += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # part of the start
+    identity += [encode(space.baseline_plan), [device.arch for device in _visible_devices(env)]]
+    identity += [[knob.id, knob.values[0]] for knob in space.knobs if knob.id in (FORM, GRAPH)]  # those of the baseline
     identity += [ranks] if ranks > 1 else []
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     folder = (file.parent / "tune" / key[:12]).resolve()
@@ -269,7 +276,7 @@ def _study_config(  # noqa: PLR0913 - all that defines a study
     return config, key
 
 
-def _existing(workload: str) -> WorkloadName:
+def _existing_workload(workload: str) -> WorkloadName:
     name = WorkloadName.parse(workload)
     if not name.file.is_file():
         msg = f"the workload file {name.file} does not exist"
@@ -278,20 +285,20 @@ def _existing(workload: str) -> WorkloadName:
 
 
 def _has_device(env: Environment, *, remote: bool) -> bool:
-    """Whether trials may find a GPU; that torch was built for one does not mean that there is one."""
+    """Whether trials may have a GPU. A GPU build of torch does not mean that there is one."""
     if env.platform is Platform.CPU:
         return False
     return remote or bool(_visible_devices(env)) or (has_driver() and not _all_hidden(env))
 
 
 def _visible_devices(env: Environment) -> tuple[Device, ...]:
-    """The GPUs that trials will find; none if the user has hidden them all."""
+    """Return the GPUs that trials can use; none if the user has hidden all of them."""
     return () if _all_hidden(env) else env.usable_devices
 
 
 def _all_hidden(env: Environment) -> bool:
     value = os.environ.get(VISIBLE_DEVICES.get(env.platform, ""))
-    return value is not None and value.strip() in _HIDE_ALL
+    return value is not None and value.strip() in _HIDE_ALL_GPUS
 
 
 def _capacity(env: Environment) -> Capacity:
@@ -302,17 +309,17 @@ def _capacity(env: Environment) -> Capacity:
 
 
 def _check_out(workload: str, text: str, trees: ExitStack) -> tuple[str, dict[str, str], str]:
-    """The workload of a side, the variables with which its processes import it, and the rest of the side's text."""
-    if not text.startswith(_COMMIT):
+    """Return the workload of a side, the environment variables of its processes, and the values that follow the commit."""
+    if not text.startswith(_COMMIT_PREFIX):
         return workload, {}, text
-    revision, _, values = text.removeprefix(_COMMIT).partition(",")
-    name = _existing(workload)
-    there = trees.enter_context(checked_out(name.file, revision))
-    return f"{there}:{name.function}", import_variables(there, name.file), values
+    revision, _, values = text.removeprefix(_COMMIT_PREFIX).partition(",")
+    name = _existing_workload(workload)
+    tree_file = trees.enter_context(checked_out(name.file, revision))
+    return f"{tree_file}:{name.function}", import_variables(tree_file, name.file), values
 
 
 def _parse_side(text: str, profile: str, env: Environment) -> tuple[Plan, Restrictions]:
-    """A profile, the path of a plan, or values on top of the profile; empty text is the profile itself."""
+    """Parse a profile, the path of a plan, or values that are added to `profile`; empty text is `profile` itself."""
     if not text:
         return select_plan(profile, None, env), Restrictions()
     if text in {known.name for known in PROFILES}:
@@ -321,6 +328,6 @@ def _parse_side(text: str, profile: str, env: Environment) -> tuple[Plan, Restri
         return select_plan(profile, text, env), Restrictions()
     fixed = dict(pair.partition("=")[::2] for pair in text.split(";" if ";" in text else ",") if pair)
     if not all(fixed.values()):
-        msg = f"{text!r} is not a profile, a plan.toml or values such as inductor.freezing=true"
+        msg = f"{text!r} is not a profile, a .toml file or values such as inductor.freezing=true"
         raise UsageError(msg)
     return select_plan(profile, None, env), Restrictions(fixed=fixed)

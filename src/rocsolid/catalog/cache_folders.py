@@ -7,7 +7,7 @@ INDUCTOR: Final = "TORCHINDUCTOR_CACHE_DIR"
 TRITON: Final = "TRITON_CACHE_DIR"
 MIOPEN: Final = "MIOPEN_CUSTOM_CACHE_DIR"
 MIOPEN_DATABASE: Final = "MIOPEN_USER_DB_PATH"
-# By the names that a probe uses for the folders.
+# The variables, by the names that a probe uses for the folders.
 VARIABLES: Final[Mapping[str, str]] = {
     "inductor": INDUCTOR,
     "triton": TRITON,

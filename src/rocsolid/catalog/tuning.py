@@ -1,4 +1,4 @@
-"""What the tuner knows about settings and platforms, besides the candidate values that each setting declares."""
+"""Facts about settings and platforms that only the tuner uses. The values to try are declared by each setting itself."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,7 +7,7 @@ from rocsolid.catalog import tunableop
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Value
 
-# A workload has fixed shapes, so these have no effect on it. They are tried only when the user names them.
+# These have no effect on a workload, because its shapes are fixed. They are tried only if the user names them.
 ONLY_FOR_CHANGING_SHAPES: Final = ("dynamo.recompile_limit", "dynamo.automatic_dynamic_shapes", "compile.dynamic")
 
 _AUTOTUNE: Final[tuple[tuple[str, Value], ...]] = (
@@ -16,7 +16,7 @@ _AUTOTUNE: Final[tuple[tuple[str, Value], ...]] = (
     ("compile.mode", "max-autotune"),
     ("compile.mode", "max-autotune-no-cudagraphs"),
 )
-# A setting in this table has an effect only if at least one of these other settings has the given value.
+# Each setting in this table has an effect only if at least one of the listed settings has the listed value.
 REQUIRES_ANY: Final[Mapping[str, tuple[tuple[str, Value], ...]]] = {
     "inductor.max_autotune_gemm_backends": _AUTOTUNE,
     "inductor.max_autotune_gemm_search_space": _AUTOTUNE,

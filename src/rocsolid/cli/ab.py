@@ -8,8 +8,9 @@ Examples:
   rocsolid ab model.py:build --a git:main --b git:HEAD                    two commits, each in its own work tree
   rocsolid ab model.py:build --a git:HEAD,form=eager --b form=eager       a commit compared with the working files
 
-The verdict on b is FASTER, SLOWER, SAME, or UNSURE when the machine is too noisy to decide. The results of both sides must match
-eager.
+The verdict on b is FASTER, SLOWER, SAME, or UNSURE if identical processes differ too much to decide. The results of both sides must
+match those of eager. Besides settings, a side can have form=compiled, form=regional (compile each repeated layer) or form=eager, and
+graph=true or graph=false.
 
 """
 
@@ -20,16 +21,18 @@ from rocsolid.cli.tune import add_limits, limits_of, show_progress
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     add_workload(parser)
     for side in ("a", "b"):
         parser.add_argument(
             f"--{side}",
             required=True,
             metavar="SIDE",
-            help="a profile, a plan.toml, or ID=VALUE,ID=VALUE; with git:REVISION or git:REVISION,... the files of that commit",
+            help="a profile, a plan.toml, or ID=VALUE,ID=VALUE; git:REVISION or git:REVISION,ID=VALUE uses the files of that commit",
         )
-    parser.add_argument("--profile", default="fast", help="profile that values are put on top of (default: fast)")
+    parser.add_argument(
+        "--profile", default="fast", help="profile to which the values of a side are added (default: fast)"
+    )
     parser.add_argument(
         "--rounds",
         type=int,

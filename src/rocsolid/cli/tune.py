@@ -1,7 +1,7 @@
-"""Find the fastest settings for a workload. Each variant runs in its own process, which may hang or crash.
+"""Find the fastest settings for a workload. Each variant runs in its own process, which may hang or crash without harm.
 
 Examples:
-  rocsolid tune model.py:build                              10 minutes, starts from the fast profile; writes plan.toml
+  rocsolid tune model.py:build                              takes 10 minutes, starts from the profile fast, writes plan.toml
   rocsolid tune model.py:build --budget 30m --search exhaustive
   rocsolid tune model.py:build --vary inductor.freezing --vary form=compiled,eager
   rocsolid tune model.py:build --set inductor.shape_padding=false --exclude graph
@@ -13,10 +13,14 @@ Examples:
   rocsolid tune export --catalog --out evidence/NAME.json    the last study as evidence that the catalogue can cite
   rocsolid tune dashboard                                    show the studies in a browser, also while they run
 
-What is varied: `form` (compiled, regional, eager), `graph` (whether the whole call is captured in a graph), and settings by their
-id, as `rocsolid settings` lists them. Each variant's results are compared with eager before it is timed. The best variants are
-then raced in interleaved rounds together with a control; a gain below the noise counts as none. After an interruption, the same
-command continues where it was.
+What is varied:
+  form     compiled: compile the whole model; regional: compile each repeated layer; eager: do not compile
+  graph    true: capture the whole call in a CUDA graph or HIP graph
+  ID       a setting by its id; `rocsolid settings` lists them
+
+The search starts from the baseline: the profile, compiled and, on a GPU, captured in a graph. Each variant's results are compared with
+eager before it is timed. In a final comparison, the best variants and the baseline take turns in fresh processes. A gain that is smaller
+than the difference between identical processes counts as none. After an interruption, the same command continues the study.
 Use the result with rs.optimize(model, x, plan="plan.toml") or rocsolid run --plan plan.toml serve.py.
 
 """
@@ -43,15 +47,15 @@ _BAR_CHARS = 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "workload",
         metavar="WORKLOAD",
         help="file.py:function that returns (callable, args, kwargs); or `export` or `dashboard`",
     )
     parser.add_argument("record", nargs="?", type=Path, help="for `export`: a saved study (default: the last one)")
-    parser.add_argument("--profile", default="fast", help="profile that the search starts from (default: fast)")
-    parser.add_argument("--from-plan", metavar="FILE", help="start from a saved plan instead of the profile")
+    parser.add_argument("--profile", default="fast", help="profile of the baseline (default: fast)")
+    parser.add_argument("--from-plan", metavar="FILE", help="use a saved plan as the baseline instead of the profile")
     add_restrictions(parser)
     parser.add_argument(
         "--search", choices=("tpe", "one-at-a-time", "exhaustive"), help="default: tpe, or one-at-a-time without Optuna"
@@ -60,24 +64,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", default="10m", metavar="TIME", help="for the whole study: 90s, 10m, 2h (default: 10m)"
     )
     parser.add_argument("--trials", type=int, default=40, metavar="N", help="maximum number of trials (default: 40)")
-    parser.add_argument("--finalists", type=int, default=4, metavar="N", help="variants in the final race (default: 4)")
     parser.add_argument(
-        "--rounds", type=int, default=40, metavar="N", help="maximum rounds of the final race (default: 40)"
+        "--finalists", type=int, default=4, metavar="N", help="variants in the final comparison (default: 4)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=40,
+        metavar="N",
+        help="maximum number of rounds of the final comparison (default: 40)",
     )
     parser.add_argument(
         "--min-gain", type=float, default=0.02, metavar="R", help="a smaller gain counts as none (default: 0.02)"
     )
     parser.add_argument(
-        "--max-device-memory", default="0", metavar="SIZE", help="a variant that uses more cannot win: 40G"
+        "--max-device-memory",
+        default="0",
+        metavar="SIZE",
+        help="do not choose a variant that uses more GPU memory: 40G",
     )
     parser.add_argument(
-        "--max-setup", default="0", metavar="TIME", help="a variant that takes longer to set up cannot win"
+        "--max-setup", default="0", metavar="TIME", help="do not choose a variant that takes longer to set up: 2m"
     )
     parser.add_argument(
         "--also-minimize",
         choices=("memory", "setup"),
         default="",
-        help="search for variants that are good at this too (only with --search tpe); the report shows the trade-off",
+        help="also search for variants that need little of this (only with --search tpe); the report shows the trade-off",
     )
     add_limits(parser)
     parser.add_argument("--cold", action="store_true", help="flush the GPU's caches before every call")
@@ -91,11 +104,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         default="",
-        metavar="MACHINE_FIELDS",
+        metavar="ENGINE",
         help="local: one trial on each visible GPU; ray or ray://HOST:PORT: a Ray cluster (default: one trial at a time)",
     )
     parser.add_argument(
-        "--slots", type=int, default=0, metavar="N", help="how many trials run at once (default: one per GPU)"
+        "--parallel-trials",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how many trials run at the same time (default: one per GPU)",
     )
     parser.add_argument(
         "--ranks", type=int, default=1, metavar="N", help="processes per trial, started as torchrun does (default: 1)"
@@ -110,17 +127,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--catalog", action="store_true", help="for `export`: write an evidence record instead of the plan"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="for `dashboard` (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="for `dashboard` (default: 8080)")
+    parser.add_argument("--host", default="127.0.0.1", help="for `dashboard`: address to serve on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="for `dashboard`: port to serve on (default: 8080)")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all trials")
     add_output(parser, ("text", "json", "html"))
 
 
 def add_restrictions(parser: argparse.ArgumentParser) -> None:
-    """`--set`, `--vary`, `--exclude` and `--space`."""
+    """Add `--set`, `--vary`, `--exclude` and `--space`."""
     for option, metavar, text in (
         ("--set", "ID=VALUE", "give every variant this value (repeatable)"),
-        ("--vary", "ID[=A,B]", "vary only this (repeatable); separate values that contain commas with `;`"),
+        (
+            "--vary",
+            "ID[=A,B]",
+            "vary only this (repeatable); if a value contains a comma, separate the values with `;`",
+        ),
         ("--exclude", "ID", "do not vary this (repeatable)"),
     ):
         parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
@@ -130,13 +151,13 @@ def add_restrictions(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Deadlines, memory and gradients of a trial."""
+    """Add `--deadline`, `--memory` and `--grad`."""
     parser.add_argument(
         "--deadline",
         action="append",
         default=[],
         metavar="PHASE=TIME",
-        help="for the phase import, build, compile (default: 10m), capture, verify or measure (repeatable)",
+        help="deadline of a phase: import, build, compile (default: 10m), capture, verify or measure (repeatable)",
     )
     parser.add_argument(
         "--memory", default="0", metavar="SIZE", help="limit on the host memory of a trial and all its processes: 64G"
@@ -149,14 +170,14 @@ def run(args: argparse.Namespace) -> int:
     if args.workload in ACTIONS:
         return act(args)
     if args.record is not None:
-        msg = f"give one workload at a time: {args.record} is a second one"
+        msg = f"give one workload at a time, not also {args.record}"
         raise UsageError(msg)
     from rocsolid.api.tune import tune
     from rocsolid.cli.render import render_study
     from rocsolid.tune.effort import Effort
 
     for file in filter(None, (args.plan, args.out)):
-        require_writable(file)  # fail before ten minutes are spent, not after
+        require_writable(file)  # report this before the study, not after ten minutes
     effort = Effort(
         budget_s=seconds(args.budget),
         trials=args.trials,
@@ -185,7 +206,7 @@ def run(args: argparse.Namespace) -> int:
             file=args.study,
             fresh=args.fresh,
             engine=args.engine,
-            slots=args.slots,
+            parallel_trials=args.parallel_trials,
             ranks=args.ranks,
             progress=progress,
         )
@@ -207,21 +228,21 @@ def _save(plan: "Plan", file: Path) -> None:
 
 
 def limits_of(args: argparse.Namespace) -> "Limits":
-    """The limits of a trial, from `--deadline` and `--memory`."""
+    """Return the limits of a trial, from `--deadline` and `--memory`."""
     from dataclasses import replace
 
     from rocsolid.tune.isolate.trial import Limits
 
     limits = Limits()
-    given = {phase: seconds(text) for phase, text in pairs(args.deadline, "--deadline").items()}
-    for phase in given:
+    deadlines = {phase: seconds(text) for phase, text in pairs(args.deadline, "--deadline").items()}
+    for phase in deadlines:
         if phase not in limits.phases:
             raise UnknownNameError(kind="phase", name=phase, known=list(limits.phases))
-    return replace(limits, phases={**limits.phases, **given}, memory_bytes=size(args.memory))
+    return replace(limits, phases={**limits.phases, **deadlines}, memory_bytes=size(args.memory))
 
 
 def pairs(texts: Sequence[str], option: str) -> Mapping[str, str]:
-    """Split each `name=value`."""
+    """Return the names and values of texts such as `name=value`."""
     for text in texts:
         if "=" not in text:
             msg = f"{option} takes NAME=VALUE, but {text!r} has no '='"
@@ -236,15 +257,15 @@ def split(text: str) -> list[str]:
 
 @contextmanager
 def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Progress]":
-    """Show on stderr what runs: one line that is rewritten on a terminal, a line every ten seconds elsewhere.
+    """Show the progress on stderr: on a terminal one line that is rewritten, otherwise a line every ten seconds.
 
-    A line for each finished trial stays.
+    Each finished trial has its own line.
     """
     from rocsolid.cli.progress import progress
     from rocsolid.tune.effort import Progress
 
     on_terminal = sys.stderr.isatty()
-    clear = "\r\033[K" if on_terminal else ""
+    clear_line = "\r\033[K" if on_terminal else ""
     started = time.monotonic()
     best = status = ""
 
@@ -255,8 +276,8 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
         bar = ""
         if budget_s and on_terminal:
             bar = f"[{'#' * round(_BAR_CHARS * min(1.0, elapsed_s / budget_s)):<{_BAR_CHARS}}] "
-        clock = f"{elapsed_s:.0f} s of {budget_s:.0f} s" if budget_s else f"{elapsed_s:.0f} s"
-        return f"{bar}{clock}: {status}{best}"
+        elapsed = f"{elapsed_s:.0f} s of {budget_s:.0f} s" if budget_s else f"{elapsed_s:.0f} s"
+        return f"{bar}{elapsed}: {status}{best}"
 
     def on_status(text: str) -> None:
         nonlocal status
@@ -265,22 +286,22 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
     def on_trial(update: "TrialUpdate") -> None:
         nonlocal best
         text, best = trial_line(update)
-        sys.stderr.write(f"{clear}{text}\n")
+        sys.stderr.write(f"{clear_line}{text}\n")
 
     try:
         with progress(line):
             yield Progress(on_status=on_status, on_trial=on_trial)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{clear}{on_interrupt}")
+        sys.stderr.write(f"{clear_line}{on_interrupt}")
         raise
 
 
 def trial_line(update: "TrialUpdate") -> tuple[str, str]:
-    """The line for a finished trial, and the best time so far as the end of later progress lines."""
+    """Return the line for a finished trial, and the text about the fastest trial so far, which later progress lines end with."""
     record = update.record
     measured = [(t.timing.median_ms, t) for t in update.finished if t.timing]
     fastest = min(measured, key=lambda pair: pair[0])[1] if measured else None
-    best = f"; best so far {str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
+    best = f"; fastest so far: {str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
     outcome = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
     text = (
         f"trial {record.number} of at most {update.max_trials}: {record.name}: {outcome}{best}; "

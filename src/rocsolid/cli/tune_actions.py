@@ -17,7 +17,7 @@ def act(args: argparse.Namespace) -> int:
 
 
 def last_study(store: str) -> Path:
-    """The file with the last complete study: next to the trials, or in .rocsolid if those are on a server."""
+    """Return the file with the last complete study: next to the stored trials, or in .rocsolid if the trials are on a server."""
     from rocsolid.tune.store import is_server_url
 
     return Path(".rocsolid/study.json") if is_server_url(store) else Path(store).with_name("study.json")
@@ -33,17 +33,17 @@ def _export(args: argparse.Namespace) -> int:
     file = args.record or last_study(args.study)
     study = read_record(read(file), str(file))
     if not isinstance(study, Study):
-        msg = f"only a study can be exported, and {file} holds a {type(study).__name__}"
+        msg = f"only a study can be exported, but {file} contains a {type(study).__name__}"
         raise InputError(msg)
     if not args.catalog:
         write(to_toml(encode(study.best)), args.out)
         return 0
     if args.out is None:
-        msg = "--catalog needs --out evidence/NAME.json: an evidence record is cited by its file name"
+        msg = "--catalog needs --out evidence/NAME.json, because an evidence record is cited by its file name"
         raise UsageError(msg)
     write(json.dumps(study_evidence(study), indent=1) + "\n", args.out)
     sys.stderr.write(
-        "lines that a setting in the catalogue can cite:\n"
+        "lines with which a setting in the catalogue can cite this record:\n"
         + "".join(f"  {line},\n" for line in citations(study, args.out))
     )
     return 0

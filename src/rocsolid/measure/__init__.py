@@ -1,1 +1,1 @@
-"""Load a workload and time it: GPU events, interleaved rounds, confidence intervals, verdicts."""
+"""Load a workload and time it, with GPU events, interleaved rounds and confidence intervals."""

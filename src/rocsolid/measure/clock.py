@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _MIN_SAMPLE_MS: Final = 1.0  # a call shorter than this is repeated until the sample is long enough
-_MAX_CALLS: Final = 256
-# More than the last-level cache of any GPU. What a GPU reports as its L2 size may be a fraction of that.
+_MIN_CALL_MS: Final = 1e-6  # avoids a division by zero
+_MAX_CALLS: Final = 256  # in a sample
+# More than the last-level cache of any GPU. The L2 size that a GPU reports may be smaller than its last-level cache.
 _FLUSH_BYTES: Final = 256 << 20
 
 
@@ -23,26 +24,26 @@ class Clock:
 
 
 def select_clock(*, cold: bool = False) -> Clock:
-    """The clock for this machine; `cold` flushes the GPU's caches before every call."""
+    """Return the clock for this machine; `cold` flushes the GPU's caches before every call."""
     if not has_device():
         return Clock("host", _host_sample)
     return Clock("device, cold", _cold_sample()) if cold else Clock("device", _device_sample)
 
 
 def calls_per_sample(call: Callable[[], Any], warmups: int) -> int:
-    """How many calls make one sample long enough to measure, found after `warmups` calls.
+    """Return how many calls make one sample long enough to measure; first makes `warmups` calls.
 
-    Always a power of two. Otherwise, of two equal processes one might take two calls and the other three, and the fixed cost of
-    a sample would be divided by different numbers.
+    The number is a power of two. Otherwise one of two identical processes might use two calls and the other three, and the fixed
+    cost of a sample would be divided by different numbers.
     """
     for _ in range(max(1, warmups)):
         call()
-    taken_ms = min(_host_sample(call, 1) for _ in range(2))
-    return min(_MAX_CALLS, 1 << max(0, math.ceil(math.log2(_MIN_SAMPLE_MS / max(taken_ms, 1e-6)))))
+    call_ms = min(_host_sample(call, 1) for _ in range(2))
+    return min(_MAX_CALLS, 1 << max(0, math.ceil(math.log2(_MIN_SAMPLE_MS / max(call_ms, _MIN_CALL_MS)))))
 
 
 def pinnable_cores() -> list[int]:
-    """The cores that a single-threaded measurement may be pinned to; empty when torch uses several threads."""
+    """Return the cores that a single-threaded measurement may be pinned to; empty when torch uses several threads."""
     import torch
 
     if torch.get_num_threads() > 1 or not hasattr(os, "sched_setaffinity"):

@@ -11,14 +11,14 @@ SCHEMA: Final = "rocsolid/evidence/1"
 
 
 def evidence(*, what: str, command: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - results have any shape
-    """A new record; today's date and this machine are filled in unless `date` or `device` is given."""
+    """Return a new record; today's date and this machine are filled in unless `date` or `device` is given."""
     machine = {} if "device" in fields else this_machine()
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     return {"schema": SCHEMA, "what": what, "command": command, "date": today, **machine, **fields}
 
 
 def this_machine() -> dict[str, str]:
-    """Device, torch version and Python version of this process."""
+    """Return device, torch version and Python version of this process."""
     import torch
 
     gpu = torch.cuda.is_available()

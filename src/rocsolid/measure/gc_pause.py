@@ -1,4 +1,4 @@
-"""Keep Python's cyclic garbage collector out of work that it would slow down."""
+"""Pause Python's cyclic garbage collector during work that it would slow down."""
 
 import gc
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Load a workload. Every command loads it here, in its own process, so that a name means the same everywhere.
+"""Load a workload: run the user's file and call the named function, but not the callable that it returns.
 
-Loading runs the user's file and the named function; it does not call the workload's callable.
+Every command loads workloads with this module, so that `file.py:function` always has the same meaning.
 """
 
 import importlib.util
@@ -16,14 +16,14 @@ from rocsolid.errors import InputError, UnknownNameError, first_line
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.workload import Workload, WorkloadName
 
-_PARTS: Final = 3
+_RETURNED_PARTS: Final = 3  # callable, args, kwargs
 
 
 def load_workload(name: str | WorkloadName) -> Workload:
     """Run the file, call the function, and check what it returns.
 
-    Raises UsageError or one of its subclasses for a name that is not `file.py:function`, a file or a function that is missing
-    or fails, and a wrong return value.
+    Raises UsageError, or one of its subclasses, if the name is not `file.py:function`, if the file or function is missing or fails,
+    or if the function returns something else than `(callable, args, kwargs)`.
     """
     parsed = WorkloadName.parse(name) if isinstance(name, str) else name
     with _folder_on_path(parsed.file):
@@ -31,11 +31,13 @@ def load_workload(name: str | WorkloadName) -> Workload:
         function = vars(module).get(parsed.function)
         if not callable(function):
             known = [
-                n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
+                name
+                for name, value in vars(module).items()
+                if callable(value) and getattr(value, "__module__", "") == module.__name__
             ]
             raise UnknownNameError(kind=f"function in {parsed.file}", name=parsed.function, known=known)
         returned = _run_user_code(function, str(parsed), parsed.file)
-    return _check(returned, str(parsed))
+    return _check_returned(returned, str(parsed))
 
 
 def _run_file(file: Path) -> ModuleType:
@@ -43,7 +45,8 @@ def _run_file(file: Path) -> ModuleType:
         reason = "is a folder" if file.is_dir() else "does not exist"
         msg = f"the workload file {file} {reason}"
         raise InputError(msg)
-    # A unique module name keeps two files with the same name apart; in sys.modules, its classes can be pickled.
+    # The module name is unique, so that two files with the same name do not conflict. The module is in sys.modules, so that its
+    # classes can be pickled.
     name = f"rocsolid_workload_{file.stem}_{abs(hash(str(file.resolve())))}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -56,25 +59,26 @@ def _run_file(file: Path) -> ModuleType:
     return module
 
 
-def _run_user_code(act: Callable[[], Any], what: str, file: Path) -> Any:  # noqa: ANN401 - the user's
+def _run_user_code(code: Callable[[], Any], name: str, file: Path) -> Any:  # noqa: ANN401 - the user's
     """Run the user's code; an exception becomes an InputError with the user's line."""
     try:
-        return act()
+        return code()
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
+        user_frames = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
+        last = user_frames[-1] if user_frames else None
         # A syntax error has no frame in the file, but names the line itself.
-        line, text = (own[-1].lineno, own[-1].line) if own else (getattr(error, n, None) for n in ("lineno", "text"))
+        line, text = (last.lineno, last.line) if last else (getattr(error, field, None) for field in ("lineno", "text"))
         source = CodeLine(file=str(file), line=line or 0, text=(text or "").rstrip())
-        msg = f"the workload {what} failed at line {line or '?'}: {type(error).__name__}: {first_line(error)}"
+        msg = f"the workload {name} failed at line {line or '?'}: {type(error).__name__}: {first_line(error)}"
         raise InputError(f"{msg}\n  {source}" if source.text else msg) from error
 
 
-def _check(returned: object, name: str) -> Workload:
-    expected = "a workload function returns (callable, args, kwargs)"
-    if not isinstance(returned, tuple) or len(returned) != _PARTS:
-        found = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else type(returned).__name__
-        msg = f"{name} returned {found}; {expected}"
+def _check_returned(returned: object, name: str) -> Workload:
+    expected = "a workload function must return (callable, args, kwargs)"
+    if not isinstance(returned, tuple) or len(returned) != _RETURNED_PARTS:
+        actual = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else type(returned).__name__
+        msg = f"{name} returned {actual}; {expected}"
         raise InputError(msg)
     function, args, kwargs = returned
     if not callable(function):

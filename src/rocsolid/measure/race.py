@@ -1,7 +1,7 @@
-"""Time several callables in interleaved rounds, each round in a new order, with the first one run twice as a control.
+"""Compare the speed of several callables in interleaved rounds.
 
-The speed of a machine drifts from minute to minute. Timing one callable after the other would compare those minutes; interleaved
-rounds do not.
+In each round, all callables run in a new random order. The first one, the baseline, runs twice; its second run is the control. The
+speed of a machine changes from minute to minute. Interleaved rounds make all callables run under the same conditions.
 """
 
 import random
@@ -15,11 +15,12 @@ from rocsolid.measure.statistics import compare, summarize_samples
 from rocsolid.model.timing import SpeedComparison, Timing
 
 _MIN_ROUNDS: Final = 3
+_CONTROL: Final = ""  # the key of the control's samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """The samples of a race by name; each tuple has one entry per round."""
+    """The samples of each callable by name, one per round."""
 
     samples_ms: Mapping[str, tuple[float, ...]]
     control_ms: tuple[float, ...]
@@ -27,11 +28,11 @@ class Race:
     clock: str
 
     def timing(self, name: str) -> Timing:
-        """The time of one callable."""
+        """Return the time of one callable."""
         return summarize_samples(self.samples_ms[name], self.clock)
 
     def against_baseline(self, name: str, min_gain: float = 0.02) -> SpeedComparison:
-        """One callable compared with the baseline."""
+        """Compare one callable with the baseline."""
         return compare(
             self.samples_ms[self.baseline],
             self.samples_ms[name],
@@ -55,22 +56,23 @@ def race(
 ) -> Race:
     """Time the callables; the first one is the baseline.
 
-    The race ends early when the budget is spent, but never before three rounds. On a GPU the time is taken with GPU events.
+    The race ends early when the budget is used up, but not before three rounds. On a GPU the time is taken with GPU events.
     """
     baseline = next(iter(callables))
     clock = select_clock()
     calls = {name: calls_per_sample(call, warmups) for name, call in callables.items()}
-    runs = [*((name, name) for name in callables), ("", baseline)]  # "" is the control
+    # The key under which samples are stored, and the callable that is timed.
+    runs = [*((name, name) for name in callables), (_CONTROL, baseline)]
     samples: dict[str, list[float]] = {key: [] for key, _ in runs}
-    order = random.Random(seed)  # noqa: S311 - an order, no secret
+    rng = random.Random(seed)  # noqa: S311 - not used for security
     started = time.perf_counter()
-    for number in range(rounds):
-        if number >= _MIN_ROUNDS and time.perf_counter() - started > budget_s:
+    for index in range(rounds):
+        if index >= _MIN_ROUNDS and time.perf_counter() - started > budget_s:
             break
-        order.shuffle(runs)
+        rng.shuffle(runs)
         for key, name in runs:
             samples[key].append(clock.sample(callables[name], calls[name]))
-    control = tuple(samples.pop(""))
+    control = tuple(samples.pop(_CONTROL))
     return Race(
         samples_ms={name: tuple(samples[name]) for name in callables},
         control_ms=control,

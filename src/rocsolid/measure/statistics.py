@@ -1,4 +1,4 @@
-"""Medians with confidence intervals, and ratios of paired rounds. Nothing is assumed about the distribution of the noise."""
+"""Medians and comparisons with confidence intervals, without assumptions about the distribution of the noise."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from statistics import median
 
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 
-_Z = 1.96  # 95 %
+_Z = 1.96  # standard deviations of a 95 % interval
 # Student's t factor for 95 %, by the number of differences.
 _STUDENT_T = {
     1: 12.71,
@@ -23,21 +23,21 @@ _STUDENT_T = {
     11: 2.20,
     12: 2.18,
 }
-_MAX_ROUNDS = 200  # the pairs of so many rounds already show what more rounds would
+_MAX_ROUNDS = 200  # more rounds are not used: the number of pairs grows with the square
 
 
 def summarize_samples(samples_ms: Sequence[float], clock: str = "host") -> Timing:
-    """The median, with its 95 % interval from order statistics."""
+    """Return the median, with its 95 % interval from order statistics."""
     ordered = sorted(samples_ms)
     count = len(ordered)
-    reach = _Z * math.sqrt(count) / 2
-    low = max(0, math.floor(count / 2 - reach) - 1)
-    high = min(count - 1, math.ceil(count / 2 + reach))
+    half_width = _Z * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - half_width) - 1)
+    high = min(count - 1, math.ceil(count / 2 + half_width))
     return Timing(median_ms=median(ordered), low_ms=ordered[low], high_ms=ordered[high], samples=count, clock=clock)
 
 
 def paired_center(differences: Sequence[float], deviations: float = _Z) -> tuple[float, float, float]:
-    """The Hodges-Lehmann estimate of paired differences with its interval: (center, low, high).
+    """Return the Hodges-Lehmann estimate of paired differences with its interval: (center, low, high).
 
     The estimate is the median of the averages of all pairs; `deviations` is the width of the interval in standard deviations.
     """
@@ -49,16 +49,16 @@ def paired_center(differences: Sequence[float], deviations: float = _Z) -> tuple
     return median(averages), averages[cut], averages[-1 - cut]
 
 
-def error_of_mean(differences: Sequence[float], others: int = 0) -> float:
-    """The 95 % error of a mean, estimated from differences whose true value is 0.
+def error_of_mean(differences: Sequence[float], mean_of: int = 0) -> float:
+    """Return the 95 % error of a mean of `mean_of` differences, estimated from differences whose true value is 0.
 
-    `others` is how many differences the other mean has; 0 means as many as are given here.
+    `mean_of=0` means the mean of as many differences as are given here.
     """
     count = len(differences)
     if not count:
         return 0.0
     spread = math.sqrt(sum(d * d for d in differences) / count)
-    return _STUDENT_T.get(count, _STUDENT_T[max(_STUDENT_T)]) * spread / math.sqrt(others or count)
+    return _STUDENT_T.get(count, _STUDENT_T[max(_STUDENT_T)]) * spread / math.sqrt(mean_of or count)
 
 
 def compare(
@@ -71,14 +71,16 @@ def compare(
 ) -> SpeedComparison:
     """Compare two measurements, round by round.
 
-    `control_ms` is the baseline measured a second time. The difference between the two is the noise, and widens the interval.
-    Where the noise is already known, give it as `noise`. A difference below `min_gain` counts as none.
+    `control_ms` is the baseline measured a second time. The difference between the two is the noise, which widens the interval.
+    If the noise is already known, pass it as `noise`. A difference below `min_gain` counts as none.
     """
     center, low, high = paired_center([math.log(a / b) for a, b in zip(baseline_ms, other_ms, strict=True)])
     log_noise = math.log1p(noise)
     if control_ms is not None:
-        off, down, up = paired_center([math.log(a / b) for a, b in zip(baseline_ms, control_ms, strict=True)])
-        log_noise = max(abs(off), (up - down) / 2)
+        control_center, control_low, control_high = paired_center(
+            [math.log(a / b) for a, b in zip(baseline_ms, control_ms, strict=True)]
+        )
+        log_noise = max(abs(control_center), (control_high - control_low) / 2)
     low, high = min(low, center - log_noise), max(high, center + log_noise)
     return SpeedComparison(
         speedup=math.exp(center),
@@ -89,9 +91,10 @@ def compare(
     )
 
 
-def _verdict(low: float, high: float, least: float) -> Verdict:
-    if low > least or (low > 0 and (low + high) / 2 > least):
+def _verdict(low: float, high: float, min_gain: float) -> Verdict:
+    """Return the verdict on an interval of logarithms of speedups."""
+    if low > min_gain or (low > 0 and (low + high) / 2 > min_gain):
         return Verdict.FASTER
-    if high < -least or (high < 0 and (low + high) / 2 < -least):
+    if high < -min_gain or (high < 0 and (low + high) / 2 < -min_gain):
         return Verdict.SLOWER
-    return Verdict.SAME if -2 * least < low and high < 2 * least else Verdict.UNSURE
+    return Verdict.SAME if -2 * min_gain < low and high < 2 * min_gain else Verdict.UNSURE

@@ -21,18 +21,20 @@ def cache_folder(name: str) -> Path:
 
 
 def read(file: Path) -> bytes | None:
-    """The stored payload; None when there is no file, or when the file must not be used (logged as a warning)."""
+    """Return the stored payload; None when there is no file, or when the file must not be used (logged as a warning)."""
     if not file.exists():
         return None
     reason = untrusted_reason(file)
     data = b"" if reason else file.read_bytes()
-    head = len(_MAGIC) + _DIGEST_BYTES
-    if not reason and (not data.startswith(_MAGIC) or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]):
+    header_bytes = len(_MAGIC) + _DIGEST_BYTES
+    if not reason and (
+        not data.startswith(_MAGIC) or hashlib.sha256(data[header_bytes:]).digest() != data[len(_MAGIC) : header_bytes]
+    ):
         reason = "the file is damaged, or rocsolid did not write it"
     if reason:
         warn_ignored(file, reason)
         return None
-    return data[head:]
+    return data[header_bytes:]
 
 
 def warn_ignored(file: Path, reason: str) -> None:
@@ -41,7 +43,7 @@ def warn_ignored(file: Path, reason: str) -> None:
 
 
 def write(file: Path, payload: bytes) -> bool:
-    """Store the payload; False, with a warning, when it cannot be written."""
+    """Store the payload; returns False and logs a warning when it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_name(f"{file.name}.{os.getpid()}")
@@ -55,11 +57,11 @@ def write(file: Path, payload: bytes) -> bool:
 
 
 def untrusted_reason(file: Path) -> str:
-    """Why another user may have written a file or its folder; empty when only this user can."""
+    """Return why a file may have been written by another user; empty when only this user can write the file and its folder."""
     for path in (file, file.parent):
-        found = path.stat()
-        if found.st_uid != os.getuid():
+        status = path.stat()
+        if status.st_uid != os.getuid():
             return f"{path} belongs to another user"
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return f"other users may write to {path}"
     return ""

@@ -1,4 +1,4 @@
-"""The result of `rocsolid tune`: its trials, the final race and the recommended plan. And the result of `rocsolid ab`."""
+"""The result of `rocsolid tune` (its trials, the final comparison and the best plan), and the result of `rocsolid ab`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,34 +11,34 @@ from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 STUDY_SCHEMA = "rocsolid/study/1"
 AB_SCHEMA = "rocsolid/ab/1"
 MEASURED = "measured"
-RUNNING = "running"  # the variant is being tried right now
+RUNNING = "running"  # the kind of a trial that has not ended yet
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One variant, tried in a child process."""
+    """One variant and what was measured in its child process."""
 
     number: int
     name: str
     choices: Mapping[str, Value]
     kind: str  # `measured`, or the kind of its TrialResult
-    reason: str = ""
-    phase: str = ""
+    reason: str = ""  # why it ended this way
+    phase: str = ""  # the phase in which it ended
     samples_ms: tuple[float, ...] = ()
     timing: Timing | None = None
-    # A time that looks too good is measured again in a second process. `timing` is the slower of the two if they disagree, and
-    # this is the other one.
+    # A variant that is suspiciously fast is measured again in a second process. If the two times differ too much, `timing` is the
+    # slower one. `second_timing` is the other one.
     second_timing: Timing | None = None
     setup_s: float = 0.0
     peak_bytes: int = 0  # device memory
     host_bytes: int = 0  # host memory of all its processes
-    error: float | None = None  # relative error against eager
-    checked: str = ""  # what was compared with eager
-    seconds: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)  # seconds in each
-    log: str = ""
+    relative_error: float | None = None  # compared with eager
+    checked: str = ""  # what was compared with eager, in words
+    seconds: float = 0.0  # how long the trial took
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds spent in each phase
+    log: str = ""  # the file with everything it printed
     log_tail: str = ""
-    stacks: str = ""
+    stacks: str = ""  # Python stacks of all threads, if it had to be killed
     machine: Mapping[str, str] = field(default_factory=dict)  # device, arch, torch, python
 
     @property
@@ -49,20 +49,20 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """One variant in the final race."""
+    """One of the best variants, measured in the final comparison."""
 
     name: str
     timing: Timing | None = None
-    against_start: SpeedComparison | None = None
+    against_baseline: SpeedComparison | None = None
     rounds: int = 0
     processes: int = 0  # fresh processes, each of which checked the result
-    break_even_calls: int | None = None  # calls after which its longer set-up has paid off
-    failure: str = ""  # why it failed before the race was over
+    break_even_calls: int | None = None  # after so many calls, its longer set-up has paid off
+    failure: str = ""  # why it failed during the final comparison; empty if it did not
 
 
 @dataclass(frozen=True, kw_only=True)
 class ABResult(NotebookResult):
-    """Two sides of one workload, compared in fresh processes that took turns."""
+    """The comparison of two sides, `a` and `b`, of one workload, in fresh processes that took turns."""
 
     workload: str
     a: str
@@ -75,27 +75,27 @@ class ABResult(NotebookResult):
     machine: Mapping[str, str]
 
     def json(self) -> str:
-        """As a document that `rocsolid report` reads."""
+        """Return the JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
         return dumps(AB_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def __str__(self) -> str:
-        found = self.b_against_a
+        comparison = self.b_against_a
         return (
-            f"{self.workload}: b ({self.b}) compared with a ({self.a}): {found}; "
-            f"a {self.timing_a}, b {self.timing_b}, {self.rounds} rounds, noise {found.noise:.1%}"
+            f"{self.workload}: b ({self.b}) compared with a ({self.a}): {comparison}; "
+            f"a {self.timing_a}, b {self.timing_b}, {self.rounds} rounds, identical processes differ by {comparison.noise:.1%}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The effect of one value: the ratio of the times without it and with it, everything else equal."""
+    """The effect of one value: how many times as fast a trial with it is as one without it, everything else equal."""
 
     id: str
     value: object
     speedup: float
-    pairs: int  # of trials that differ in nothing else
+    pairs: int  # number of pairs of trials that differ only in this value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +106,17 @@ class Study(NotebookResult):
     profile: str
     search: str
     machine: Mapping[str, str]
-    knobs: Mapping[str, tuple[object, ...]]  # what was varied, with its values
+    knobs: Mapping[str, tuple[object, ...]]  # what was varied: the values of each
     trials: tuple[TrialRecord, ...]
     finalists: tuple[Finalist, ...]
     effects: tuple[Effect, ...]
-    winner: str
-    verdict: Verdict
+    winner: str  # the name of the best variant
+    verdict: Verdict  # on the winner, compared with the baseline
     reason: str  # for the verdict
-    noise: float
+    noise: float  # how much identical processes differ, as a ratio: 0.02 is two per cent
     best: Plan
     elapsed_s: float
-    stopped: str  # why no more variants were tried
+    stop_reason: str  # why no more variants were tried
 
     @property
     def rejected(self) -> tuple[TrialRecord, ...]:
@@ -125,17 +125,21 @@ class Study(NotebookResult):
 
     @property
     def trade_offs(self) -> tuple[TrialRecord, ...]:
-        """The Pareto front of time, set-up time and device memory, fastest first."""
+        """The trials on the Pareto front of time, set-up time and device memory, fastest first."""
         costs = {t.name: (t.timing.median_ms, t.setup_s, t.peak_bytes) for t in self.trials if t.timing}
 
-        def dominated(own: tuple[float, ...]) -> bool:
-            return any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in costs.values())
+        def is_dominated(cost: tuple[float, ...]) -> bool:
+            """Whether another trial is at least as good in everything."""
+            return any(
+                other != cost and all(theirs <= own for theirs, own in zip(other, cost, strict=True))
+                for other in costs.values()
+            )
 
-        front = [t for t in self.trials if t.name in costs and not dominated(costs[t.name])]
+        front = [t for t in self.trials if t.name in costs and not is_dominated(costs[t.name])]
         return tuple(sorted(front, key=lambda trial: costs[trial.name]))
 
     def json(self) -> str:
-        """As a document that `rocsolid report` reads."""
+        """Return the JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
 
         return dumps(STUDY_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})

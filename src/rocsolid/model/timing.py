@@ -1,4 +1,4 @@
-"""How long something took, and which of two things is faster: numbers with sample size and confidence interval."""
+"""Measured times and comparisons of two times, with sample size and confidence interval."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -29,13 +29,13 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedComparison:
-    """How many times as fast the other is as the baseline, and whether that is more than noise."""
+    """How many times as fast something is as a baseline, and whether the difference is larger than the noise."""
 
     speedup: float
-    low: float
+    low: float  # of the 95 % confidence interval
     high: float
     verdict: Verdict
-    noise: float = 0.0  # how much two equal runs differed, as a ratio: 0.02 is two per cent
+    noise: float = 0.0  # how much two identical runs differ, as a ratio: 0.02 is two per cent
 
     def __str__(self) -> str:
         return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}], {self.verdict.value}"

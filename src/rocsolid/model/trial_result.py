@@ -2,15 +2,15 @@
 
 TrialResult
 ├── Returned            it returned a value, and all its processes have ended
-├── WrongResult         it computed something else than eager
+├── WrongResult         its results differ from those of eager
 ├── TimedOut            a phase took longer than its deadline, or the heartbeat stopped
-├── Crashed             a signal, or an exit without a value
+├── Crashed             a signal ended it, or it exited without a value
 ├── OutOfMemory         host or device memory ran out
 ├── DeviceLost          the GPU reported a fault; check it before the next trial
 ├── Raised              it raised an exception: the setting does not work here
 ├── TooManyProcesses    it started more processes than allowed
-├── Cancelled           the tuner cancelled it, or the tuner died
-└── Unkillable          some of its processes are stuck in the kernel and still there
+├── Cancelled           the tuner cancelled it, or the tuner process ended unexpectedly
+└── Unkillable          some of its processes are stuck in the kernel and cannot be killed
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ class TrialCost:
     """What a trial cost, and where its output is."""
 
     seconds: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)  # seconds in each
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds spent in each phase
     peak_bytes: int = 0  # peak host memory of all its processes together
     processes: int = 1  # the most that existed at the same time
-    killed: int = 0  # processes that had to be killed at the end
+    killed: int = 0  # number of processes that had to be killed at the end
     log: str = ""  # file with everything it printed
     log_tail: str = ""
     stacks: str = ""  # Python stacks of all threads, written before the kill
@@ -36,10 +36,10 @@ class TrialCost:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """The base of all results."""
+    """The base class of all results."""
 
     kind: ClassVar[str] = ""
-    phase: str = ""  # in which the trial ended
+    phase: str = ""  # the phase in which the trial ended
     message: str = ""  # from the process, the kernel or the supervisor
     cost: TrialCost = field(default_factory=TrialCost)
 
@@ -51,11 +51,11 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Returned(TrialResult):
-    """It returned a value that JSON can hold."""
+    """It returned a value, which must be representable in JSON."""
 
     kind: ClassVar[str] = "returned"
     value: Any = None
-    clean: bool = True  # False: it crashed after it had returned, as drivers do during teardown
+    clean: bool = True  # False: it returned and then crashed; some drivers crash during teardown
 
     @property
     def reason(self) -> str:
@@ -65,7 +65,7 @@ class Returned(TrialResult):
 
 @dataclass(frozen=True, kw_only=True)
 class WrongResult(TrialResult):
-    """It computed something else than eager."""
+    """Its results differ from those of eager."""
 
     kind: ClassVar[str] = "wrong result"
 
@@ -91,7 +91,7 @@ class TimedOut(TrialResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Crashed(TrialResult):
-    """A signal, or an exit without a value."""
+    """A signal ended it, or it exited without a value."""
 
     kind: ClassVar[str] = "crashed"
     signal: str = ""
@@ -155,7 +155,7 @@ class TooManyProcesses(TrialResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled(TrialResult):
-    """The tuner cancelled it, or the tuner died."""
+    """The tuner cancelled it, or the tuner process ended unexpectedly."""
 
     kind: ClassVar[str] = "cancelled"
 

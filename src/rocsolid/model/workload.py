@@ -24,7 +24,7 @@ class WorkloadName:
         file, colon, function = text.rpartition(":")
         if not colon or not file or not function.isidentifier():
             hint = f"; did you mean {text}:build?" if text.endswith(".py") else ""
-            msg = f"a workload is written file.py:function, not {text!r}{hint}"
+            msg = f"write a workload as file.py:function, not {text!r}{hint}"
             raise UsageError(msg)
         return cls(file=Path(file), function=function)
 

@@ -1,4 +1,4 @@
-"""A child process that dies with its parent: without the parent nothing would end it at its deadline."""
+"""Make a child process end when its parent ends: without the parent, nothing would end it at its deadline."""
 
 import ctypes
 import os
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1  # from <sys/prctl.h>
 
 
 def parent_death_request() -> Callable[[], None]:
-    """A function that asks the kernel to kill this process when its parent dies. Safe to call between fork and exec."""
+    """Return a function that makes the kernel kill this process when its parent ends. It is safe to call between fork and exec."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def request() -> None:
@@ -21,9 +21,9 @@ def parent_death_request() -> Callable[[], None]:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process as soon as its parent dies, for whatever reason. Does nothing outside Linux."""
+    """Make the kernel kill this process as soon as its parent ends, for any reason. Does nothing outside Linux."""
     if sys.platform != "linux":
         return
     parent_death_request()()
-    if os.getppid() != parent_pid:  # the parent died before the request
+    if os.getppid() != parent_pid:  # the parent ended before the request
         os._exit(1)

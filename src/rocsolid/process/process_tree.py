@@ -1,7 +1,7 @@
 """The processes of a trial: find them, measure their memory, end them. Linux and the standard library only.
 
-The caller is a subreaper: a process that loses its parent becomes the caller's child. So the descendants of the caller are the
-whole trial, whatever sessions, process groups and environments they use.
+The caller is a subreaper: a descendant whose parent ends becomes a child of the caller. So the descendants of the caller are all
+processes of the trial, whatever sessions, process groups and environments they use.
 """
 
 import ctypes
@@ -18,9 +18,9 @@ from rocsolid.process.parent_death import parent_death_request
 
 TRIAL_VARIABLE: Final = "ROCSOLID_TRIAL"  # holds the trial's id in the environment of each of its processes
 TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what a terminal or a user sends
-_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_CHILD_SUBREAPER: Final = 36  # from <sys/prctl.h>
 _KB, _PAUSE_S = 1024, 0.02
-_DEAD_STATES: Final = ("Z", "X")
+_DEAD_STATES: Final = ("Z", "X")  # zombie, dead
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Process:
 
 
 def become_subreaper() -> None:
-    """Become the parent of every descendant that loses its own."""
+    """Make this process the parent of every descendant whose own parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def child_setup() -> Callable[[], None]:
-    """The function that a child runs between fork and exec.
+    """Return the function that a child runs between fork and exec.
 
-    The child then dies with its parent, writes no core file, and is the first to be killed when the host runs out of memory.
+    The child then ends with its parent, writes no core file, and is the first to be killed when the host runs out of memory.
     Signals that the parent ignores get their default action back; otherwise a program that ends its workers with such a signal
     would wait for them forever.
     """
@@ -60,8 +60,8 @@ def child_setup() -> Callable[[], None]:
 
 
 def all_processes() -> dict[int, Process]:
-    """Every process of the system, by pid."""
-    found = {}
+    """Return every process of the system, by pid."""
+    processes = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - called ten times a second
         if name.isdigit():
             try:
@@ -69,27 +69,27 @@ def all_processes() -> dict[int, Process]:
             except OSError:  # it has just ended
                 continue
             state, parent = text[text.rindex(")") + 2 :].split(maxsplit=2)[:2]
-            found[int(name)] = Process(int(name), state, int(parent))
-    return found
+            processes[int(name)] = Process(int(name), state, int(parent))
+    return processes
 
 
 def descendants(root: int) -> dict[int, Process]:
-    """The living children of `root`, their children, and so on."""
-    everything = all_processes()
+    """Return the running children of `root`, their children, and so on."""
+    processes = all_processes()
     children: dict[int, list[int]] = {}
-    for process in everything.values():
+    for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
     found, waiting = {}, list(children.get(root, []))
     while waiting:
         pid = waiting.pop()
         if pid not in found:
-            found[pid] = everything[pid]
+            found[pid] = processes[pid]
             waiting += children.get(pid, [])
     return {pid: process for pid, process in found.items() if process.state not in _DEAD_STATES}
 
 
 def processes_of_trial(trial_id: str) -> list[int]:
-    """Living processes that were started with this trial id in their environment."""
+    """Return the running processes that were started with this trial id in their environment."""
     entry = f"{TRIAL_VARIABLE}={trial_id}".encode()
     found = []
     for process in all_processes().values():
@@ -103,7 +103,7 @@ def processes_of_trial(trial_id: str) -> list[int]:
 
 
 def memory_bytes(pid: int) -> int:
-    """Memory of a process: proportional set size (shared pages count in part), or resident set size where that is not readable."""
+    """Return the memory of a process: its proportional set size (shared pages are divided), or else its resident set size."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
             if line.startswith("Pss:"):
@@ -117,13 +117,13 @@ def memory_bytes(pid: int) -> int:
 
 
 def kill_descendants(root: int, *, keep_status_of: int, timeout_s: float = 10.0) -> tuple[int, list[Process]]:
-    """Kill every descendant of `root`: stop all, list them again, kill, until none is left.
+    """Kill every descendant of `root`: stop all, list them again, kill them, and repeat until none is left.
 
     Returns how many were killed, and those that could not be killed. The exit status of the child `keep_status_of` is left for
     the caller to read.
     """
     killed: set[int] = set()
-    give_up = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s
     while True:
         for pid in descendants(root):  # a stopped process cannot fork between the listing and the kill
             if pid not in killed:
@@ -135,13 +135,13 @@ def kill_descendants(root: int, *, keep_status_of: int, timeout_s: float = 10.0)
         left = descendants(root)
         if not left:
             return len(killed), []
-        if time.monotonic() > give_up:  # state D: blocked in the driver, and user space cannot end it
+        if time.monotonic() > deadline:  # state D: blocked in the driver, and user space cannot end it
             return len(killed), list(left.values())
         time.sleep(_PAUSE_S)
 
 
 def oom_kill_count() -> int:
-    """How many processes the kernel has killed because memory ran out, since boot."""
+    """Return how many processes the kernel has killed since boot because memory ran out."""
     for line in _lines("/proc/vmstat"):
         if line.startswith("oom_kill "):
             return int(line.split()[1])

@@ -1,8 +1,8 @@
-"""Run another program with a deadline, without being blocked or brought down by it.
+"""Run another program with a deadline, so that it cannot block or crash the caller.
 
-Vendor tools hang, crash and leave children behind. So the program runs in its own session; its output goes to a file, because a
-grandchild may keep a pipe open forever; at the deadline the whole session is killed; and a child that survives even that, stuck
-in the kernel, is left alone and reported.
+Vendor tools may hang, crash and leave children behind. So the program runs in its own session, and at the deadline the whole session
+is killed. Its output goes to a file, because a grandchild may keep a pipe open forever. A child that cannot be killed, because it is
+stuck in the kernel, is left running and reported.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from typing import IO
 
 from rocsolid.model.environment import CheckResult, CheckStatus
 
-_GRACE_S = 1.0
+_GRACE_S = 1.0  # how long to wait for a killed child
 _MAX_OUTPUT_BYTES = 4_000_000
 _running: "set[subprocess.Popen[bytes]]" = set()
 _starting = threading.Lock()
@@ -47,7 +47,7 @@ class CommandResult:
 
 
 def run_with_deadline(command: Command) -> CommandResult:
-    """Run the command until it ends or its deadline passes."""
+    """Run the command until it ends or exceeds its deadline."""
     if shutil.which(command.command[0]) is None:
         return CommandResult(check=CheckResult(name=command.name, status=CheckStatus.MISSING), stdout="", stderr="")
     started = time.monotonic()
@@ -59,24 +59,24 @@ def run_with_deadline(command: Command) -> CommandResult:
             return CommandResult(check=check, stdout="", stderr="")
         try:
             code = child.wait(command.deadline_s)
-            ending, detail = _classify(code)
+            status, detail = _classify(code)
         except subprocess.TimeoutExpired:
-            ending, detail = CheckStatus.HUNG, f"no result within {command.deadline_s:g} s"
+            status, detail = CheckStatus.HUNG, f"no result within {command.deadline_s:g} s"
         finally:
             _kill_session(child)
             _running.discard(child)
         stdout, stderr = _text(out), _text(err)
     check = CheckResult(
         name=command.name,
-        status=ending,
-        detail=detail or ("" if ending is CheckStatus.OK else _last_line(stderr or stdout)),
+        status=status,
+        detail=detail or ("" if status is CheckStatus.OK else _last_line(stderr or stdout)),
         seconds=round(time.monotonic() - started, 3),
     )
     return CommandResult(check=check, stdout=stdout, stderr=stderr)
 
 
 def run_all_with_deadline(commands: Sequence[Command]) -> list[CommandResult]:
-    """Run the commands at the same time; results come in the order of the commands."""
+    """Run the commands at the same time; returns the results in the order of the commands."""
     if not commands:
         return []
     with ThreadPoolExecutor(len(commands)) as pool:
@@ -108,7 +108,7 @@ def _classify(code: int) -> tuple[CheckStatus, str]:
 
 
 def _kill_session(child: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of the child's session; wait for the child, but only for the grace period."""
+    """Kill all processes of the child's session, and wait for the child for at most the grace period."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -118,7 +118,7 @@ def _kill_session(child: "subprocess.Popen[bytes]") -> None:
 @atexit.register
 def _kill_all() -> None:
     """Leave no child behind when the program exits while one of its threads still waits for a command."""
-    # The lock waits for a child that is just being started: otherwise the program could exit before the child is in the set.
+    # The lock is held while a child is being started; without it, the program could exit before the child is in the set.
     if _starting.acquire(timeout=_GRACE_S):
         for child in tuple(_running):
             _kill_session(child)

@@ -1,4 +1,4 @@
-"""A study as one self-contained HTML page: the winner, the final race, the effect of each value, and the rejected variants."""
+"""A study as one self-contained HTML page: the best variant, the final comparison, the effect of each value, the rejected variants."""
 
 from html import escape
 
@@ -11,14 +11,14 @@ from rocsolid.report.plot import Bar, intervals
 from rocsolid.report.study_text import rejection
 
 _COLOURS = {Verdict.FASTER: "good", Verdict.SLOWER: "critical", Verdict.SAME: "info", Verdict.UNSURE: "warning"}
-_MAX_CHARS = 8000
+_MAX_CHARS = 8000  # of the stacks and of the output
 
 
 def study_html(study: Study) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         _verdict(study),
-        "<h2>Final race</h2>",
+        "<h2>Final comparison</h2>",
         _race_plot(study),
         _race_table(study),
         "<h2>Effect of each value</h2>",
@@ -49,8 +49,8 @@ def _verdict(study: Study) -> str:
     colour = _COLOURS[study.verdict]
     return (
         f'<ul class="counts"><li><b class="{colour}">{study.verdict.name}</b><code>{escape(study.winner)}</code></li>'
-        f"<li><b>{study.noise:.1%}</b>noise between equal processes</li>"
-        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.reason[:1].upper() + study.reason[1:])}. {escape(study.stopped.capitalize())}.</p>"
+        f"<li><b>{study.noise:.1%}</b>difference between identical processes</li>"
+        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.reason[:1].upper() + study.reason[1:])}. {escape(study.stop_reason.capitalize())}.</p>"
     )
 
 
@@ -58,22 +58,27 @@ def _race_plot(study: Study) -> str:
     bars = [
         Bar(
             label=finalist.name,
-            low=finalist.against_start.low,
-            middle=finalist.against_start.speedup,
-            high=finalist.against_start.high,
-            colour=_COLOURS[finalist.against_start.verdict],
+            low=finalist.against_baseline.low,
+            middle=finalist.against_baseline.speedup,
+            high=finalist.against_baseline.high,
+            colour=_COLOURS[finalist.against_baseline.verdict],
         )
         for finalist in study.finalists
-        if finalist.against_start
+        if finalist.against_baseline
     ]
-    title = (
-        "Speed compared with the start (1 is equal), with 95 % intervals; the band is the noise between equal processes"
-    )
-    return intervals(title, bars, centre=1.0, band=study.noise) if bars else "<p>Only the start was raced.</p>"
+    title = "Speed compared with the baseline (1 is equal), with 95 % intervals; the band shows how much identical processes differ"
+    return intervals(title, bars, centre=1.0, band=study.noise) if bars else "<p>Only the baseline was measured.</p>"
 
 
 def _race_table(study: Study) -> str:
-    headings = ["variant", "time", "compared with the start", "set-up pays off after", "measured in", "failure"]
+    headings = [
+        "variant",
+        "time",
+        "compared with the baseline",
+        "longer set-up pays off after",
+        "measured in",
+        "failure",
+    ]
     return table(
         "finals", headings, [("highlighted" if f.name == study.winner else "", _race_row(f)) for f in study.finalists]
     )
@@ -83,7 +88,7 @@ def _race_row(finalist: Finalist) -> list[str]:
     calls = finalist.break_even_calls
     cells = [
         str(finalist.timing or ""),
-        str(finalist.against_start or ""),
+        str(finalist.against_baseline or ""),
         "" if calls is None else f"{calls} calls" if calls else "the first call",
         f"{finalist.rounds} rounds, {finalist.processes} process{'es' * (finalist.processes != 1)}",
         finalist.failure,
@@ -104,12 +109,12 @@ def _effects(effects: tuple[Effect, ...]) -> str:
         )
         for effect in effects
     ]
-    title = "Speed with the value compared with the speed without it, everything else equal; from single trials, so small effects are noise"
+    title = "Speed with the value compared with the speed without it, everything else equal; measured in single trials, so small effects may be noise"
     return intervals(title, bars, centre=1.0)
 
 
 def _trade_offs(study: Study) -> list[str]:
-    """The trade-off between speed, set-up time and memory; empty when one trial is best at all three."""
+    """Return the trade-off between speed, set-up time and memory; empty when one trial is best in all three."""
     front = study.trade_offs
     if len(front) <= 1:
         return []
@@ -141,7 +146,7 @@ def _trials(study: Study) -> str:
             f"{timing.low_ms:.4g} to {timing.high_ms:.4g}" if timing else "",
             f"{trial.setup_s:.1f}",
             _device_mb(trial),
-            "" if trial.error is None else f"{trial.error:.1e}",
+            "" if trial.relative_error is None else f"{trial.relative_error:.1e}",
             escape(f"{trial.kind}; {trial.reason}" if trial.second_timing else trial.kind),
         ]
         rows.append(("" if timing else "faint", cells))
@@ -150,13 +155,13 @@ def _trials(study: Study) -> str:
 
 
 def _time(study: Study) -> str:
-    spent: dict[str, float] = {}
+    seconds_by_phase: dict[str, float] = {}
     for trial in study.trials:
         for phase, seconds in trial.phases.items():
-            spent[phase] = spent.get(phase, 0.0) + seconds
-    lost = sum(trial.seconds for trial in study.rejected)
-    rows = [("", [escape(phase), f"{seconds:.1f}"]) for phase, seconds in spent.items()]
-    rows.append(("moved", ["all phases of rejected trials", f"{lost:.1f}"]))
+            seconds_by_phase[phase] = seconds_by_phase.get(phase, 0.0) + seconds
+    rejected_s = sum(trial.seconds for trial in study.rejected)
+    rows = [("", [escape(phase), f"{seconds:.1f}"]) for phase, seconds in seconds_by_phase.items()]
+    rows.append(("moved", ["all phases of rejected trials", f"{rejected_s:.1f}"]))
     return table("time", ["phase", "seconds"], rows)
 
 

@@ -1,4 +1,4 @@
-"""An A/B test: race two sides of one workload, with a control."""
+"""An A/B test: compare two sides of one workload, with a second copy of the first side as control."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import Choices
 from rocsolid.tune.trials import StudyConfig, VariantProcess
 
-Side = tuple[str, StudyConfig, Choices]
-_MAX_REPEATS: Final = 2  # how often an UNSURE test is extended
+Side = tuple[str, StudyConfig, Choices]  # the user's text, and what it stands for
+_MAX_REPEATS: Final = 2  # how often a test is repeated while its verdict is UNSURE
 
 
 def run_ab_test(
@@ -21,20 +21,22 @@ def run_ab_test(
     min_gain: float,
     on_status: Callable[[str], None],
 ) -> ABResult:
-    """Race the two sides and a control of the first; raises CannotRunError when either side cannot be measured."""
+    """Run the test; raises CannotRunError when either side cannot be measured."""
     processes: dict[str, VariantProcess] = {}
     deadline = time.monotonic() + options.budget_s
     try:
         for key, (_, config, choices) in zip("ab", sides, strict=True):
             processes[key] = VariantProcess(config, choices, key, on_status)
         processes["control"] = VariantProcess(sides[0][1], sides[0][2], "control", on_status)
-        _check_both(sides, processes)  # before a race is run in vain
+        _check_both(sides, processes)  # a side that cannot run is reported before the race, not after it
         race = _race(processes, options, on_status)
         for repeat in range(_MAX_REPEATS):
-            over = any(process.failure for process in processes.values()) or time.monotonic() > deadline
-            if over or race.compare("a", "b", min_gain).verdict is not Verdict.UNSURE:
+            failed = any(process.failure for process in processes.values())
+            if failed or time.monotonic() > deadline or race.compare("a", "b", min_gain).verdict is not Verdict.UNSURE:
                 break
-            on_status(f"still unsure, so the test is repeated in fresh processes ({repeat + 1} of {_MAX_REPEATS})")
+            on_status(
+                f"the verdict is UNSURE, so the test is repeated in fresh processes (repeat {repeat + 1} of {_MAX_REPEATS})"
+            )
             for process in processes.values():
                 process.restart()
             race = race.extended_by(_race(processes, options, on_status))
@@ -61,12 +63,12 @@ def _race(
 ) -> ProcessRaceResult:
     started = time.monotonic()
 
-    def on_round(number: int, _: object) -> None:
-        left = ""
-        if number:
-            left_s = (time.monotonic() - started) / number * (options.rounds - number)
-            left = f", about {left_s:.0f} s left"
-        on_status(f"round {number + 1} of {options.rounds}{left}")
+    def on_round(index: int, _: object) -> None:
+        estimate = ""
+        if index:
+            left_s = (time.monotonic() - started) / index * (options.rounds - index)
+            estimate = f", about {left_s:.0f} s left"
+        on_status(f"round {index + 1} of {options.rounds}{estimate}")
 
     sides = {key: processes[key] for key in "ab"}
     return race_processes(sides, processes["control"], options, on_round)

@@ -1,4 +1,4 @@
-"""Check a variant's results before it is timed: against eager, and against the same in double precision."""
+"""Check a variant's results before it is timed: compare them with eager, and with the workload in double precision."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -12,7 +12,8 @@ from rocsolid.numerics import detached_copy, error_limit, relative_error
 from rocsolid.torchapi.pytree import flatten
 from rocsolid.tune.isolate.trial_process import WrongResultError
 
-_MAX_ERROR_RATIO: Final = 2.0  # how much larger than eager's a variant's error against double precision may be
+# Compared with double precision, the error of a variant may be this many times the error of eager.
+_MAX_ERROR_RATIO: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class CallInputs:
         return flatten((self.args, dict(self.kwargs)), "call").on_device
 
     def map_tensors(self, change: Callable[[Any], Any]) -> "CallInputs":
-        """The same call with changed tensors."""
+        """The same inputs, with `change` applied to every tensor."""
         tree = flatten((self.args, dict(self.kwargs)), "call")
         leaves = [change(leaf.value) if isinstance(leaf.value, torch.Tensor) else leaf.value for leaf in tree.leaves]
         args, kwargs = tree.unflatten(leaves)
@@ -44,48 +45,54 @@ class CallInputs:
 class ResultChecker:
     """Compares a variant with eager, on the user's inputs and on a second set with the same shapes."""
 
-    def __init__(self, work: Workload) -> None:
-        self.first = CallInputs(work.args, work.kwargs)
+    def __init__(self, workload: Workload) -> None:
+        self.user_inputs = CallInputs(workload.args, workload.kwargs)
         # Only floating-point tensors are changed: an integer may be an index, and a bool may select a code path.
-        second = self.first.map_tensors(lambda t: t.roll(1, -1) if t.is_floating_point() and t.dim() else t)
-        self._inputs = [self.first, second]
-        self._eager = [detached_copy(one.call(work.callable, seed=0)) for one in self._inputs]
-        other_seed = self.first.call(work.callable, seed=1)
-        self.random = relative_error(other_seed, self._eager[0]) > error_limit(self._eager[0])
-        self._double = [] if self.random else _double_precision(work, self._inputs)
+        second = self.user_inputs.map_tensors(lambda t: t.roll(1, -1) if t.is_floating_point() and t.dim() else t)
+        self._input_sets = [self.user_inputs, second]
+        self._eager_results = [detached_copy(inputs.call(workload.callable, seed=0)) for inputs in self._input_sets]
+        other_seed = self.user_inputs.call(workload.callable, seed=1)
+        first = self._eager_results[0]
+        self.is_random = relative_error(other_seed, first) > error_limit(first)
+        self._double_results = [] if self.is_random else _double_precision(workload, self._input_sets)
 
     def check(self, function: Callable[..., Any], times: int = 1) -> tuple[str, float | None]:
-        """What was compared, and the largest relative error against eager; raises WrongResultError when it is too large."""
-        if self.random:
+        """Return what was compared, and the largest relative error compared with eager.
+
+        Raises WrongResultError when the error is too large.
+        """
+        if self.is_random:
             return "not checked: the workload draws random numbers", None
-        calls = max(times, len(self._inputs))
-        worst = 0.0
-        for number in range(calls):
-            which = number % len(self._inputs)
-            result, eager = detached_copy(self._inputs[which].call(function, seed=0)), self._eager[which]
+        calls = max(times, len(self._input_sets))
+        largest_error = 0.0
+        for call in range(calls):
+            index = call % len(self._input_sets)
+            result, eager = detached_copy(self._input_sets[index].call(function, seed=0)), self._eager_results[index]
             error, limit = relative_error(result, eager), error_limit(eager)
-            if not error <= limit and not self._as_accurate_as_eager(result, which):
-                msg = f"relative error {error:.2%} against eager on input set {which + 1}, the limit is {limit:.0%}"
+            if not error <= limit and not self._as_accurate_as_eager(result, index):
+                msg = (
+                    f"relative error {error:.2%} compared with eager on input set {index + 1}, the limit is {limit:.0%}"
+                )
                 raise WrongResultError(msg)
-            worst = max(worst, error)
-        reference = "eager and double precision" if self._double else "eager"
-        return f"{calls} calls with {len(self._inputs)} input sets, compared with {reference}", worst
+            largest_error = max(largest_error, error)
+        reference = "eager and double precision" if self._double_results else "eager"
+        return f"{calls} calls with {len(self._input_sets)} input sets, compared with {reference}", largest_error
 
-    def _as_accurate_as_eager(self, result: Any, which: int) -> bool:
-        """A variant may differ from eager because eager itself is far from the exact result."""
-        if not self._double:
+    def _as_accurate_as_eager(self, result: Any, index: int) -> bool:
+        """Compare with double precision: a result may differ from eager because eager itself is inaccurate."""
+        if not self._double_results:
             return False
-        eager_error = relative_error(self._eager[which], self._double[which])
-        return relative_error(result, self._double[which]) <= _MAX_ERROR_RATIO * eager_error
+        exact = self._double_results[index]
+        return relative_error(result, exact) <= _MAX_ERROR_RATIO * relative_error(self._eager_results[index], exact)
 
 
-def _double_precision(work: Workload, inputs: list[CallInputs]) -> list[Any]:
-    """The results in double precision, for a module that can be copied and runs in it; empty otherwise."""
-    if not isinstance(work.callable, torch.nn.Module):
+def _double_precision(workload: Workload, input_sets: list[CallInputs]) -> list[Any]:
+    """The results in double precision; empty if the workload is not a module, or cannot be copied or run in it."""
+    if not isinstance(workload.callable, torch.nn.Module):
         return []
     try:
-        model = copy.deepcopy(work.callable).double()
-        return [detached_copy(one.map_tensors(_to_double).call(model, seed=0)) for one in inputs]
+        model = copy.deepcopy(workload.callable).double()
+        return [detached_copy(inputs.map_tensors(_to_double).call(model, seed=0)) for inputs in input_sets]
     except Exception:  # noqa: BLE001 - a model may fail in any way; then eager is the only reference
         return []
 

@@ -11,7 +11,7 @@ from rocsolid.model.study import TrialRecord
 from rocsolid.tune.store import StoredStudy, read_studies
 
 _UPDATE_EVERY_S: Final = 3.0
-_START: Final = "(as the start)"
+_AS_BASELINE: Final = "(as in the baseline)"
 
 
 def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lambda: None) -> None:
@@ -24,11 +24,11 @@ def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lamb
         raise MissingExtraError(feature, "dashboard") from missing
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     mirror = OptunaMirror(optuna)
-    found = read_studies(source)
-    if not found:
-        msg = f"there is no study in {source} yet; start one with `rocsolid tune file.py:function`"
+    studies = read_studies(source)
+    if not studies:
+        msg = f"{source} contains no study yet; start one with `rocsolid tune file.py:function`"
         raise InputError(msg)
-    mirror.update(found)
+    mirror.update(studies)
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -37,13 +37,14 @@ def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lamb
         except (OSError, SystemExit) as error:
             errors.append(error)
 
-    # In a thread, because the server treats Ctrl-C during a response as an error of the response, and keeps running.
+    # The server runs in a thread: in the main thread, it treats Ctrl-C during a response as an error of that response, and
+    # keeps running.
     server = threading.Thread(target=run, name="rocsolid-dashboard", daemon=True)
     on_start()
     server.start()
     while server.is_alive():
         server.join(_UPDATE_EVERY_S)
-        with suppress(InputError):  # it cannot be read at the moment
+        with suppress(InputError):  # the studies cannot be read at the moment; try again later
             mirror.update(read_studies(source))
     if errors:
         msg = f"cannot serve the dashboard on {host}:{port}: {first_line(errors[0])}; choose another port with --port"
@@ -56,14 +57,15 @@ class OptunaMirror:
     def __init__(self, optuna: Any) -> None:
         self._optuna = optuna
         self.storage: Any = optuna.storages.InMemoryStorage()
+        # By the study's key: the copy, the values that it was created with, and how many trials were copied.
         self._studies: dict[str, tuple[Any, dict[str, list[str]], int]] = {}
 
-    def update(self, found: list[StoredStudy]) -> None:
-        """Add new trials. A study with new values is copied again, because Optuna fixes the values with the first trial."""
-        for stored in found:
-            values = _values(stored.trials)
-            study, known, copied = self._studies.get(stored.key, (None, {}, 0))
-            if study is None or known != values:
+    def update(self, studies: list[StoredStudy]) -> None:
+        """Add new trials. A study with new values is copied again, because Optuna accepts no new values after the first trial."""
+        for stored in studies:
+            values = _values_by_name(stored.trials)
+            study, copied_values, copied = self._studies.get(stored.key, (None, {}, 0))
+            if study is None or copied_values != values:
                 name = f"{stored.workload.rpartition('/')[2]} ({stored.key[:8]})"
                 if study is not None:
                     self._optuna.delete_study(study_name=name, storage=self.storage)
@@ -74,7 +76,7 @@ class OptunaMirror:
 
     def _add(self, study: Any, trial: TrialRecord, values: dict[str, list[str]]) -> None:
         distributions = {
-            name: self._optuna.distributions.CategoricalDistribution(known) for name, known in values.items()
+            name: self._optuna.distributions.CategoricalDistribution(choices) for name, choices in values.items()
         }
         states = self._optuna.trial.TrialState
         attributes = {
@@ -87,7 +89,7 @@ class OptunaMirror:
             warnings.simplefilter("ignore")
             study.add_trial(
                 self._optuna.trial.create_trial(
-                    params={name: str(trial.choices.get(name, _START)) for name in values},
+                    params={name: str(trial.choices.get(name, _AS_BASELINE)) for name in values},
                     distributions=distributions,
                     value=trial.timing.median_ms if trial.timing else None,
                     state=states.COMPLETE if trial.timing else states.FAIL,
@@ -96,11 +98,11 @@ class OptunaMirror:
             )
 
 
-def _values(trials: tuple[TrialRecord, ...]) -> dict[str, list[str]]:
-    seen: dict[str, list[str]] = {}
+def _values_by_name(trials: tuple[TrialRecord, ...]) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
     for trial in trials:
         for name, value in trial.choices.items():
-            known = seen.setdefault(name, [_START])
+            known = values.setdefault(name, [_AS_BASELINE])
             if str(value) not in known:
                 known.append(str(value))
-    return seen
+    return values

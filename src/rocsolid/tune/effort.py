@@ -8,13 +8,13 @@ from rocsolid.model.study import TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class TrialUpdate:
-    """A trial has ended."""
+    """Information about a trial that has just ended, and about the study so far."""
 
     record: TrialRecord
-    finished: Sequence[TrialRecord]  # all trials so far
+    finished: Sequence[TrialRecord]  # all finished trials, with this one
     max_trials: int
     elapsed_s: float
-    left_s: float  # for trials; the rest of the budget is for the final race
+    left_s: float  # time left for trials; the rest of the budget is for the final comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,13 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much a study may cost."""
+    """The limits of a study: time, number of trials, and what the best variant may cost."""
 
     budget_s: float = 600.0
-    trials: int = 40  # at most
-    finalists: int = 4
-    rounds: int = 40  # of the final race, at most
+    trials: int = 40  # maximum number of trials
+    finalists: int = 4  # number of variants in the final comparison, the baseline among them
+    rounds: int = 40  # maximum number of rounds of the final comparison
     min_gain: float = 0.02  # a smaller difference counts as none
-    max_device_bytes: int = 0  # a variant that uses more device memory cannot win; 0 is no limit
-    max_setup_s: float = 0.0  # a variant that takes longer to set up cannot win; 0 is no limit
-    second_objective: str = ""  # `memory` or `setup`: search for variants that are good at this too
+    max_device_bytes: int = 0  # a variant that uses more device memory is not chosen; 0 is no limit
+    max_setup_s: float = 0.0  # a variant that takes longer to set up is not chosen; 0 is no limit
+    second_objective: str = ""  # `memory` or `setup`: search for variants that need little of this, too

@@ -1,4 +1,4 @@
-"""Where trials run. This machine runs one trial in each slot; a slot is what one trial has to itself, such as a GPU."""
+"""Where trials run: on this machine, one trial in each slot. A slot is what only one trial uses at a time, such as a GPU."""
 
 import os
 import queue
@@ -26,20 +26,20 @@ Slot = Mapping[str, str]  # environment variables of every process of a trial in
 class Engine(Protocol):
     """Runs trials, several at a time."""
 
-    slots: int
+    parallel_trials: int
 
     def start(self, number: int, spec: TrialSpec, folder: Path, on_phase: OnStatus) -> None:
-        """Start a trial. The caller never has more than `slots` trials running."""
+        """Start a trial. The caller never has more than `parallel_trials` trials running."""
         ...
 
     def finished(self, timeout_s: float) -> list[tuple[int, TrialResult | None]]:
-        """Trials that have ended since the last call; None for one whose worker or machine was lost."""
+        """Return the trials that have ended since the last call; the result is None if the worker or machine was lost."""
         ...
 
     def final_race(
         self, config: StudyConfig, finalists: Sequence[TrialRecord], options: RaceOptions, on_status: OnStatus
     ) -> tuple[ProcessRaceResult, dict[str, FinalistStatus]]:
-        """Run the final race in one slot, while nothing else runs."""
+        """Run the final comparison in one slot, while nothing else runs."""
         ...
 
     def close(self) -> None:
@@ -51,14 +51,14 @@ class LocalEngine:
     """Runs trials on this machine; a thread waits for each."""
 
     def __init__(self, slots: Sequence[Slot] = ({},)) -> None:
-        self.slots = len(slots)
-        self._all, self._free = tuple(slots), list(slots)
+        self.parallel_trials = len(slots)
+        self._slots, self._free_slots = tuple(slots), list(slots)
         self._running: dict[int, tuple[Trial, Slot, threading.Thread]] = {}
         self._results: queue.SimpleQueue[tuple[int, TrialResult | BaseException]] = queue.SimpleQueue()
 
     def start(self, number: int, spec: TrialSpec, folder: Path, on_phase: OnStatus) -> None:
         """Start a trial in a free slot."""
-        slot = self._free.pop(0)
+        slot = self._free_slots.pop(0)
         trial = Trial(replace(spec, variables={**spec.variables, **slot}), folder, on_phase)
         waiter = threading.Thread(target=self._wait, args=(number, trial), name=f"rocsolid-trial-{number}", daemon=True)
         self._running[number] = (trial, slot, waiter)
@@ -71,12 +71,12 @@ class LocalEngine:
             self._results.put((number, error))
 
     def finished(self, timeout_s: float) -> list[tuple[int, TrialResult | None]]:
-        """Trials that have ended since the last call."""
+        """Return the trials that have ended since the last call."""
         with suppress(queue.Empty):
             number, result = self._results.get(timeout=timeout_s)
             _, slot, waiter = self._running.pop(number)
             waiter.join()
-            self._free.append(slot)
+            self._free_slots.append(slot)
             if isinstance(result, BaseException):
                 raise result
             return [(number, result)]
@@ -85,8 +85,8 @@ class LocalEngine:
     def final_race(
         self, config: StudyConfig, finalists: Sequence[TrialRecord], options: RaceOptions, on_status: OnStatus
     ) -> tuple[ProcessRaceResult, dict[str, FinalistStatus]]:
-        """Run the final race in the first slot."""
-        config = replace(config, variables={**config.variables, **self._all[0]})
+        """Run the final comparison in the first slot."""
+        config = replace(config, variables={**config.variables, **self._slots[0]})
         return run_final_race(config, finalists, options, on_status)
 
     def close(self) -> None:
@@ -98,19 +98,22 @@ class LocalEngine:
         self._running.clear()
 
 
-def gpu_slots(platform: Platform, devices: int, ranks: int = 1, wanted: int = 0) -> list[Slot]:
-    """One slot for each visible GPU, or for each group of `ranks` GPUs; one slot if there is no GPU."""
-    if wanted < 0:
-        msg = f"--slots {wanted}: at least 1 trial must run at a time"
+def gpu_slots(platform: Platform, devices: int, ranks: int = 1, parallel_trials: int = 0) -> list[Slot]:
+    """One slot for each visible GPU, or for each group of `ranks` GPUs; one slot if there is no GPU.
+
+    `parallel_trials` limits the number of slots; without a GPU it is the number of slots.
+    """
+    if parallel_trials < 0:
+        msg = f"--parallel-trials {parallel_trials}: give at least 1"
         raise UsageError(msg)
-    name = VISIBLE_DEVICES.get(platform)
-    if name is None or not devices:
-        return [{}] * (wanted or 1)
-    visible = [device.strip() for device in os.environ.get(name, "").split(",") if device.strip()]
+    variable = VISIBLE_DEVICES.get(platform)
+    if variable is None or not devices:
+        return [{}] * (parallel_trials or 1)
+    visible = [device.strip() for device in os.environ.get(variable, "").split(",") if device.strip()]
     # If the GPUs are selected with another variable, the remaining ones are numbered from 0.
-    each = visible or [str(number) for number in range(devices)]
-    groups = [each[at : at + ranks] for at in range(0, len(each) - ranks + 1, ranks)]
+    gpus = visible or [str(index) for index in range(devices)]
+    groups = [gpus[first : first + ranks] for first in range(0, len(gpus) - ranks + 1, ranks)]
     if not groups:
-        msg = f"--ranks {ranks} needs {ranks} GPUs, but {len(each)} {'are' if len(each) != 1 else 'is'} visible"
+        msg = f"--ranks {ranks} needs {ranks} GPUs, but {len(gpus)} {'are' if len(gpus) != 1 else 'is'} visible"
         raise UsageError(msg)
-    return [{name: ",".join(group)} for group in groups[: wanted or None]]
+    return [{variable: ",".join(group)} for group in groups[: parallel_trials or None]]

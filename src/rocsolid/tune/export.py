@@ -8,32 +8,32 @@ from rocsolid.model.study import Finalist, Study
 
 
 def study_evidence(study: Study) -> dict[str, Any]:
-    """The record: machine, date, command, and one fact for each finalist and each rejected variant."""
+    """Return the record: machine, date, command, and one fact for each finalist and each rejected variant."""
     tuned = study.best.tuned
     workload = study.workload.rpartition("/")[2]
     return evidence(
-        what=f"variants of {workload} compared with the profile {study.profile}, raced in fresh processes; ratios are times as "
-        "fast as the start, with 95 % intervals widened by the noise between equal processes",
+        what=f"variants of {workload} compared with the baseline (profile {study.profile}) in fresh processes; a speedup is how many "
+        "times as fast as the baseline a variant is, with a 95 % interval that is widened by how much identical processes differ",
         command=f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
         date=tuned.date if tuned else "",
         **{name: study.machine.get(name, "") for name in ("device", "arch", "torch", "python")},
         noise=round(study.noise, 5),
         facts={
-            **{f.name: _race_fact(f) for f in study.finalists if f.against_start},
+            **{f.name: _race_fact(f) for f in study.finalists if f.against_baseline},
             **{t.name: {"rejected": t.kind, "reason": t.reason, "phase": t.phase} for t in study.rejected},
         },
     )
 
 
 def citations(study: Study, record: Path) -> list[str]:
-    """The lines that a setting in the catalogue can list as its evidence."""
+    """Return the lines that a setting in the catalogue can list as its evidence."""
     machine = f"{study.machine.get('device', '?')}, torch {study.machine.get('torch', '?')}"
     workload = study.workload.rpartition("/")[2]
     lines = []
     for finalist in study.finalists:
-        gain = finalist.against_start
+        gain = finalist.against_baseline
         if gain:
-            text = f"{gain.speedup:.2f} times as fast as the start [{gain.low:.2f}, {gain.high:.2f}], {workload}, {machine}."
+            text = f"{gain.speedup:.2f} times as fast as the baseline [{gain.low:.2f}, {gain.high:.2f}], {workload}, {machine}."
             lines.append(f'measured("{record.stem}#{finalist.name}", "{text}")')
     return lines + [
         f'measured("{record.stem}#{trial.name}", "{trial.kind.capitalize()}, {workload}, {machine}.")'
@@ -42,7 +42,7 @@ def citations(study: Study, record: Path) -> list[str]:
 
 
 def _race_fact(finalist: Finalist) -> dict[str, Any]:
-    gain, timing = finalist.against_start, finalist.timing
+    gain, timing = finalist.against_baseline, finalist.timing
     if gain is None or timing is None:  # pragma: no cover - called for finalists with a comparison only
         raise AssertionError
     return {

@@ -14,12 +14,17 @@ from typing import Final, NoReturn
 
 from rocsolid.errors import CannotRunError, InputError, UnknownNameError
 
-_PREFIX: Final = "rocsolid-ab-"  # followed by the process id, so that leftovers of a killed process are recognised
+_PREFIX: Final = (
+    "rocsolid-ab-"  # followed by the process id, so that work trees left by a killed process are recognised
+)
 
 
 @contextmanager
 def checked_out(file: Path, revision: str) -> Iterator[Path]:
-    """The file as it is in that commit. The work tree around it is removed after the block, also on SIGTERM."""
+    """Check the commit out in a temporary work tree, and yield the path of the file there.
+
+    The work tree is removed after the block, also on SIGTERM.
+    """
     root = Path(_git(file.resolve().parent, "rev-parse", "--show-toplevel").strip())
     _remove_leftovers(root)
     try:
@@ -32,29 +37,29 @@ def checked_out(file: Path, revision: str) -> Iterator[Path]:
     try:
         with _sigterm_raises():
             _git(root, "worktree", "add", "--detach", "--force", str(tree), revision)
-            there = tree / file.resolve().relative_to(root)
-            if not there.is_file():
-                msg = f"the workload file {there.relative_to(tree)} does not exist in {revision}"
+            tree_file = tree / file.resolve().relative_to(root)
+            if not tree_file.is_file():
+                msg = f"the workload file {tree_file.relative_to(tree)} does not exist in {revision}"
                 raise InputError(msg)
-            yield there
+            yield tree_file
     finally:
         _remove(root, folder)
 
 
-def import_variables(there: Path, file: Path) -> dict[str, str]:
-    """The PYTHONPATH with which a trial imports the commit's modules, also when the project is installed as editable."""
-    root, tree = _roots(file, there)
-    given = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    moved = [tree / p.resolve().relative_to(root) if p.resolve().is_relative_to(root) else p for p in given]
-    own = [folder for folder in (tree / "src", tree) if folder.is_dir()]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(str(path) for path in (*own, *moved)))}
+def import_variables(tree_file: Path, file: Path) -> dict[str, str]:
+    """Return the PYTHONPATH with which a trial imports the commit's modules, even if the project is installed as editable."""
+    root, tree = _roots(file, tree_file)
+    current = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    moved = [tree / p.resolve().relative_to(root) if p.resolve().is_relative_to(root) else p for p in current]
+    added = [folder for folder in (tree / "src", tree) if folder.is_dir()]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(str(path) for path in (*added, *moved)))}
 
 
-def _roots(file: Path, there: Path) -> tuple[Path, Path]:
+def _roots(file: Path, tree_file: Path) -> tuple[Path, Path]:
     """The roots of the user's tree and of the temporary tree."""
     root = Path(_git(file.resolve().parent, "rev-parse", "--show-toplevel").strip())
     depth = len(file.resolve().relative_to(root).parts)
-    return root, there.parents[depth - 1]
+    return root, tree_file.parents[depth - 1]
 
 
 def _remove(root: Path, folder: Path) -> None:
@@ -85,22 +90,22 @@ def _sigterm_raises() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    previous_handler = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _git(folder: Path, *words: str) -> str:
     try:
         command = ["git", "-C", str(folder), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - git has parsed the revision
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - git has parsed the revision
     except OSError as missing:
-        msg = "git:REVISION needs git, and git is not installed"
+        msg = "git:REVISION needs git, but git is not installed"
         raise CannotRunError(msg) from missing
-    if done.returncode:
-        error = done.stderr.strip().rpartition("\n")[2]
+    if completed.returncode:
+        error = completed.stderr.strip().rpartition("\n")[2]
         msg = f"git {words[0]} failed in {folder}: {error}"
         raise CannotRunError(msg)
-    return done.stdout
+    return completed.stdout

@@ -1,7 +1,7 @@
 """A workload with several ranks as one trial: the trial's process is rank 0 and starts the others as torchrun would.
 
-Until the measurement every rank works on its own. Rank 0 decides how often a call is timed, so from then on the other ranks make
-a call whenever rank 0 tells them to: one byte on a pipe, a few microseconds that every variant pays alike.
+Every rank builds and checks the variant by itself. During the measurement, rank 0 decides how many calls are made, and sends the
+other ranks one byte through a pipe before each call. This takes a few microseconds, the same for every variant.
 """
 
 import faulthandler
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rocsolid.tune.isolate.trial_process import Reporter
 
-_CALL, _CHECK = b"c", b"v"
+_CALL, _CHECK = b"c", b"v"  # the bytes that rank 0 sends
 _SOURCE: Final = str(Path(__file__).parents[2])
 _BOOTSTRAP: Final = (
     "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from {module} import {function} as main; main()"
@@ -56,15 +56,15 @@ class OtherRanks:
             threading.Thread(target=self._watch, args=(rank, process, file), daemon=True).start()
 
     def call(self) -> None:
-        """Rank 0 is about to call: let the others call too."""
+        """Make the other ranks call the workload once; rank 0 calls it at the same time."""
         self._send(_CALL)
 
     def check(self) -> None:
-        """Rank 0 is about to check its results: let the others check theirs."""
+        """Make the other ranks check their results; rank 0 checks its own at the same time."""
         self._send(_CHECK)
 
     def finish(self) -> int:
-        """Let them end; returns the largest device memory of any of them, in bytes."""
+        """Wait until they have ended; returns the largest peak device memory of any of them, in bytes."""
         self._finished = True
         for process in self._processes:
             if process.stdin:
@@ -74,7 +74,7 @@ class OtherRanks:
         return max((json.loads(file.read_text(encoding="utf-8"))["peak_bytes"] for file in self._files), default=0)
 
     def wait_for_their_error(self) -> None:
-        """Rank 0 has failed. If that is because another rank failed, its error is reported instead, and this does not return."""
+        """Call this when rank 0 has failed. If another rank failed first, its error is reported, and this does not return."""
         if self._processes:
             threading.Event().wait(_OTHER_RANK_S)
 
@@ -103,9 +103,9 @@ class OtherRanks:
 
 def _torchrun_variables(ranks: int) -> dict[str, str]:
     """The environment variables that torchrun sets."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as probe:  # the kernel chooses a free port
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -119,7 +119,7 @@ def _set_rank(rank: int) -> None:
 
 
 def follow_rank_0(commands: int, call: Callable[[], object], check: Callable[[], object]) -> None:
-    """Call and check whenever rank 0 does, until rank 0 closes the pipe `commands`."""
+    """Call and check whenever rank 0 does. `commands` is the file descriptor of the pipe; it ends when rank 0 closes it."""
     while command := os.read(commands, 1):
         if command == _CALL:
             call()
@@ -130,7 +130,7 @@ def follow_rank_0(commands: int, call: Callable[[], object], check: Callable[[],
 def run_rank(body: Callable[[Mapping[str, Any], int], int]) -> None:
     """The main program of a rank other than 0.
 
-    `body` takes the parameters and the pipe with rank 0's commands, and returns the peak device memory in bytes.
+    `body` takes the parameters and the file descriptor of the pipe with rank 0's commands. It returns the peak device memory in bytes.
     """
     spec = json.loads(sys.argv[1])
     sys.argv[1:] = []

@@ -1,7 +1,8 @@
 """Studies in a PostgreSQL database that several machines share.
 
-Each tuner updates its heartbeat every few seconds, by the server's clock. The running trials of a tuner without a recent heartbeat
-are released for the others. If that tuner still lives, it can no longer store them: each trial names its owner.
+Each tuner updates its heartbeat every few seconds, with the server's clock. If a tuner has no recent heartbeat, its running trials
+are released, so that other tuners can try them. If that tuner is still running, it can no longer store them, because each trial names
+its owner.
 """
 
 import json
@@ -21,7 +22,9 @@ CREATE TABLE IF NOT EXISTS rocsolid_tuners (name TEXT PRIMARY KEY, seen TIMESTAM
 CREATE TABLE IF NOT EXISTS rocsolid_trials (study INTEGER NOT NULL REFERENCES rocsolid_studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
-_CREATE_LOCK: Final = 0x726F_6373  # held while the tables are created: two sessions that do so at once conflict
+_CREATE_LOCK: Final = (
+    0x726F_6373  # held while the tables are created: two sessions that create them at the same time conflict
+)
 _HEARTBEAT_S: Final = 3.0
 _DEAD_AFTER_S: Final = 30.0
 _CONNECT_S: Final = 10
@@ -69,14 +72,14 @@ class PostgresStore:
         self._heartbeat_db.close()
 
     def finished(self) -> list[TrialRecord]:
-        """The finished trials, in order."""
+        """Return the finished trials, in the order of their numbers."""
         rows = self._execute(
             "SELECT record FROM rocsolid_trials WHERE study = %s AND record IS NOT NULL ORDER BY number", self._study
         )
         return [decode(TrialRecord, json.loads(text), "the study") for (text,) in rows.fetchall()]
 
     def running(self) -> list[str]:
-        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
+        """Return the variants that some tuner is trying now, after releasing the trials of tuners that no longer run."""
         self._execute(
             "DELETE FROM rocsolid_trials t WHERE study = %s AND record IS NULL AND NOT EXISTS (SELECT 1 FROM rocsolid_tuners o "
             "WHERE o.name = t.owner AND o.seen > now() - make_interval(secs => %s))",
@@ -87,7 +90,7 @@ class PostgresStore:
         return [name for (name,) in rows.fetchall()]
 
     def claim(self, name: str) -> int | None:
-        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
+        """Reserve a variant; returns the number of the new trial, or None if the variant is finished or running."""
         try:
             with self._db.transaction():
                 self._db.execute("SELECT id FROM rocsolid_studies WHERE id = %s FOR UPDATE", (self._study,))
@@ -111,7 +114,7 @@ class PostgresStore:
         )
 
     def release(self, number: int) -> None:
-        """A trial of this tuner was cancelled: the variant may be tried again."""
+        """Remove a cancelled trial of this tuner, so that the variant may be tried again."""
         self._execute(
             "DELETE FROM rocsolid_trials WHERE study = %s AND number = %s AND owner = %s AND record IS NULL",
             self._study,
@@ -144,7 +147,7 @@ class PostgresStore:
 
 
 def read_postgres(url: str) -> Iterator[tuple[str, str, TrialRecord | None]]:
-    """Key, workload and record of every finished trial; a study without trials comes once with None."""
+    """Yield key, workload and record of every finished trial; a study without trials is yielded once, with None as record."""
     psycopg = _import_psycopg()
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as db:

@@ -20,13 +20,13 @@ from rocsolid.tune.final_race import FinalistStatus, run_final_race
 from rocsolid.tune.isolate.trial import TrialSpec, run
 from rocsolid.tune.trials import Capacity, StudyConfig
 
-_MAX_RACE_ATTEMPTS: Final = 2  # when the worker that runs the final race is lost
+_MAX_RACE_ATTEMPTS: Final = 2  # the final comparison is run again when its worker was lost
 
 
 class RayEngine:
     """Runs trials on a Ray cluster."""
 
-    def __init__(self, address: str = "", *, ranks: int = 1, wanted: int = 0) -> None:
+    def __init__(self, address: str = "", *, ranks: int = 1, parallel_trials: int = 0) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports to the internet
         try:
             import ray
@@ -37,19 +37,20 @@ class RayEngine:
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             try:
-                # A running cluster does not accept this option.
-                local = {} if address or "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
-                ray.init(address=address or None, log_to_driver=False, **local)
+                # A cluster that already runs does not accept the option.
+                options = {} if address or "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
+                ray.init(address=address or None, log_to_driver=False, **options)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 cluster = f"the Ray cluster at {address}" if address else "Ray on this machine"
                 msg = f"cannot connect to {cluster}: {first_line(error)}"
                 raise CannotRunError(msg) from error
         gpus = int(ray.cluster_resources().get("GPU", 0)) // ranks
         machines = sum(1 for node in ray.nodes() if node["Alive"])
-        self.slots = wanted or gpus or machines  # two trials on the cores of one machine would disturb each other
-        needs = {"num_gpus": ranks, "num_cpus": 1} if gpus else {"num_cpus": 1}
-        self._trial: Any = ray.remote(max_retries=0, max_calls=1, scheduling_strategy="SPREAD", **needs)(_trial)
-        self._race: Any = ray.remote(max_retries=0, max_calls=1, **needs)(_race)
+        # Without GPUs, one trial per machine: two trials on the cores of one machine would disturb each other.
+        self.parallel_trials = parallel_trials or gpus or machines
+        resources = {"num_gpus": ranks, "num_cpus": 1} if gpus else {"num_cpus": 1}
+        self._trial: Any = ray.remote(max_retries=0, max_calls=1, scheduling_strategy="SPREAD", **resources)(_trial)
+        self._race: Any = ray.remote(max_retries=0, max_calls=1, **resources)(_race)
         self._running: dict[Any, int] = {}
 
     def start(self, number: int, spec: TrialSpec, folder: Path, on_phase: OnStatus) -> None:
@@ -58,12 +59,12 @@ class RayEngine:
         self._running[self._trial.remote(spec, folder)] = number
 
     def finished(self, timeout_s: float) -> list[tuple[int, TrialResult | None]]:
-        """Trials that have ended since the last call; None for one whose worker or machine was lost."""
+        """Return the trials that have ended since the last call; the result is None if the worker or machine was lost."""
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         return [(self._running.pop(task), self._fetch(task)) for task in ready]
 
     def _fetch(self, task: Any) -> Any:
-        """What a task returned; None when it was lost. Raises what it raised."""
+        """Return what a task returned, or None when its worker was lost; raises what the task raised."""
         try:
             return self._ray.get(task)
         except self._ray.exceptions.RayTaskError as raised:
@@ -74,7 +75,7 @@ class RayEngine:
     def final_race(
         self, config: StudyConfig, finalists: Sequence[TrialRecord], options: RaceOptions, on_status: OnStatus
     ) -> tuple[ProcessRaceResult, dict[str, FinalistStatus]]:
-        """Run the final race as one task: all variants share a machine and a GPU."""
+        """Run the final comparison as one task, so that all variants run on the same machine and GPU."""
         for _ in range(_MAX_RACE_ATTEMPTS):
             on_status("submitted to Ray")
             # The capacity is that of this machine, and the task may run on another one.
@@ -88,7 +89,7 @@ class RayEngine:
                 race: tuple[ProcessRaceResult, dict[str, FinalistStatus]] = returned
                 return race
         msg = (
-            f"the Ray worker of the final race was lost {_MAX_RACE_ATTEMPTS} times; "
+            f"the Ray worker of the final comparison was lost {_MAX_RACE_ATTEMPTS} times; "
             "finished trials are saved, run the same command again to continue"
         )
         raise CannotRunError(msg)

@@ -1,7 +1,4 @@
-"""The program of a trial that measures a variant: load the workload, build the variant, check its results, then time it.
-
-It runs in a child process and returns plain data.
-"""
+"""Measure one variant in a trial's process: load the workload, build the variant, check its results, then time it."""
 
 import platform
 import random
@@ -20,6 +17,7 @@ from rocsolid.errors import CannotRunError, CaptureError
 from rocsolid.measure.clock import Clock, calls_per_sample, pinnable_cores, pinned_to_core, select_clock
 from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.codec import decode
+from rocsolid.model.form import Form
 from rocsolid.model.plan import Plan
 from rocsolid.model.workload import Workload
 from rocsolid.probe.quick_facts import quick_environment
@@ -32,11 +30,11 @@ from rocsolid.tune.isolate.trial_process import Reporter
 from rocsolid.tune.multi_rank import OtherRanks, follow_rank_0, run_rank
 
 _RANK_PROGRAM: Final = "rocsolid.tune.run_variant:run_other_rank"
-_SAMPLES: Final = 8
-_TURN_MS: Final = 60.0  # roughly how long all turns of a variant in one round may take
-_MIN_SAMPLE_MS: Final = 1.0  # a shorter sample counts as this long
-_MAX_PAUSE_S: Final = 0.03
-_REPLAYS: Final = 20  # checked calls of a captured variant
+_SAMPLES: Final = 8  # of a trial
+_ROUND_MS: Final = 60.0  # roughly how long all turns of a variant in one round take together
+_MIN_SAMPLE_MS: Final = 1.0  # a shorter sample counts as this long when the number of samples is computed
+_MAX_PAUSE_S: Final = 0.03  # before a turn
+_CHECKED_REPLAYS: Final = 20  # calls of a captured variant whose results are checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +45,11 @@ class PreparedVariant:
     function: Callable[..., Any]
     setup_s: float
     checked: str
-    error: float | None
+    relative_error: float | None
 
     def call(self) -> None:
-        """The user's call."""
-        self.checker.first.call(self.function)
+        """Call the variant once, with the user's inputs."""
+        self.checker.user_inputs.call(self.function)
 
 
 def measure(
@@ -59,18 +57,18 @@ def measure(
     *,
     grad: bool = False,
     cold: bool = False,
-    stay: bool = False,
+    on_request: bool = False,
     turns: int = 1,
     ranks: int = 1,
     **variant: Any,
 ) -> dict[str, Any]:
-    """Measure one variant; with `stay` it takes samples on request until it is closed."""
+    """Measure one variant; with `on_request`, take samples when the tuner requests them, until it closes the trial."""
     reporter.phase("build")
     others = OtherRanks(reporter, ranks, _RANK_PROGRAM, {**variant, "grad": grad})
     try:
         with nullcontext() if grad else torch.no_grad():
             prepared = _prepare(reporter.phase, **variant)
-            return _measure_prepared(reporter, prepared, others, cold=cold, turns=turns if stay else 0)
+            return _measure_prepared(reporter, prepared, others, cold=cold, turns=turns if on_request else 0)
     except Exception:
         others.wait_for_their_error()
         raise
@@ -79,7 +77,7 @@ def measure(
 def _measure_prepared(
     reporter: Reporter, prepared: PreparedVariant, others: OtherRanks, *, cold: bool, turns: int
 ) -> dict[str, Any]:
-    """Take a fixed number of samples, or with `turns` samples on request."""
+    """Take a fixed number of samples; with `turns` > 0, take samples on request, each as one of so many turns in a round."""
     reporter.phase("measure")
     clock = select_clock(cold=cold)
 
@@ -103,7 +101,7 @@ def _measure_prepared(
         "setup_s": prepared.setup_s,
         "peak_bytes": max(_peak_bytes(), others.finish()),
         "checked": prepared.checked,
-        "error": prepared.error,
+        "relative_error": prepared.relative_error,
         **_machine(),
     }
 
@@ -114,7 +112,7 @@ def run_other_rank() -> None:
 
 
 def _follow(params: Mapping[str, Any], commands: int) -> int:
-    """Prepare the same variant, then do what rank 0 does; returns the peak device memory in bytes."""
+    """Prepare the same variant, then call and check it whenever rank 0 does; returns the peak device memory in bytes."""
     variant = dict(params)
     with nullcontext() if variant.pop("grad") else torch.no_grad():
         prepared = _prepare(lambda _: None, **variant)
@@ -125,25 +123,27 @@ def _follow(params: Mapping[str, Any], commands: int) -> int:
 def _prepare(
     on_phase: Callable[[str], None], *, workload: str, plan: Mapping[str, Any], form: str, graph: bool
 ) -> PreparedVariant:
-    work = load_workload(workload)
-    checker = ResultChecker(work)
+    loaded = load_workload(workload)
+    checker = ResultChecker(loaded)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()  # the reference results are not part of the variant
     started = time.perf_counter()
     on_phase("compile")
-    function = _build_form(decode(Plan, dict(plan), "plan"), work, form)
-    checker.first.call(function)
-    if graph and checker.first.on_device:
+    function = _build_form(decode(Plan, dict(plan), "plan"), loaded, Form.of(form))
+    checker.user_inputs.call(function)
+    if graph and checker.user_inputs.on_device:
         on_phase("capture")
-        function = _capture(function, checker.first)
+        function = _capture(function, checker.user_inputs)
     setup_s = time.perf_counter() - started
     on_phase("verify")
-    checked, error = checker.check(function, _REPLAYS if graph else 1)
-    return PreparedVariant(checker=checker, function=function, setup_s=setup_s, checked=checked, error=error)
+    checked, relative_error = checker.check(function, _CHECKED_REPLAYS if graph else 1)
+    return PreparedVariant(
+        checker=checker, function=function, setup_s=setup_s, checked=checked, relative_error=relative_error
+    )
 
 
 def _write_tunableop_results() -> None:
-    """Some torch releases write TunableOp's results at the end of the process, which a trial never reaches: it exits early."""
+    """Write TunableOp's results. Some torch releases write them when the process exits normally, which a trial does not do."""
     if torch.cuda.is_available() and torch.cuda.tunable.is_enabled():
         write = getattr(torch.cuda.tunable, "write_file", None)
         if write is not None:
@@ -155,30 +155,32 @@ def _peak_bytes() -> int:
 
 
 def _turn_timer(clock: Clock, call: Callable[[], None], turns: int = 1) -> Callable[[], float]:
-    """A function that takes one turn: one value from a few samples after a short random pause.
+    """Return a function that takes one turn: a short random pause, then a few samples, combined into one time in milliseconds.
 
-    The pause is there because what disturbs one sample also disturbs the next. On the host, other programs only ever make a call
-    slower, so the minimum is closest to the truth; GPU events err in both directions, so there it is the median.
+    The pause makes the turns more independent: what disturbs one sample often disturbs the next one, too. On the host, other
+    programs only ever make a call slower, so the minimum is closest to the true time. GPU events err in both directions, so on a GPU
+    the median is used.
 
-    Other programs come and go within a second, and slow down one core and not another. So on the host each of many short turns is
-    pinned to one core. All processes draw the cores from the same seed, so the turns that are compared run on the same core.
+    Other programs on the host start and stop within a second, and slow down single cores. So each of many short turns is pinned to
+    one core. All processes choose the cores with the same seed, so the turns that are compared run on the same core.
 
     The number of calls in a turn is determined in the first turn. Earlier, other processes of the race may still be compiling.
     """
     combine: Callable[[Iterable[float]], float] = min if clock.name == "host" else median
 
     @cache
-    def size() -> tuple[int, int]:
+    def calls_and_samples() -> tuple[int, int]:
+        """The calls in a sample, and the samples in a turn."""
         calls = calls_per_sample(call, warmups=3)
         sample_ms = max(min(clock.sample(call, calls) for _ in range(3)) * calls, _MIN_SAMPLE_MS)
-        return calls, max(1, int(_TURN_MS / turns / sample_ms))
+        return calls, max(1, int(_ROUND_MS / turns / sample_ms))
 
     cores: list[int | None] = [*pinnable_cores()] if clock.name == "host" and turns > 1 else []
-    rng = random.Random(0)  # noqa: S311 - a pause and a core, no secret
+    rng = random.Random(0)  # noqa: S311 - not used for security
 
     def take_turn() -> float:
         time.sleep(rng.uniform(0, _MAX_PAUSE_S / turns))
-        calls, samples = size()
+        calls, samples = calls_and_samples()
         with pinned_to_core(rng.choice(cores or [None])):
             call()  # other processes have used the caches since the last turn
             return combine(clock.sample(call, calls) for _ in range(samples))
@@ -186,15 +188,15 @@ def _turn_timer(clock: Clock, call: Callable[[], None], turns: int = 1) -> Calla
     return take_turn
 
 
-def _build_form(plan: Plan, work: Workload, form: str) -> Callable[..., Any]:
-    if form == "eager":
-        return work.callable
-    if form == "regional":
-        if not repeated_layers(work.callable):
+def _build_form(plan: Plan, workload: Workload, form: Form) -> Callable[..., Any]:
+    if form is Form.EAGER:
+        return workload.callable
+    if form is Form.REGIONAL:
+        if not repeated_layers(workload.callable):
             msg = "the model has no repeated layers, so form=regional does not apply"
             raise CannotRunError(msg)
-        return RegionalModel(work.callable, lambda forward: compile_with_plan(plan, forward))
-    compiled: Callable[..., Any] = compile_with_plan(plan, work.callable)
+        return RegionalModel(workload.callable, lambda forward: compile_with_plan(plan, forward))
+    compiled: Callable[..., Any] = compile_with_plan(plan, workload.callable)
     return compiled
 
 

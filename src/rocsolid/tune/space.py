@@ -1,6 +1,7 @@
-"""The search space: what may be varied on this machine according to the catalogue, restricted by the user.
+"""The search space: the forms and settings that may be varied on this machine, and their values.
 
-A variant is the set of choices that differ from the start. Choices without effect are left out, so that one variant has one name.
+They come from the catalogue; the user can restrict them. A variant is the set of choices that differ from the baseline, which is
+where the search starts. Choices without effect are left out, so that one variant has one name.
 """
 
 import itertools
@@ -17,19 +18,22 @@ from rocsolid.catalog.tuning import ONLY_FOR_CHANGING_SHAPES, REQUIRES_ANY
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Severity
+from rocsolid.model.form import Form
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Owner, Setting, Value
 from rocsolid.torchapi.config.upstream import upstream
 
-FORM, GRAPH = "form", "graph"  # not settings: how much is compiled, and whether the whole call is captured in a graph
-FORMS: Final = ("compiled", "regional", "eager")
+# Two names besides those of settings: how much is compiled, and whether the whole call is captured in a graph.
+FORM, GRAPH = "form", "graph"
+FORMS: Final = (Form.COMPILED.id, Form.REGIONAL.id, Form.EAGER.id)
+BASELINE: Final = "baseline"  # the name of the variant without changes
 Choices = Mapping[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One thing that may be varied; the start's value comes first."""
+    """A form or setting that may be varied, with its values; the value of the baseline comes first."""
 
     id: str
     values: tuple[Value, ...]
@@ -37,49 +41,49 @@ class Knob:
 
 @dataclass(frozen=True, kw_only=True)
 class Restrictions:
-    """How the user restricts the space, as text."""
+    """How the user restricts the space; values are text, as on the command line."""
 
     fixed: Mapping[str, str] = field(default_factory=dict)  # `--set id=value`: every variant has this value
-    # `--vary id=a,b`: vary only these; without values, the catalogue's candidates are tried.
+    # `--vary id=a,b`: vary only what is named here. Without values, the catalogue's candidates are tried.
     vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
     exclude: Sequence[str] = ()  # `--exclude id`: do not vary this
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Where the search starts, and what it may vary."""
+    """The plan of the baseline, and what the search may vary."""
 
-    start: Plan
+    baseline_plan: Plan
     knobs: tuple[Knob, ...]
 
     @property
     def size(self) -> int:
-        """The number of combinations; there are fewer variants, because some choices have no effect."""
+        """The number of combinations. There may be fewer variants, because some choices have no effect."""
         return math.prod(len(knob.values) for knob in self.knobs)
 
     def knob(self, name: str) -> Knob | None:
-        """The knob with that id."""
+        """Return the knob with that id, or None."""
         return next((knob for knob in self.knobs if knob.id == name), None)
 
     def value(self, choices: Choices, name: str) -> Value:
-        """The value that a variant has for a knob or a setting."""
+        """Return the value of a form or setting in a variant."""
         if name in choices:
             return choices[name]
         knob = self.knob(name)
         if knob is not None:
             return knob.values[0]
-        decision = self.start.get(name)
+        decision = self.baseline_plan.get(name)
         return decision.value if decision else None
 
     def variant(self, choices: Choices) -> dict[str, Value]:
-        """The choices that differ from the start and have an effect, in the order of the knobs."""
+        """Return only the choices that differ from the baseline and have an effect, in the order of the knobs."""
         changed = {k.id: choices[k.id] for k in self.knobs if k.id in choices and choices[k.id] != k.values[0]}
         return {name: value for name, value in changed.items() if self._has_effect(name, changed)}
 
     def _has_effect(self, name: str, choices: Choices) -> bool:
         if name in (FORM, GRAPH):
             return True
-        if not name.startswith("process.") and self.value(choices, FORM) == "eager":
+        if not name.startswith("process.") and self.value(choices, FORM) == Form.EAGER.id:
             return False
         required = REQUIRES_ANY.get(name)
         return required is None or any(self.value(choices, other) == value for other, value in required)
@@ -90,7 +94,7 @@ class Space:
         return all(str(value) in values.get(name, ()) for name, value in choices.items())
 
     def all_variants(self) -> Iterator[dict[str, Value]]:
-        """Every variant once, the start first."""
+        """Yield every variant once, the baseline first."""
         seen = set()
         for values in itertools.product(*(knob.values for knob in self.knobs)):
             variant = self.variant({knob.id: value for knob, value in zip(self.knobs, values, strict=True)})
@@ -100,74 +104,80 @@ class Space:
 
     def plan(self, choices: Choices) -> Plan:
         """The start's plan with a variant's values in it."""
-        decisions = {d.id: d for d in self.start}
+        decisions = {d.id: d for d in self.baseline_plan}
         for name, value in choices.items():
             if name not in (FORM, GRAPH):
                 decisions[name] = _decision(setting(name), value, "Tried by rocsolid tune.")
-        return replace(self.start, decisions=tuple(decisions.values()))
+        return replace(self.baseline_plan, decisions=tuple(decisions.values()))
 
 
 def variant_name(choices: Choices) -> str:
-    """The name of a variant, under which it is also stored: `inductor.freezing=True graph=False`."""
-    return " ".join(f"{name}={value}" for name, value in choices.items()) or "start"
+    """Return the name of a variant, such as `inductor.freezing=True graph=False`; trials are stored under it."""
+    return " ".join(f"{name}={value}" for name, value in choices.items()) or BASELINE
 
 
 def build_space(
     plan: Plan, env: Environment, restrictions: Restrictions | None = None, *, on_device: bool | None = None
 ) -> Space:
-    """The space for this machine; raises UsageError for an unknown name or value."""
-    given = restrictions or Restrictions()
-    for name in (*given.fixed, *given.vary, *given.exclude):
+    """Return the space for this machine; raises UsageError for an unknown name or value."""
+    restrictions = restrictions or Restrictions()
+    for name in (*restrictions.fixed, *restrictions.vary, *restrictions.exclude):
         if name not in (FORM, GRAPH):
             setting(name)  # raises for an unknown name, with near matches
     decisions = {d.id: d for d in plan}
-    for name, text in given.fixed.items():
+    for name, text in restrictions.fixed.items():
         if name not in (FORM, GRAPH):
             known = setting(name)
             decisions[known.id] = _decision(known, parse_value(known, name, text), "Set by the user of rocsolid tune.")
-    start = replace(plan, decisions=tuple(decisions.values()))
-    only = {_id(name): values for name, values in given.vary.items()}
-    excluded = {_id(name) for name in (*given.exclude, *given.fixed)}
+    baseline_plan = replace(plan, decisions=tuple(decisions.values()))
+    vary = {_id(name): values for name, values in restrictions.vary.items()}
+    excluded = {_id(name) for name in (*restrictions.exclude, *restrictions.fixed)}
     knobs = []
     has_device = env.platform is not Platform.CPU if on_device is None else on_device
-    for knob in (*_form_knobs(given, on_device=has_device), *_setting_knobs(start, env, only, on_device=has_device)):
-        varied = (not only or knob.id in only) and knob.id not in excluded
-        knobs.append(knob if varied else replace(knob, values=knob.values[:1]))
-    return Space(start=start, knobs=tuple(k for k in knobs if len(k.values) > 1 or k.id in (FORM, GRAPH)))
+    form_knobs = _form_knobs(restrictions, on_device=has_device)
+    for knob in (*form_knobs, *_setting_knobs(baseline_plan, env, vary, on_device=has_device)):
+        is_varied = (not vary or knob.id in vary) and knob.id not in excluded
+        knobs.append(knob if is_varied else replace(knob, values=knob.values[:1]))
+    return Space(
+        baseline_plan=baseline_plan, knobs=tuple(k for k in knobs if len(k.values) > 1 or k.id in (FORM, GRAPH))
+    )
 
 
-def _form_knobs(given: Restrictions, *, on_device: bool) -> Iterator[Knob]:
-    known: dict[str, tuple[Value, ...]] = {FORM: FORMS, GRAPH: (True, False) if on_device else (False,)}
-    for name, values in known.items():
-        wanted = given.vary.get(name) or ()
-        used = [v for v in values if str(v).lower() in {w.lower() for w in wanted}] if wanted else list(values)
-        fixed = given.fixed.get(name)
-        if fixed is not None:
-            used = [v for v in values if str(v).lower() == fixed.lower()]
-        if not used:
-            raise UnknownNameError(
-                kind=f"value of {name}", name=str(fixed or wanted[0]), known=[str(v) for v in values]
-            )
-        yield Knob(id=name, values=tuple(used))
+def _form_knobs(restrictions: Restrictions, *, on_device: bool) -> Iterator[Knob]:
+    all_values: dict[str, tuple[Value, ...]] = {FORM: FORMS, GRAPH: (True, False) if on_device else (False,)}
+    for name, values in all_values.items():
+        fixed = restrictions.fixed.get(name)
+        requested = list(restrictions.vary.get(name) or ()) if fixed is None else [fixed]
+        if requested:
+            selected = [v for v in values if str(v).lower() in {text.lower() for text in requested}]
+        else:
+            selected = list(values)
+        if not selected:
+            raise UnknownNameError(kind=f"value of {name}", name=requested[0], known=[str(v) for v in values])
+        yield Knob(id=name, values=tuple(selected))
 
 
 def _setting_knobs(
-    plan: Plan, env: Environment, only: Mapping[str, Sequence[str]], *, on_device: bool
+    plan: Plan, env: Environment, vary: Mapping[str, Sequence[str]], *, on_device: bool
 ) -> Iterator[Knob]:
     for known in all_settings():
-        named = known.id in only
+        named = known.id in vary
         if not known.valid.holds(env) or known.no_effect or not (known.candidates or named):
             continue
-        given = tuple(parse_value(known, known.id, text) for text in only.get(known.id, ()))
+        given = tuple(parse_value(known, known.id, text) for text in vary.get(known.id, ()))
         if named and not (given or known.candidates):
-            msg = f"the catalogue lists no values to try for {known.id}; name them: --vary {known.id}=A,B"
+            msg = f"the catalogue lists no values to try for {known.id}; name the values: --vary {known.id}=A,B"
             raise UsageError(msg)
         if not named and not _worth_trying(known, on_device=on_device):
             continue
-        first = _start_value(known, plan, env)
+        baseline_value = _baseline_value(known, plan, env)
         values = [v for v in given or known.candidates if named or not _is_critical(known, v, env)]
         yield Knob(
-            id=known.id, values=(first, *(v for v in dict.fromkeys(values) if v != first or type(v) is not type(first)))
+            id=known.id,
+            values=(
+                baseline_value,
+                *(v for v in dict.fromkeys(values) if v != baseline_value or type(v) is not type(baseline_value)),
+            ),
         )
 
 
@@ -178,12 +188,12 @@ def _worth_trying(known: Setting, *, on_device: bool) -> bool:
 
 
 def _is_critical(known: Setting, value: Value, env: Environment) -> bool:
-    """Whether the value is known to hang, crash or give wrong results here. A value that is only known to be slow is tried."""
+    """Whether the value is known to hang, crash or give wrong results on this machine. Values that are only slow are tried."""
     hazard = known.hazard(value, env)
     return hazard is not None and hazard.severity is Severity.CRITICAL
 
 
-def _start_value(known: Setting, plan: Plan, env: Environment) -> Value:
+def _baseline_value(known: Setting, plan: Plan, env: Environment) -> Value:
     decision = plan.get(known.id)
     if decision is not None:
         return decision.value
@@ -207,14 +217,14 @@ def _id(name: str) -> str:
 
 
 def process_variables(plan: Plan) -> tuple[dict[str, str], list[str]]:
-    """The environment variables that a plan sets in a new process, and those that it unsets."""
-    wanted = {d.name: d.value for d in plan if d.channel is Channel.PROCESS}
-    given = {name: str(value) for name, value in wanted.items() if value is not None}
-    return given, [name for name, value in wanted.items() if value is None]
+    """Return the environment variables that a plan sets in a new process, and the names of those that it unsets."""
+    variables = {d.name: d.value for d in plan if d.channel is Channel.PROCESS}
+    set_variables = {name: str(value) for name, value in variables.items() if value is not None}
+    return set_variables, [name for name, value in variables.items() if value is None]
 
 
 def read_restrictions(file: Path) -> Restrictions:
-    """Restrictions from a TOML file: a table `set`, a table `vary` of lists, and a list `exclude`."""
+    """Read restrictions from a TOML file: a table `set`, a table `vary` of lists, and a list `exclude`."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -245,7 +255,7 @@ def read_restrictions(file: Path) -> Restrictions:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """TOML reads `inductor.freezing = true` as nested tables; here it is one name."""
+    """Yield dotted names and their values: TOML reads `inductor.freezing = true` as nested tables."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name}.")

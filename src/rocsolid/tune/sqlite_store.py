@@ -1,8 +1,8 @@
 """Studies in an SQLite file, one row per trial, written as soon as the trial ends. A kill loses only the running trial.
 
-Each tuner holds a lock on its own file next to the study for as long as it lives, and marks its trials with the name of that file.
-The kernel releases the lock when the tuner dies, for whatever reason. A process id would not do: in another container it belongs
-to a different process.
+Each tuner has its own lock file next to the study, and marks its trials with the name of that file. It holds the lock while it runs.
+When it ends, even by SIGKILL, the kernel releases the lock, and other tuners see that its trials are free. A process id would not
+work: in another container, the same id belongs to a different process.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS studies (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT 
 CREATE TABLE IF NOT EXISTS trials (study INTEGER NOT NULL REFERENCES studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
-_VERSION: Final = 0x7263_7431  # in the file's header: a file of rocsolid's, first version
+_VERSION: Final = 0x7263_7431  # `user_version` in the file's header: marks a rocsolid study, format version 1
 
 
 class SqliteStore:
@@ -42,7 +42,7 @@ class SqliteStore:
         try:
             self._study = self._open_study(key, workload)
             self._lock = self._lock_file(self._owner).open("w")
-            with suppress(OSError):  # a file system without locks: then the death of a tuner is not noticed
+            with suppress(OSError):  # on a file system without locks, trials of a killed tuner are not released
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
         except (sqlite3.Error, OSError) as error:
             self._db.close()
@@ -67,26 +67,26 @@ class SqliteStore:
         return int(study)
 
     def close(self) -> None:
-        """Close the file and give up the lock."""
+        """Close the file and release the lock."""
         self._db.close()
         self._lock_file(self._owner).unlink(missing_ok=True)
         self._lock.close()
 
     def finished(self) -> list[TrialRecord]:
-        """The finished trials, in order."""
+        """Return the finished trials, in the order of their numbers."""
         rows = self._db.execute(
             "SELECT record FROM trials WHERE study = ? AND record IS NOT NULL ORDER BY number", (self._study,)
         )
         return [decode(TrialRecord, json.loads(text), str(self.file)) for (text,) in rows]
 
     def running(self) -> list[str]:
-        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
+        """Return the variants that some tuner is trying now, after releasing the trials of tuners that no longer run."""
         self._release_dead_owners()
         rows = self._db.execute("SELECT name FROM trials WHERE study = ? AND record IS NULL", (self._study,))
         return [name for (name,) in rows]
 
     def claim(self, name: str) -> int | None:
-        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
+        """Reserve a variant; returns the number of the new trial, or None if the variant is finished or running."""
         self._release_dead_owners()
         with self._transaction():
             (number,) = self._db.execute(
@@ -106,7 +106,7 @@ class SqliteStore:
         )
 
     def release(self, number: int) -> None:
-        """A trial of this tuner was cancelled: the variant may be tried again."""
+        """Remove a cancelled trial of this tuner, so that the variant may be tried again."""
         self._delete_running(number, self._owner)
 
     def _delete_running(self, number: int, owner: str) -> None:
@@ -144,7 +144,7 @@ class SqliteStore:
 
 
 def read_sqlite(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
-    """Key, workload and record of every finished trial; a study without trials comes once with None. Changes nothing."""
+    """Yield key, workload and record of every finished trial; a study without trials is yielded once, with None as record. Changes nothing."""
     if not file.is_file():
         msg = f"cannot read {file}: no such file"
         raise InputError(msg)

@@ -15,15 +15,15 @@ class Store(Protocol):
     """The trials of one study. Several tuners may work on it, and no variant is tried twice."""
 
     def finished(self) -> list[TrialRecord]:
-        """The finished trials, in order."""
+        """Return the finished trials, in the order of their numbers."""
         ...
 
     def running(self) -> list[str]:
-        """Variants that some tuner is trying now. Trials of tuners that died are released first."""
+        """Return the variants that some tuner is trying now, after releasing the trials of tuners that no longer run."""
         ...
 
     def claim(self, name: str) -> int | None:
-        """Reserve a variant: the number of the new trial, or None if the variant is finished or running."""
+        """Reserve a variant; returns the number of the new trial, or None if the variant is finished or running."""
         ...
 
     def save(self, record: TrialRecord) -> None:
@@ -31,7 +31,7 @@ class Store(Protocol):
         ...
 
     def release(self, number: int) -> None:
-        """A trial of this tuner was cancelled: the variant may be tried again."""
+        """Remove a cancelled trial of this tuner, so that the variant may be tried again."""
         ...
 
     def clear(self) -> None:
@@ -53,13 +53,13 @@ class StoredStudy:
 
 
 def read_studies(source: str | Path) -> list[StoredStudy]:
-    """All studies in a file or a database; raises InputError if it holds none of rocsolid's."""
+    """Return all studies in a file or a database; raises InputError if it is not a rocsolid study."""
     rows = read_postgres(str(source)) if is_server_url(source) else read_sqlite(Path(source))
-    found: dict[str, tuple[str, list[TrialRecord]]] = {}
+    studies: dict[str, tuple[str, list[TrialRecord]]] = {}
     for key, workload, record in rows:
-        _, trials = found.setdefault(key, (workload, []))
+        _, trials = studies.setdefault(key, (workload, []))
         trials += [record] if record else []
-    return [StoredStudy(key=key, workload=name, trials=tuple(trials)) for key, (name, trials) in found.items()]
+    return [StoredStudy(key=key, workload=name, trials=tuple(trials)) for key, (name, trials) in studies.items()]
 
 
 def is_server_url(source: str | Path) -> bool:
@@ -68,7 +68,7 @@ def is_server_url(source: str | Path) -> bool:
 
 
 def open_store(source: str | Path, key: str, workload: str) -> Store:
-    """The study with that key; raises InputError if the file or the server cannot be used."""
+    """Open or create the study with that key; raises InputError if the file or the server cannot be used."""
     if is_server_url(source):
         return PostgresStore(str(source), key, workload)
     return SqliteStore(Path(source), key, workload)

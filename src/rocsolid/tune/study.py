@@ -1,4 +1,4 @@
-"""A study: try variants, race the best ones, and make a plan of the winner."""
+"""A study: try variants, compare the best ones in a final race, and make a plan of the winner."""
 
 import datetime as dt
 import math
@@ -20,42 +20,44 @@ from rocsolid.tune.space import FORM, GRAPH, Space, variant_name
 from rocsolid.tune.trials import StudyConfig
 from rocsolid.tune.tunableop import read_results
 
-_MIN_RACE_S = 10.0
+_MIN_RACE_S = 10.0  # time for the final race even if the budget is used up
 
 
 def run_study(
     config: StudyConfig, screening: Screening, engine: Engine, search: str, effort: Effort, progress: Progress
 ) -> Study:
-    """Try variants until the budget or the number of trials is used up, or nothing is left; then run the final race."""
+    """Try variants until the time or the number of trials is used up, or all were tried; then run the final race."""
     started = time.monotonic()
-    stopped = screening.run(progress)
+    stop_reason = screening.run(progress)
     trials = screening.finished()
-    finalists = select_finalists([trial for trial in trials if _within_limits(trial, effort)], effort.finalists)
-    if not finalists:
+    selected = select_finalists([trial for trial in trials if _within_limits(trial, effort)], effort.finalists)
+    if not selected:
         raise CannotRunError(_nothing_measured(trials))
     left_s = max(_MIN_RACE_S, effort.budget_s - (time.monotonic() - started))
     options = RaceOptions(rounds=effort.rounds, turns=config.turns, budget_s=left_s)
     race, statuses = engine.final_race(
-        config, finalists, options, lambda text: progress.on_status(f"final race: {text}")
+        config, selected, options, lambda text: progress.on_status(f"final comparison: {text}")
     )
-    winner, verdict, reason = choose_winner(finalists, race, statuses, effort.min_gain)
-    table = tuple(summarize_finalist(t, finalists[0], race, statuses[t.name], effort.min_gain) for t in finalists)
+    winner, verdict, reason = choose_winner(selected, race, statuses, effort.min_gain)
+    finalists = tuple(
+        summarize_finalist(trial, selected[0], race, statuses[trial.name], effort.min_gain) for trial in selected
+    )
     return Study(
         workload=config.workload,
-        profile=config.space.start.profile,
+        profile=config.space.baseline_plan.profile,
         search=search,
         machine=winner.machine,
         knobs={knob.id: knob.values for knob in config.space.knobs},
         trials=tuple(trials),
-        finalists=table,
+        finalists=finalists,
         effects=tuple(estimate_effects(config.space, trials)),
         winner=winner.name,
         verdict=verdict,
         reason=reason,
         noise=race.noise,
-        best=_make_plan(config, winner, table, verdict, race.noise),
+        best=_make_plan(config, winner, finalists, verdict, race.noise),
         elapsed_s=time.monotonic() - started,
-        stopped=stopped,
+        stop_reason=stop_reason,
     )
 
 
@@ -66,35 +68,35 @@ def _within_limits(trial: TrialRecord, effort: Effort) -> bool:
 
 
 def _nothing_measured(trials: Sequence[TrialRecord]) -> str:
-    shown = "".join(f"\n  {trial.name}: {trial.kind}, {trial.reason}" for trial in trials[:3])
-    return f"no variant could be measured within the limits{shown or ': none was tried'}"
+    failures = "".join(f"\n  {trial.name}: {trial.kind}, {trial.reason}" for trial in trials[:3])
+    return f"no variant could be measured within the limits{failures or ': no variant was tried'}"
 
 
 def estimate_effects(space: Space, trials: Sequence[TrialRecord]) -> list[Effect]:
-    """The effect of each value: the median ratio over all pairs of trials that differ in nothing else."""
+    """Return the effect of each value: the median speedup over all pairs of trials that differ only in this value."""
     times = {trial.name: trial.timing.median_ms for trial in trials if trial.timing}
-    ratios: dict[tuple[str, str], list[float]] = {}
+    log_ratios: dict[tuple[str, str], list[float]] = {}
     values = {(knob.id, str(value)): value for knob in space.knobs for value in knob.values}
     for trial in trials:
         for name, value in trial.choices.items():
-            without = space.variant({k: v for k, v in trial.choices.items() if k != name})
-            if trial.name in times and (other := variant_name(without)) in times:
-                ratios.setdefault((name, str(value)), []).append(math.log(times[other] / times[trial.name]))
-    found = [
+            other = variant_name(space.variant({k: v for k, v in trial.choices.items() if k != name}))
+            if trial.name in times and other in times:
+                log_ratios.setdefault((name, str(value)), []).append(math.log(times[other] / times[trial.name]))
+    effects = [
         Effect(id=key[0], value=values.get(key, key[1]), speedup=math.exp(median(logs)), pairs=len(logs))
-        for key, logs in ratios.items()
+        for key, logs in log_ratios.items()
     ]
-    return sorted(found, key=lambda effect: -effect.speedup)
+    return sorted(effects, key=lambda effect: -effect.speedup)
 
 
 def _make_plan(
-    config: StudyConfig, winner: TrialRecord, table: Sequence[Finalist], verdict: Verdict, noise: float
+    config: StudyConfig, winner: TrialRecord, finalists: Sequence[Finalist], verdict: Verdict, noise: float
 ) -> Plan:
-    """The winner's values with the measurement, and the machine that the plan was tuned on."""
+    """Return the plan of the winner, with the measurement and the machine it was tuned on."""
     space = config.space
     choices = {**winner.choices}
-    row = next(line for line in table if line.name == winner.name)
-    gain = row.against_start
+    finalist = next(entry for entry in finalists if entry.name == winner.name)
+    gain = finalist.against_baseline
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     why = f"Part of the fastest variant of {config.workload} on {winner.machine['device']}, {today}."
     plan = space.plan(choices)
@@ -108,7 +110,7 @@ def _make_plan(
         high=gain.high if gain else 1.0,
         verdict=verdict.value,
         noise=noise,
-        checked=f"{winner.checked}; {row.processes + 1} processes",
+        checked=f"{winner.checked}; {finalist.processes + 1} processes",
         device=winner.machine["device"],
         arch=winner.machine["arch"],
         python=winner.machine["python"],

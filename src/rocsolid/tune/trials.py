@@ -1,4 +1,4 @@
-"""A variant of a workload as a trial: what its process runs, and what the study records of it."""
+"""A variant as a trial: what its process runs, what the study records, and how it is timed in the final race."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,29 +19,29 @@ from rocsolid.tune.tunableop import with_results_file
 
 MACHINE_FIELDS: Final = ("device", "arch", "torch", "python")
 _MEASURE: Final = "rocsolid.tune.run_variant:measure"
-_CONTEXT_BYTES: Final = 1 << 30  # device memory of a process that torch's allocator does not count
+_CONTEXT_BYTES: Final = 1 << 30  # device memory that each process uses besides torch's allocator
 _MAX_PARALLEL_SETUPS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What this machine has for processes that are set up at the same time and wait for their turn in a race."""
+    """Cores, memory and number of processes of this machine. They limit how many processes of a race are set up together."""
 
     cores: int = 1
     host_bytes: int = 0
     device_bytes: int = 0  # 0: no GPU; then the processes would compete for the cores, and are set up one at a time
-    processes: int = DEFAULT_PROCESSES_PER_GPU
+    processes: int = DEFAULT_PROCESSES_PER_GPU  # that can use a GPU at the same time
 
     def parallel_setups(self, trials: Sequence[TrialRecord]) -> int:
-        """How many processes of each of these variants and of a control fit at the same time, in half of all memory."""
+        """Return how many processes of each variant, and of the control, can be set up together, using at most half of the memory."""
         variants = len(trials) + 1
-        host = sum(trial.host_bytes for trial in trials) * variants / len(trials)
-        device = sum(trial.peak_bytes + _CONTEXT_BYTES for trial in trials) * variants / len(trials)
-        if not self.device_bytes or not host:
+        host_bytes = sum(trial.host_bytes for trial in trials) * variants / len(trials)
+        device_bytes = sum(trial.peak_bytes + _CONTEXT_BYTES for trial in trials) * variants / len(trials)
+        if not self.device_bytes or not host_bytes:
             return 1
-        memory = min(self.host_bytes / 2 / host, self.device_bytes / 2 / device)
-        fits = min(memory, self.cores / variants, self.processes / variants)
-        return max(1, min(_MAX_PARALLEL_SETUPS, int(fits)))
+        by_memory = min(self.host_bytes / 2 / host_bytes, self.device_bytes / 2 / device_bytes)
+        setups = min(by_memory, self.cores / variants, self.processes / variants)
+        return max(1, min(_MAX_PARALLEL_SETUPS, int(setups)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,25 +52,21 @@ class StudyConfig:
     space: Space
     folder: Path  # for logs and caches
     limits: Limits = field(default_factory=Limits)
-    grad: bool = False
-    cold: bool = False
-    turns: int = 1  # of each variant in a round of a race
-    parallel_setups: int = (
-        1  # processes of each variant that are set up together for a race, and timed one after the other
-    )
+    grad: bool = False  # leave gradients on
+    cold: bool = False  # flush the GPU's caches before every call
+    turns: int = 1  # how often each variant is timed in a round of a race
+    parallel_setups: int = 1  # processes of each variant that are set up together; they are timed one after the other
     capacity: Capacity = field(default_factory=Capacity)
     ranks: int = 1  # processes of one trial, started as torchrun starts them
-    variables: Mapping[str, str] = field(default_factory=dict)  # of every process, for all variants
-    target: str = _MEASURE
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables of every process
+    target: str = _MEASURE  # the function that measures a variant
 
-    def trial_spec(self, choices: Choices, *, stay: bool = False) -> TrialSpec:
-        """The spec of a trial of this variant; with `stay` its process takes samples on request."""
+    def trial_spec(self, choices: Choices, *, on_request: bool = False) -> TrialSpec:
+        """Return the spec of a trial of this variant; with `on_request`, its process takes samples on request."""
         plan = self.space.plan(choices)
         variables, unset = process_variables(plan)
         variables = {**variables, **self.variables}
-        if (
-            cache_folders.INDUCTOR not in os.environ
-        ):  # a cache of the study's own, so that set-up times are those of a first start
+        if cache_folders.INDUCTOR not in os.environ:  # with an own cache, set-up times are those of a first start
             variables[cache_folders.INDUCTOR] = str(self.folder / "cache")
         variables = with_results_file(variables, self.folder, plan)
         params: Mapping[str, Any] = {
@@ -80,7 +76,7 @@ class StudyConfig:
             "graph": self.space.value(choices, GRAPH),
             "grad": self.grad,
             "cold": self.cold,
-            "stay": stay,
+            "on_request": on_request,
             "turns": self.turns,
             "ranks": self.ranks,
         }
@@ -88,7 +84,7 @@ class StudyConfig:
 
 
 def trial_record(number: int, choices: Mapping[str, Value], result: TrialResult) -> TrialRecord:
-    """What the study stores of a trial."""
+    """Return what the study stores of a trial."""
     cost = result.cost
     common: dict[str, Any] = {
         "number": number,
@@ -111,7 +107,7 @@ def trial_record(number: int, choices: Mapping[str, Value], result: TrialResult)
         timing=summarize_samples(samples, value["clock"]),
         setup_s=value["setup_s"],
         peak_bytes=value["peak_bytes"],
-        error=value["error"],
+        relative_error=value["relative_error"],
         checked=value["checked"],
         machine={name: value[name] for name in MACHINE_FIELDS},
         **common,
@@ -119,9 +115,9 @@ def trial_record(number: int, choices: Mapping[str, Value], result: TrialResult)
 
 
 class VariantProcess:
-    """A variant in a race: its process stays alive and is timed on request, and is replaced by a fresh one now and then.
+    """A variant in a race: a process that is timed on request; `restart` replaces it by a fresh one.
 
-    Where the machine has room, the next processes are set up together with the first one, and wait.
+    If the machine has enough cores and memory, several processes are set up together, and wait until they are needed.
     """
 
     def __init__(self, config: StudyConfig, choices: Choices, name: str, on_status: Callable[[str], None]) -> None:
@@ -129,8 +125,9 @@ class VariantProcess:
         self._trial: Trial | None = None
         self._waiting: list[Trial] = []
         self._parallel_setups = config.parallel_setups
-        self._started = self.processes = 0
-        self.failure = ""
+        self._started = 0  # all processes, with those that were not timed yet
+        self.processes = 0  # that were timed
+        self.failure = ""  # why the variant can no longer be timed
         self.restart()
 
     def restart(self) -> None:
@@ -150,14 +147,14 @@ class VariantProcess:
         self._started += 1
         self._on_status(f"starting {self._name}, process {self._started}")
         folder = self._config.folder / "finals" / f"{self._name}-{self._started}"
-        return Trial(self._config.trial_spec(self._choices, stay=True), folder)
+        return Trial(self._config.trial_spec(self._choices, on_request=True), folder)
 
     def ready(self) -> bool:
-        """Wait until it can be timed; False when its process has ended instead, and `failure` holds the reason."""
+        """Wait until it can be timed; returns False when its process has ended, with the reason in `failure`."""
         if self._trial is not None and not self._trial.ready():
             if self._parallel_setups == 1:
                 self._fail(self._trial)
-            else:  # perhaps there was not enough room for several processes
+            else:  # perhaps there was not enough memory for several processes
                 self._set_up_alone(self._trial)
                 self.cancel()
                 self._use_next()
@@ -168,13 +165,13 @@ class VariantProcess:
         return self._trial is not None
 
     def _set_up_alone(self, trial: Trial) -> None:
-        """A process failed during a parallel set-up: from now on set up one at a time."""
+        """Set up one process at a time from now on, because this one failed during a parallel set-up."""
         self._parallel_setups = 1
         result = trial.wait()
         self._on_status(f"{self._name} could not be set up in parallel, retrying alone: {result.kind}, {result.reason}")
 
     def sample(self) -> float | None:
-        """One sample in milliseconds; None when the process has ended."""
+        """Take one sample, in milliseconds; None when the process has ended."""
         trial = self._trial
         if trial is None:
             return None
@@ -185,7 +182,7 @@ class VariantProcess:
         return None
 
     def finish(self) -> dict[str, str]:
-        """End all processes and return the machine; results that became wrong during the timing set `failure`."""
+        """End all processes; returns the machine they ran on. If the results became wrong during the timing, this sets `failure`."""
         machine = self._end()
         self.cancel()
         return machine
@@ -207,7 +204,7 @@ class VariantProcess:
         self._trial = None
 
     def cancel(self) -> None:
-        """End the processes at once."""
+        """End all processes immediately."""
         for trial in (*([self._trial] if self._trial else []), *self._waiting):
             trial.cancel()
         self._trial, self._waiting = None, []

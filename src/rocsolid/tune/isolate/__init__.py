@@ -1,1 +1,1 @@
-"""Run one trial in processes that may hang, crash and start children; none of them outlives the trial."""
+"""Run one trial in processes that may hang, crash and start children. All of them end with the trial."""

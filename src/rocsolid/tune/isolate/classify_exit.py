@@ -3,7 +3,7 @@
 import signal
 from typing import Any, Final
 
-_DEVICE_LOST: Final = (
+_DEVICE_LOST_TEXTS: Final = (
     "Memory access fault by GPU",
     "HSA_STATUS_ERROR",
     "HW Exception by GPU",
@@ -18,8 +18,13 @@ _DEVICE_LOST: Final = (
     "GPU is lost",
     "fallen off the bus",
 )
-_DEVICE_MEMORY: Final = ("CUDA out of memory", "HIP out of memory", "hipErrorOutOfMemory", "torch.OutOfMemoryError")
-_MAX_CHARS: Final = 400
+_DEVICE_MEMORY_TEXTS: Final = (
+    "CUDA out of memory",
+    "HIP out of memory",
+    "hipErrorOutOfMemory",
+    "torch.OutOfMemoryError",
+)
+_MAX_CHARS: Final = 400  # of a message
 
 
 def classify_exit(
@@ -32,18 +37,18 @@ def classify_exit(
     oom_kills: int,
     phase: str,
 ) -> dict[str, Any]:
-    """The kind of the TrialResult and its fields.
+    """Return the kind of the TrialResult and its fields.
 
     `cause` is why the supervisor ended the trial, if it did; `code` is the exit code, negative for a signal; `returned` is
-    whether the trial sent a value; `error` is the exception that it raised; `oom_kills` is how often the kernel killed a
-    process for memory meanwhile.
+    whether the trial sent a value; `error` is the exception that it raised; `oom_kills` is how many
+    processes the kernel killed during the trial because memory ran out.
     """
     if cause is not None:
         return {"phase": phase, **cause}
     if error is not None:
         return {"phase": phase, **_classify_exception(error)}
     if returned:
-        return {"kind": "returned", "phase": phase, "clean": code == 0, "message": _describe(code) if code else ""}
+        return {"kind": "returned", "phase": phase, "clean": code == 0, "message": _describe_exit(code) if code else ""}
     if code == -signal.SIGKILL and oom_kills:
         return {
             "kind": "out of memory",
@@ -51,12 +56,12 @@ def classify_exit(
             "phase": phase,
             "message": "the kernel killed the process (OOM killer)",
         }
-    fault = next((line for line in log_tail.splitlines() if any(word in line for word in _DEVICE_LOST)), "")
+    fault = next((line for line in log_tail.splitlines() if any(word in line for word in _DEVICE_LOST_TEXTS)), "")
     if fault:
         return {"kind": "device lost", "phase": phase, "message": fault[:_MAX_CHARS]}
     if code is not None and code < 0:
-        return {"kind": "crashed", "phase": phase, "signal": _describe(code)}
-    return {"kind": "crashed", "phase": phase, "message": f"{_describe(code)} without a result"}
+        return {"kind": "crashed", "phase": phase, "signal": _describe_exit(code)}
+    return {"kind": "crashed", "phase": phase, "message": f"{_describe_exit(code)} without a result"}
 
 
 def _classify_exception(error: dict[str, Any]) -> dict[str, Any]:
@@ -64,16 +69,16 @@ def _classify_exception(error: dict[str, Any]) -> dict[str, Any]:
     message = f"{name}: {text}".splitlines()[0][:_MAX_CHARS] if text else name
     if name == "WrongResultError":
         return {"kind": "wrong result", "message": text[:_MAX_CHARS]}
-    if any(word in text for word in _DEVICE_LOST):
+    if any(word in text for word in _DEVICE_LOST_TEXTS):
         return {"kind": "device lost", "message": message}
-    if name == "OutOfMemoryError" or any(word in text for word in _DEVICE_MEMORY):
+    if name == "OutOfMemoryError" or any(word in text for word in _DEVICE_MEMORY_TEXTS):
         return {"kind": "out of memory", "memory": "device", "message": message}
     if name == "MemoryError":
         return {"kind": "out of memory", "memory": "host", "message": message}
     return {"kind": "raised", "message": message}
 
 
-def _describe(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "no exit status"
     if code >= 0:

@@ -1,10 +1,10 @@
 """The process between the tuner and a trial: it enforces the deadlines, kills the trial and classifies how it ended.
 
-Why it is a separate process: it can be the subreaper of the trial without affecting the user's program; when the tuner is killed
-it still cleans up; and it never uses a GPU, so nothing that a trial does can block it.
+It is a separate process for three reasons. It can be the subreaper of the trial without affecting the user's program. It still cleans
+up when the tuner is killed. And it never uses a GPU, so nothing that a trial does can block it.
 
-It runs without site-packages and exchanges JSON lines with the tuner: events on stdout, requests on stdin. The end of stdin means
-that the tuner has died.
+It runs without site-packages and exchanges JSON lines with the tuner: events on stdout, requests on stdin. When stdin is closed, the
+tuner has ended.
 """
 
 import json
@@ -34,9 +34,9 @@ from rocsolid.tune.isolate.log import Log
 _TICK_S: Final = 0.05
 _MEMORY_EVERY_S: Final = 0.1
 _MEMORY_EVERY_WHILE_TIMED_S: Final = 1.0
-_TIMED_PHASES: Final = ("measure", "idle")  # reading memory would disturb the timing
-_STACKS_S: Final = 2.0  # time to write the stacks
-_CHUNK: Final = 1 << 16
+_TIMED_PHASES: Final = ("measure", "idle")  # in these, reading the memory often would disturb the timing
+_STACKS_S: Final = 2.0  # how long a trial may take to write its stacks
+_CHUNK_BYTES: Final = 1 << 16
 # The code that starts one of our modules in a new interpreter.
 BOOTSTRAP: Final = "import sys; {src!r} in sys.path or sys.path.insert(0, {src!r}); from rocsolid.tune.isolate.{module} import main; main()"
 
@@ -51,11 +51,11 @@ class JsonLines:
         os.set_blocking(fd, False)
 
     def read(self) -> list[dict[str, Any]]:
-        """The objects that have arrived; `open` becomes False at the end of the pipe."""
-        found = []
+        """Return the objects that have arrived; `open` becomes False at the end of the pipe."""
+        messages = []
         while self.open:
             try:
-                chunk = os.read(self.fd, _CHUNK)
+                chunk = os.read(self.fd, _CHUNK_BYTES)
             except BlockingIOError:
                 break
             except OSError:
@@ -72,8 +72,8 @@ class JsonLines:
                 except ValueError:  # something else wrote into our pipe
                     continue
                 if isinstance(message, dict):
-                    found.append(message)
-        return found
+                    messages.append(message)
+        return messages
 
 
 class Supervisor:
@@ -119,7 +119,7 @@ class Supervisor:
         self._events = JsonLines(events_read)
 
     def run(self) -> dict[str, Any]:
-        """Wait until the trial ends or must be ended; returns the TrialResult as data."""
+        """Wait until the trial ends or must be ended; returns the fields of its TrialResult."""
         cause = None
         while cause is None and self._child.poll() is None:
             sources = [lines.fd for lines in (self._events, self._requests) if lines.open]
@@ -158,7 +158,7 @@ class Supervisor:
             except OSError:  # the trial has just ended; its exit status follows
                 break
         if not self._requests.open or os.getppid() != self._parent:
-            return {"kind": "cancelled", "message": "the tuner died"}
+            return {"kind": "cancelled", "message": "the tuner process ended unexpectedly"}
         return None
 
     def _check_deadlines(self) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ class Supervisor:
         return None
 
     def _watch_memory(self) -> None:
-        """Runs in a thread, because reading a process's memory waits for locks that a stuck driver may never release."""
+        """Measure memory and count processes, in a thread: reading a process's memory may block forever if a driver is stuck."""
         while True:
             started = time.monotonic()
             members = descendants(os.getpid())
@@ -202,13 +202,13 @@ class Supervisor:
         if not stacks.exists():  # the child has not installed its handler yet
             return
         os.kill(self._child.pid, signal.SIGUSR1)
-        size, until = -1, time.monotonic() + _STACKS_S
-        while time.monotonic() < until and not _is_stopped(self._child.pid):
+        previous_size, deadline = -1, time.monotonic() + _STACKS_S
+        while time.monotonic() < deadline and not _is_stopped(self._child.pid):
             time.sleep(_TICK_S)
-            grown = stacks.stat().st_size
-            if grown and grown == size:
+            size = stacks.stat().st_size
+            if size and size == previous_size:  # written completely
                 return
-            size = grown
+            previous_size = size
 
     def _finish(self, cause: dict[str, Any] | None) -> dict[str, Any]:
         killed, left = kill_descendants(os.getpid(), keep_status_of=self._child.pid)
@@ -252,7 +252,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def send(event: dict[str, Any]) -> None:
-    """Send one line to the tuner, if it still reads."""
+    """Send one line to the tuner; does nothing if the tuner has ended."""
     try:
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
@@ -261,9 +261,9 @@ def send(event: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Supervise the trial whose spec.json is given."""
+    """Supervise the trial whose spec.json is the first argument."""
     become_subreaper()
-    for number in TERMINATION_SIGNALS:  # only the tuner may end us, not its terminal
+    for number in TERMINATION_SIGNALS:  # only the tuner may end this process, not its terminal
         signal.signal(number, signal.SIG_IGN)
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     send(Supervisor(spec).run())

@@ -1,4 +1,4 @@
-"""The tuner's side of a trial: start it, send requests to it, wait for its result."""
+"""A trial, as the tuner uses it: start it, send requests to it, wait for its result."""
 
 import json
 import os
@@ -24,8 +24,8 @@ _RESULT_TYPES: Final = {
     kind.kind: kind for kind in vars(trial_result).values() if isinstance(kind, type) and issubclass(kind, TrialResult)
 }
 _SOURCE: Final = str(Path(trial_result.__file__).parents[2])
-_OLD_FILES: Final = ("log.txt", "stacks.txt", "result.json")
-_CLEAN_UP_S: Final = 10.0
+_TRIAL_FILES: Final = ("log.txt", "stacks.txt", "result.json")
+_CLEAN_UP_S: Final = 10.0  # how long to kill the processes of a trial whose supervisor was killed
 _MB: Final = 1 << 20
 
 
@@ -46,7 +46,7 @@ class Limits:
     total_s: float = 3600.0
     heartbeat_s: float = 60.0
     memory_bytes: int = 0  # host memory of all its processes together; 0 is no limit
-    processes: int = 512
+    processes: int = 512  # maximum number at the same time
     log_bytes: int = 16 * _MB
 
 
@@ -57,8 +57,8 @@ class TrialSpec:
     target: str  # `module:function` or `file.py:function`
     params: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
-    variables: Mapping[str, str] = field(default_factory=dict)
-    unset: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables of its processes
+    unset: Sequence[str] = ()  # environment variables that its processes must not have
     python: str = sys.executable
 
 
@@ -73,9 +73,9 @@ class Trial:
         self.folder = folder
         self._on_phase = on_phase
         self._result: TrialResult | None = None
-        self._serves = False
+        self._accepts_requests = False
         folder.mkdir(parents=True, exist_ok=True)
-        for name in _OLD_FILES:  # of an earlier trial in this folder
+        for name in _TRIAL_FILES:  # of an earlier trial in this folder
             (folder / name).unlink(missing_ok=True)
         data = {**asdict(spec), "unset": list(spec.unset), "folder": str(folder), "trial_id": self.trial_id}
         file = folder / "spec.json"
@@ -89,19 +89,19 @@ class Trial:
         )
 
     def ready(self) -> bool:
-        """Wait until it accepts requests; False when it ended before. May be called again."""
-        if not self._serves:
-            self._serves = self._wait_for("ready") is not None
-        return self._serves and self._result is None
+        """Wait until it accepts requests; returns False when it ended before that. May be called again."""
+        if not self._accepts_requests:
+            self._accepts_requests = self._wait_for("ready") is not None
+        return self._accepts_requests and self._result is None
 
     def request(self, **request: object) -> object | None:
-        """Send a request to a trial that accepts them; None when it ended instead of replying."""
+        """Send a request and return the reply, or None when the trial ended instead."""
         self._send({"t": "request", **request})
         reply = self._wait_for("reply")
         return None if reply is None else reply["value"]
 
     def close(self) -> TrialResult:
-        """Tell a trial that accepts requests to finish."""
+        """Make a trial that accepts requests finish; returns its result."""
         self._send({"t": "close"})
         return self.wait()
 
@@ -111,7 +111,7 @@ class Trial:
         return self.wait()
 
     def request_cancel(self) -> None:
-        """Tell it to end, without waiting; another thread may be waiting for the result."""
+        """Make it end, but do not wait for it; another thread may be waiting for the result."""
         self._send({"t": "cancel"})
 
     def wait(self) -> TrialResult:
@@ -142,8 +142,8 @@ class Trial:
             except OSError:  # the supervisor has ended; its output holds the result
                 pass
 
-    def _wait_for(self, wanted: str) -> dict[str, Any] | None:
-        """The next event of that type; None when the trial ends first."""
+    def _wait_for(self, event_type: str) -> dict[str, Any] | None:
+        """Return the next event of that type, or None when the trial ends first."""
         stdout = self._supervisor.stdout
         while self._result is None and stdout is not None:
             line = stdout.readline()
@@ -153,28 +153,28 @@ class Trial:
                     self._on_phase(str(event["name"]))
                 case "end":
                     self._result = _read_result(event)
-                    self._release()
+                    self._close_streams()
                 case "supervisor died":
                     self._result = self._clean_up()
-                    self._release()
-                case kind if kind == wanted:
+                    self._close_streams()
+                case kind if kind == event_type:
                     return event
         return None
 
     def _clean_up(self) -> TrialResult:
-        """The supervisor was killed: end the processes of the trial, found by the trial id in their environment."""
-        give_up = time.monotonic() + _CLEAN_UP_S
-        while (left := processes_of_trial(self.trial_id)) and time.monotonic() < give_up:
+        """Kill the processes of the trial, which are found by the trial id in their environment. Called if the supervisor was killed."""
+        deadline = time.monotonic() + _CLEAN_UP_S
+        while (left := processes_of_trial(self.trial_id)) and time.monotonic() < deadline:
             for pid in left:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
         return Crashed(message="the supervisor of the trial was killed", phase="unknown")
 
-    def _release(self) -> None:
+    def _close_streams(self) -> None:
         for stream in (self._supervisor.stdin, self._supervisor.stdout):
             if stream is not None:
-                with suppress(OSError):  # unsent requests have no reader any more
+                with suppress(OSError):  # closing flushes requests that nothing reads any more
                     stream.close()
         self._supervisor.wait()
 

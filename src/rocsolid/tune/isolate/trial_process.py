@@ -1,4 +1,4 @@
-"""The code inside a trial's process: it reports its phase, sends heartbeats, and sends the result."""
+"""The code that runs in a trial's process: report the phase, send heartbeats, and send the result."""
 
 import faulthandler
 import importlib
@@ -16,15 +16,15 @@ from typing import Any, Final
 
 _HEARTBEAT_S: Final = 0.5
 _MAX_INLINE_BYTES: Final = 32 * 1024  # a larger result goes through a file, so that nothing blocks on a full pipe
-_SUPERVISOR_LOST: Final = 97  # exit code
+_EXIT_SUPERVISOR_LOST: Final = 97  # exit code when the supervisor has ended
 
 
 class WrongResultError(Exception):
-    """The variant computed something else than eager; the trial ends as a WrongResult."""
+    """The variant's results differ from those of eager; the trial ends as a WrongResult."""
 
 
 class Reporter:
-    """What a trial's function uses to talk to the supervisor."""
+    """Sends events from a trial's function to the supervisor, and receives requests."""
 
     def __init__(self, folder: Path, events_fd: int, requests_fd: int) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Reporter:
         self.send({"t": "phase", "name": name})
 
     def serve(self, handle: Callable[[dict[str, Any]], Any]) -> None:
-        """Handle requests until told to close; each one runs as phase `measure`."""
+        """Handle requests until a request to close arrives; each one runs in phase `measure`."""
         self.phase("idle")
         self.send({"t": "ready"})
         with os.fdopen(os.dup(self._requests_fd), encoding="utf-8") as requests:
@@ -52,10 +52,10 @@ class Reporter:
 
     def send(self, event: dict[str, Any]) -> None:
         """Send one line to the supervisor."""
-        left = memoryview(json.dumps(event).encode() + b"\n")
+        unsent = memoryview(json.dumps(event).encode() + b"\n")
         with self._lock:
-            while left:
-                left = left[os.write(self._events_fd, left) :]
+            while unsent:
+                unsent = unsent[os.write(self._events_fd, unsent) :]
 
     def send_result(self, value: object) -> None:
         """Send the result; through a file when it is large."""
@@ -77,12 +77,12 @@ class Reporter:
             try:
                 self.send({"t": "heartbeat"})
             except OSError:  # the supervisor is gone
-                os._exit(_SUPERVISOR_LOST)
+                os._exit(_EXIT_SUPERVISOR_LOST)
             time.sleep(_HEARTBEAT_S)
 
 
 def import_target(target: str) -> Callable[..., Any]:
-    """The function that `module:function` or `file.py:function` names."""
+    """Import and return the function that `module:function` or `file.py:function` names."""
     location, _, name = target.rpartition(":")
     if location.endswith(".py"):
         spec = importlib.util.spec_from_file_location("rocsolid_trial", location)
@@ -111,7 +111,7 @@ def main() -> None:
     code = 0
     try:
         reporter.send_result(import_target(spec["target"])(reporter, **spec["params"]))
-    except BaseException as error:  # noqa: BLE001 - SystemExit too: whatever it raises is the result
+    except BaseException as error:  # noqa: BLE001 - whatever it raises, even SystemExit, is the result
         traceback.print_exc()
         reporter.send({"t": "error", "type": type(error).__name__, "message": str(error)[:4000]})
         code = 1
