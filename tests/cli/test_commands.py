@@ -133,12 +133,12 @@ def test_settings_lists_all_and_shows_one() -> None:
 def test_settings_here_shows_changed_values() -> None:
     env = clean_environ(TORCHINDUCTOR_FREEZING="1")
 
-    assert run_cli("settings", "--here", env=env).out == (
+    assert run_cli("settings", "--values", env=env).out == (
         "inductor.freezing = True   (default: False; set by: environment variable TORCHINDUCTOR_FREEZING)\n"
     )
-    assert run_cli("settings", "--here", "inductor.freezing").out == "inductor.freezing = False\n"
-    assert run_cli("settings", "--here").out == "every setting has the default of the installed torch\n"
-    unknown = run_cli("settings", "--here", "inductor.freezin")
+    assert run_cli("settings", "--values", "inductor.freezing").out == "inductor.freezing = False\n"
+    assert run_cli("settings", "--values").out == "every setting has the default of the installed torch\n"
+    unknown = run_cli("settings", "--values", "inductor.freezin")
     assert (unknown.code, "did you mean 'inductor.freezing'" in unknown.err) == (2, True)
 
 

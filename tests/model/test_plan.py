@@ -56,7 +56,7 @@ def test_variables_override_single_values() -> None:
     assert values["inductor.max_autotune"] == (True, "variable", True)
     assert values["dynamo.recompile_limit"] == (64, "variable", True)
     assert values["inductor.combo_kernels"][0] is False
-    assert apply_overrides(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_HOME": "y"}) == plan
+    assert apply_overrides(plan, {"ROCSOLID_LEDGER": "x", "ROCSOLID_RUN_PACKAGE_FOLDER": "y"}) == plan
     assert variable_of(setting("inductor.triton.cudagraphs")) == "ROCSOLID_INDUCTOR_TRITON_CUDAGRAPHS"
 
 

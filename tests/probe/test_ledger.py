@@ -31,12 +31,12 @@ def test_records_a_probe_under_its_image(tmp_path: Path) -> None:
     [
         ("mine:1", Container(engine="podman", image="theirs:2"), "mine:1"),
         ("", Container(engine="podman", image="theirs:2", image_id="abc"), "theirs:2"),
-        ("", Container(engine="docker"), "contents:1234"),
-        ("", None, "contents:1234"),
+        ("", Container(engine="docker"), "fingerprint:1234"),
+        ("", None, "fingerprint:1234"),
     ],
 )
 def test_names_the_entry_by_what_is_known(tmp_path: Path, named: str, container: Container | None, image: str) -> None:
-    entry = record_probe(record(container=container, content_id="1234"), image=named, file=tmp_path / "l.db")
+    entry = record_probe(record(container=container, image_fingerprint="1234"), image=named, file=tmp_path / "l.db")
 
     assert entry.image == image
     assert entry.digest == (container.image_id if container and container.image_id else "1234")

@@ -60,7 +60,7 @@ def test_notes_are_short_without_verbose() -> None:
 
     assert notes > 0
     assert len(full) > len(brief)
-    assert "-v shows the notes in full" in brief
+    assert "-v shows INFO findings in full" in brief
     assert "-v shows" not in full
 
 

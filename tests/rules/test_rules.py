@@ -66,10 +66,14 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     "CFG004": ([changed(Origin.STARTUP)], [changed(Origin.LIBRARY)]),
     "CFG005": ([changed(Origin.LIBRARY)], [changed(Origin.STARTUP)]),
     "CFG006": (
-        [with_file(Integrity.CHANGED), with_file(Integrity.DIFFERENT), with_file(Integrity.RECORDED)],
+        [
+            with_file(Integrity.DIFFERS_FROM_WHEEL),
+            with_file(Integrity.DIFFERS_FROM_RELEASE),
+            with_file(Integrity.RECORDED),
+        ],
         [with_file(Integrity.RELEASED), with_file(Integrity.UNKNOWN)],
     ),
-    "CFG007": ([with_file(Integrity.DIFFERENT)], [changed(Origin.VARIABLE)]),
+    "CFG007": ([with_file(Integrity.DIFFERS_FROM_RELEASE)], [changed(Origin.VARIABLE)]),
     "CFG008": ([changed(Origin.ASSIGNED), changed(Origin.MUTATED)], [changed(Origin.STARTUP)]),
     "CFG009": (
         [
@@ -156,18 +160,22 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [make_env(libraries={"libamd_smi": ("a", "b")})],
         [make_env(libraries={"libamd_smi": ("a",)}), make_env(Platform.CUDA, libraries={"libamd_smi": ("a", "b")})],
     ),
-    "SYS007": ([host(kfd="denied")], [host(kfd="ok"), host(kfd="")]),
+    "SYS007": ([host(kfd_access="denied")], [host(kfd_access="ok"), host(kfd_access="")]),
     "SYS008": (
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                QUIET,
+                torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)),
+                triton_copies=("triton 3.6.0",),
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                QUIET, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                QUIET,
+                torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)),
+                triton_copies=("triton 3.7.1",),
             ),
         ],
     ),
@@ -195,10 +203,10 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     ),
     "KNO001": ([make_env(rocm="7.2.1")], [make_env(Platform.CPU, torch="2.15.0", rocm="")]),
     "ACT001": (
-        [make_env(checks=(CheckResult(name="capture", status=CheckStatus.WRONG, detail="off"),))],
+        [make_env(active_checks=(CheckResult(name="capture", status=CheckStatus.WRONG, detail="off"),))],
         [
             make_env(
-                checks=(
+                active_checks=(
                     CheckResult(name="capture", status=CheckStatus.OK),
                     CheckResult(name="fp8", status=CheckStatus.SKIPPED),
                 )

@@ -33,7 +33,7 @@ def load_workload(name: str | WorkloadName) -> Workload:
             known = [
                 n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
             ]
-            raise UnknownNameError(kind=f"function in {parsed.file}", name=parsed.function, known=known)
+            raise UnknownNameError(kind="function", where=str(parsed.file), name=parsed.function, known=known)
         returned = _run_user_code(function, str(parsed), parsed.file)
     return _check(returned, str(parsed))
 

@@ -49,7 +49,7 @@ _OUTCOMES = {
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every active check that gave a wrong result, hung, crashed or raised an error."""
-    for done in env.checks:
+    for done in env.active_checks:
         if done.status in _OUTCOMES:
             what, reason = _OUTCOMES[done.status]
             yield RULE.found(

@@ -43,7 +43,7 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Two Triton packages, or one that is not the version torch requires."""
-    wanted = env.torch.pinned if env.torch else ()
+    wanted = env.torch.required_triton if env.torch else ()
     required = f"; torch requires {' or '.join(wanted)}" if wanted else ""
     if len(env.triton_copies) > 1:
         yield RULE.found(
