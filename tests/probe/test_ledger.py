@@ -91,7 +91,7 @@ def from_the_future(file: Path) -> None:
         (lambda file: file.write_text("<html>"), "it is not a SQLite database"),
         (half_written, "it "),
         (of_another_program, "it is the database of another program"),
-        (from_the_future, "it has format 99, this rocsolid reads up to 1"),
+        (from_the_future, "it has format 99, and this rocsolid reads formats up to 1"),
         (lambda file: file.mkdir(), "it cannot be read"),
     ],
     ids=["text", "half-written", "another program", "newer", "folder"],
