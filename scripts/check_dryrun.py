@@ -176,7 +176,7 @@ def row_text(row: dict[str, Any]) -> str:
     """One line of the table."""
     begin = f"{row['model']:20} {row['target']:8}"
     if "skipped" in row:
-        return f"{begin} skipped: {row['left_out']}"
+        return f"{begin} skipped: {row['skipped']}"
     if "kernels" not in row:
         return f"{begin} INCOMPLETE after {row['seconds']} s: {row['incomplete']}"
     figures = "equal" if not row["different"] else f"{len(row['different'])} DIFFER, {row['different'][0]}"

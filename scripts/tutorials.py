@@ -36,7 +36,7 @@ _BLOCK = re.compile(
 )
 _COMMENT = re.compile(r"<!-- (.*?) -->\n\Z")
 # Text that may differ between runs and machines.
-_LOOSE = (
+_VARIABLE_TEXT = (
     (re.compile(r"/[\w.\-/]+/(site-packages|lib/python[\d.]+)"), "/…"),
     (re.compile(r"[\d.,]+(e[+-]?\d+)?"), "0"),
     (re.compile(r"\b0 ?(ns|µs|ms|s|KiB|MiB|GiB|kB|MB|GB|TB)\b"), "0 units"),
@@ -51,9 +51,9 @@ class Step:
     commands: tuple[str, ...]
     code: int
     output: str
-    holds: tuple[str, ...]
-    wanted_code: int
-    at: re.Match[str]
+    expected_texts: tuple[str, ...]
+    expected_code: int
+    block: re.Match[str]
 
 
 def pages() -> list[Path]:
@@ -90,7 +90,7 @@ def _steps(text: str, home: Path, env: Mapping[str, str]) -> Iterator[Step]:
 def _step(block: re.Match[str], comment: str, home: Path, env: Mapping[str, str]) -> Step:
     commands = tuple(re.sub(r"^[$>] ", "", line, count=1) for line in block["body"].splitlines())
     exported = home.parent / "exported"  # the variables that a block exports, for the next block
-    script = "\n".join([f". {exported}", *commands, "ended=$?", f"export -p > {exported}", "exit $ended"])
+    script = "\n".join([f". {exported}", *commands, "code=$?", f"export -p > {exported}", "exit $code"])
     done = subprocess.run(
         ["/bin/bash", "--norc", "--noprofile", "-c", script], cwd=home, env=env, text=True, timeout=DEADLINE_S,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
@@ -99,19 +99,19 @@ def _step(block: re.Match[str], comment: str, home: Path, env: Mapping[str, str]
     output = re.sub(
         r"/[\w./-]+/site-packages/", "site-packages/", output.replace(f"{DOCS.parent / 'src'}/", "site-packages/")
     )
-    wants = [word.strip() for word in comment.split(";")]
-    show = next((int(w.removeprefix("show ")) for w in wants if w.startswith("show ")), 0)
+    options = [word.strip() for word in comment.split(";")]
+    show = next((int(w.removeprefix("show ")) for w in options if w.startswith("show ")), 0)
     return Step(
         commands=commands,
         code=done.returncode,
-        output=_shown("\n".join(line.rstrip() for line in output.splitlines()).strip("\n"), show),
-        holds=tuple(w.removeprefix("holds ") for w in wants if w.startswith("holds ")),
-        wanted_code=next((int(w.removeprefix("exit ")) for w in wants if w.startswith("exit ")), 0),
-        at=block,
+        output=_first_lines("\n".join(line.rstrip() for line in output.splitlines()).strip("\n"), show),
+        expected_texts=tuple(w.removeprefix("holds ") for w in options if w.startswith("holds ")),
+        expected_code=next((int(w.removeprefix("exit ")) for w in options if w.startswith("exit ")), 0),
+        block=block,
     )
 
 
-def _shown(text: str, most: int) -> str:
+def _first_lines(text: str, most: int) -> str:
     lines = text.splitlines()
     return "\n".join(lines) if not most or len(lines) <= most else "\n".join([*lines[:most], "…"])
 
@@ -140,39 +140,39 @@ def _environment(folder: Path) -> dict[str, str]:
 def filled(text: str, steps: list[Step]) -> str:
     """The page with the outputs of its commands."""
     for step in reversed(steps):
-        if step.at["shown"] is not None:
-            begin, end = step.at.span("shown")
+        if step.block["shown"] is not None:
+            begin, end = step.block.span("shown")
             text = f"{text[:begin]}\n```text\n{step.output}\n```\n{text[end:]}"
     return text
 
 
-def wrongs(step: Step) -> Iterator[str]:
+def problems(step: Step) -> Iterator[str]:
     """Yield what differs from the page: exit codes, words, output."""
     yield from contradictions(step)
-    if step.at["shown"] is not None and (alike := likeness(step.at["output"], step.output)) < LEAST_ALIKE:
-        yield f"{step.commands[-1]}: the output on the page is out of date ({alike:.0%} similar); run scripts/tutorials.py:\n{step.output}"
+    if step.block["shown"] is not None and (ratio := similarity(step.block["output"], step.output)) < MIN_SIMILARITY:
+        yield f"{step.commands[-1]}: the output on the page is out of date ({ratio:.0%} similar); run scripts/tutorials.py:\n{step.output}"
 
 
 def contradictions(step: Step) -> Iterator[str]:
     """Yield wrong exit codes and missing words."""
-    if step.code != step.wanted_code:
-        yield f"{step.commands[-1]} ended with {step.code}, not {step.wanted_code}:\n{step.output}"
-    for words in step.holds:
+    if step.code != step.expected_code:
+        yield f"{step.commands[-1]} ended with {step.code}, not {step.expected_code}:\n{step.output}"
+    for words in step.expected_texts:
         if words not in " ".join(step.output.split()):
             yield f"{step.commands[-1]} did not print {words!r}:\n{step.output}"
 
 
-LEAST_ALIKE = 0.8  # machines differ in notes and numbers
+MIN_SIMILARITY = 0.8  # machines differ in notes and numbers
 
 
-def likeness(before: str, after: str) -> float:
+def similarity(before: str, after: str) -> float:
     """The similarity of two outputs without numbers, paths and wrapping."""
-    return difflib.SequenceMatcher(None, loose(before), loose(after), autojunk=False).ratio()
+    return difflib.SequenceMatcher(None, normalised_words(before), normalised_words(after), autojunk=False).ratio()
 
 
-def loose(text: str) -> list[str]:
+def normalised_words(text: str) -> list[str]:
     """The words of an output, with replaceable text normalised."""
-    for pattern, word in _LOOSE:
+    for pattern, word in _VARIABLE_TEXT:
         text = pattern.sub(word, text)
     return text.split()
 

@@ -1,24 +1,74 @@
-"""The public surface: exactly these names, loaded when used, and importing changes nothing."""
+"""The public names: exactly these, loaded when first used; importing the package changes nothing."""
 
 import doctest
+import inspect
 import os
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from tests.support import ROOT, clean_environ, has_gpu, run_python
 
 import rocsolid as rs
+from rocsolid import errors
 from rocsolid.api import capture, dryrun, explain, lint, observe, optimize, pretend, probe, safety, trace, tune
 from rocsolid.ops import audit_op, patch_calls, vendor_op
 
 NAMES = [
+    "ABResult",
+    "Applied",
+    "BreakReport",
     "Bucket",
+    "CallPrediction",
+    "CannotRunError",
+    "CaptureError",
+    "CaptureReport",
+    "Captured",
+    "CheckResult",
+    "CompileDeadlineError",
+    "CompileInCaptureError",
+    "CompileLog",
+    "CompileRecorder",
+    "CompiledGraph",
+    "DryRunRecord",
+    "Effort",
     "Environment",
     "Finding",
+    "Form",
+    "FormResult",
+    "GraphBreak",
+    "Guard",
+    "InputError",
+    "LintRecord",
+    "MissingExtraError",
+    "OpAudit",
+    "OptimizeReport",
+    "Optimized",
     "Plan",
+    "PlanError",
+    "PretendedChip",
+    "Progress",
+    "RecompileError",
+    "Refusal",
     "RocsolidError",
+    "Severity",
+    "SpeedComparison",
+    "StaleOutputError",
+    "Study",
+    "TimedOutError",
+    "Timing",
+    "TraceComparison",
+    "TraceReport",
+    "TrialRecord",
+    "UnknownNameError",
+    "UnsupportedTorchError",
+    "UsageError",
+    "VendorOp",
+    "VendorOpError",
+    "Verdict",
+    "Verify",
     "ab",
     "apply",
     "audit_op",
@@ -45,13 +95,48 @@ NAMES = [
 ]
 
 
-def test_the_names_are_these() -> None:
+def test_public_names() -> None:
     assert rs.__all__ == NAMES
     assert all(hasattr(rs, name) for name in NAMES)
     assert set(NAMES) <= set(dir(rs))
 
 
-def test_a_folder_does_not_hide_the_function_of_its_name() -> None:
+def test_every_error_is_public() -> None:
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+
+    assert "RocsolidError" in classes
+    assert classes <= set(NAMES)
+
+
+@pytest.mark.torch
+def test_result_types_of_public_functions_are_public() -> None:
+    functions = [getattr(rs, name) for name in NAMES if inspect.isfunction(getattr(rs, name))]
+    missing = {
+        f"{function.__name__} returns {result.__name__}"
+        for function in functions
+        for result in _classes_in(inspect.signature(function).return_annotation, function.__globals__)
+        if result.__module__.startswith("rocsolid.") and result.__name__ not in NAMES
+    }
+
+    assert not missing
+
+
+def _classes_in(annotation: object, names: dict[str, object]) -> set[type]:
+    """The classes in a return annotation, also inside `list[...]` and `A | B`."""
+    if isinstance(annotation, str):
+        annotation = eval(annotation, names)  # noqa: S307 - an annotation of our own source
+    found = {annotation} if isinstance(annotation, type) and not get_args(annotation) else set()
+    return found.union(*(_classes_in(part, names) for part in get_args(annotation)))
+
+
+@pytest.mark.torch
+def test_experimental_names_say_so() -> None:
+    assert set(NAMES) >= rs._EXPERIMENTAL
+    for name in rs._EXPERIMENTAL:
+        assert "Experimental" in str(getattr(rs, name).__doc__), name
+
+
+def test_importing_a_subpackage_does_not_hide_the_function() -> None:
     """`rocsolid.probe` is a folder and `rs.probe` a function; importing the one must not hide the other."""
     import rocsolid.probe.snapshot
 
@@ -59,7 +144,7 @@ def test_a_folder_does_not_hide_the_function_of_its_name() -> None:
     assert rocsolid.probe is probe.probe
 
 
-def test_an_unknown_name_is_said_as_python_says_it() -> None:
+def test_unknown_name_raises_the_usual_error() -> None:
     with pytest.raises(AttributeError, match="module 'rocsolid' has no attribute 'nothing'"):
         _ = rs.nothing  # type: ignore[attr-defined]
 
@@ -94,24 +179,26 @@ def test_docstring_examples_run() -> None:
         tune,
         dryrun,
         *([] if has_gpu() else [pretend]),
-    ):  # observe forgets what was compiled before
+    ):  # observe comes first, because it resets torch.compile
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0
 
 
-def test_no_dependency_can_touch_the_users_torch() -> None:
-    """A resolver that is asked for torch, triton or numpy can replace a ROCm build."""
+def test_no_dependency_can_replace_torch() -> None:
+    """If we required torch, triton or a numpy version, pip could replace the user's ROCm build."""
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [text for wanted in project["optional-dependencies"].values() for text in wanted]
     names = {re.split(r"[^\w-]", text)[0] for text in (*project["dependencies"], *extras)}
 
     assert not names & {"torch", "triton", "pytorch-triton-rocm", "torchvision"}
-    assert {text for text in extras if text.startswith("numpy")} <= {"numpy"}  # any numpy will do, so none is replaced
+    assert {text for text in extras if text.startswith("numpy")} <= {
+        "numpy"
+    }  # without a version, so that pip keeps the installed one
 
 
-def test_every_folder_says_what_it_is_in_one_sentence() -> None:
+def test_every_package_has_a_docstring() -> None:
     for init in (ROOT / "src/rocsolid").glob("*/__init__.py"):
         first = init.read_text().splitlines()[0]
         assert first.startswith('"""'), init
@@ -119,8 +206,8 @@ def test_every_folder_says_what_it_is_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
-def test_the_reading_half_runs_on_every_supported_python(version: str) -> None:
-    """Where that Python is installed: lists, explains and probes without torch."""
+def test_commands_without_torch_run_on_every_supported_python(version: str) -> None:
+    """Skipped if that Python is not installed."""
     found = (
         subprocess.run([f"python{version}", "-c", "print(1)"], capture_output=True, check=False)
         if _on_path(version)
@@ -140,6 +227,6 @@ def _on_path(version: str) -> bool:
     return any(os.access(f"{folder}/python{version}", os.X_OK) for folder in os.environ["PATH"].split(os.pathsep))
 
 
-def test_the_command_is_the_module() -> None:
+def test_module_runs_as_a_program() -> None:
     assert sys.executable
     assert run_python("-m", "rocsolid", "--version").out.strip() == f"rocsolid {rs.__version__}"

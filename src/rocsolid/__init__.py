@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from rocsolid.model.optimize_report import FormResult as FormResult
     from rocsolid.model.optimize_report import OptimizeReport as OptimizeReport
     from rocsolid.model.plan import Plan as Plan
+    from rocsolid.model.pretended_chip import PretendedChip as PretendedChip
     from rocsolid.model.study import ABResult as ABResult
     from rocsolid.model.study import Study as Study
     from rocsolid.model.study import TrialRecord as TrialRecord
@@ -77,15 +78,19 @@ if TYPE_CHECKING:
     from rocsolid.ops.vendor_op import VendorOp as VendorOp
     from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.optimize.optimized import Optimized as Optimized
+    from rocsolid.runtime.applied_plan import Applied as Applied
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.captured import Captured as Captured
+    from rocsolid.runtime.capture.options import Verify as Verify
     from rocsolid.runtime.capture.options import every as every
+    from rocsolid.runtime.guard import Guard as Guard
     from rocsolid.tune.effort import Effort as Effort
     from rocsolid.tune.effort import Progress as Progress
 
 
 _HOMES = {
     "ABResult": "rocsolid.model.study",
+    "Applied": "rocsolid.runtime.applied_plan",
     "BreakReport": "rocsolid.model.compile_log",
     "Bucket": "rocsolid.model.bucket",
     "CallPrediction": "rocsolid.model.capture_report",
@@ -106,6 +111,7 @@ _HOMES = {
     "Form": "rocsolid.model.form",
     "FormResult": "rocsolid.model.optimize_report",
     "GraphBreak": "rocsolid.model.compile_log",
+    "Guard": "rocsolid.runtime.guard",
     "InputError": "rocsolid.errors",
     "LintRecord": "rocsolid.model.lint",
     "MissingExtraError": "rocsolid.errors",
@@ -114,6 +120,7 @@ _HOMES = {
     "Optimized": "rocsolid.optimize.optimized",
     "Plan": "rocsolid.model.plan",
     "PlanError": "rocsolid.errors",
+    "PretendedChip": "rocsolid.model.pretended_chip",
     "Progress": "rocsolid.tune.effort",
     "RecompileError": "rocsolid.errors",
     "Refusal": "rocsolid.model.capture_report",
@@ -133,6 +140,7 @@ _HOMES = {
     "VendorOp": "rocsolid.ops.vendor_op",
     "VendorOpError": "rocsolid.errors",
     "Verdict": "rocsolid.model.timing",
+    "Verify": "rocsolid.runtime.capture.options",
     "ab": "rocsolid.api.tune",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit_op",

@@ -4,23 +4,23 @@ The number in brackets is the exit code of the command line.
 
 RocsolidError                    the base class of all errors below (3)
 ├── UsageError                   wrong arguments, or arguments that cannot be combined (2)
-│   ├── UnknownNameError         no profile, setting, rule, command ... of that name; suggests similar names (2)
+│   ├── UnknownNameError         no profile, setting, rule, command ... has that name; suggests similar names (2)
 │   ├── PlanError                a plan for another platform, or with a value or setting that does not exist (2)
 │   └── InputError               a file that is unreadable, damaged or of another format (2)
 ├── MissingExtraError            an optional package is not installed; the message has the pip command (3)
 ├── UnsupportedTorchError        the installed torch lacks something that the feature needs (3)
-├── CompileDeadlineError         a compile passed its deadline and there was no fallback to eager (3)
+├── CompileDeadlineError         a compile exceeded its deadline and there was no fallback to eager (3)
 ├── RecompileError               a function was recompiled more often than `recompiles=` allows (3)
 ├── VendorOpError                a function cannot be registered as an operator, or behaves differently than declared (3)
 ├── CompileInCaptureError        torch.compile would have compiled during a graph capture (3)
 ├── CaptureError                 a call could not be captured, or its replay differs from eager (3)
 ├── StaleOutputError             a tensor was used after a later replay had overwritten it (3)
-├── TimedOutError                a child process passed its deadline and was ended (124)
+├── TimedOutError                a child process exceeded its deadline and was ended (124)
 └── CannotRunError               a program, a GPU or a permission is missing (3)
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 _MAX_LISTED = 8
 
@@ -38,24 +38,43 @@ class UsageError(RocsolidError):
 
 
 class UnknownNameError(UsageError):
-    """There is nothing of that name; the message suggests similar names."""
+    """A name or a value is not one of the known ones; the message suggests similar names.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], listed_by: str = "") -> None:
+    Args:
+        kind: what the name should be, such as `profile`; for an argument, the name of the argument.
+        name: the unknown name.
+        known: the names that exist.
+        listed_by: the command that lists all names.
+        where: the file or the function that contains the name.
+        is_argument: `name` is the value of the argument `kind`.
+
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        listed_by: str = "",
+        *,
+        where: str = "",
+        is_argument: bool = False,
+    ) -> None:
         self.kind = kind
         self.name = name
-        self.listed_by = listed_by  # the command that lists all names
         known = list(known)
-        self.near = near_matches(name, known)
-        if self.near:
-            hint = f"; did you mean {' or '.join(repr(n) for n in self.near)}?"
+        self.similar_names = near_matches(name, known)
+        if self.similar_names:
+            hint = f"; did you mean {' or '.join(repr(n) for n in self.similar_names)}?"
         elif 0 < len(known) <= _MAX_LISTED:
             hint = f"; choose one of {', '.join(known)}"
         else:
             hint = f"; see `{listed_by}`" if listed_by else ""
-        super().__init__(f"unknown {kind} {name!r}{hint}")
+        problem = f"{kind}={name!r} is not a valid value" if is_argument else f"unknown {kind} {name!r}"
+        super().__init__(f"{where}: {problem}{hint}" if where else f"{problem}{hint}")
 
-    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, str, tuple[str, ...], str]]:
-        return type(self), (self.kind, self.name, self.near, self.listed_by)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_unknown_name, (str(self), self.kind, self.name, self.similar_names)
 
 
 class InputError(UsageError):
@@ -67,7 +86,7 @@ class PlanError(UsageError):
 
 
 class CompileDeadlineError(RocsolidError):
-    """A compile passed its deadline, and there was no fallback to eager."""
+    """A compile exceeded its deadline, and there was no fallback to eager."""
 
 
 class RecompileError(RocsolidError):
@@ -107,13 +126,20 @@ class UnsupportedTorchError(RocsolidError):
 
 
 class TimedOutError(RocsolidError):
-    """A child process passed its deadline and was ended."""
+    """A child process exceeded its deadline and was ended."""
 
     exit_code: ClassVar[int] = 124
 
 
 class CannotRunError(RocsolidError):
     """A program, a GPU or a permission is missing."""
+
+
+def _restore_unknown_name(message: str, kind: str, name: str, similar_names: tuple[str, ...]) -> UnknownNameError:
+    """Unpickle an UnknownNameError with the message that it had."""
+    error = UnknownNameError(kind, name, similar_names)
+    error.args = (message,)
+    return error
 
 
 def first_line(error: BaseException) -> str:
@@ -129,5 +155,5 @@ def near_matches(name: str, known: Iterable[str]) -> tuple[str, ...]:
     by_lower: dict[str, str] = {}
     for candidate in known:
         by_lower.setdefault(candidate.lower(), candidate)
-    close = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.65)
-    return tuple(by_lower[match] for match in close)
+    matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.65)
+    return tuple(by_lower[match] for match in matches)

@@ -100,9 +100,9 @@ def test_version_and_no_command() -> None:
         ("problems", "hipblaslt-handle-in-capture"),
         ("rules", "KNO001"),
         ("profiles", "balanced"),
-        ("hipEventQuery", "HIP 6.4.3: in every mode it is done at once"),
+        ("hipEventQuery", "HIP 6.4.3: in every mode it runs"),
         ("torch.cuda.synchronize", "hipErrorStreamCaptureUnsupported, 900"),
-        ("906", "Error 906 in a capture"),
+        ("906", "Error 906 during a capture"),
         ("hipErrorStreamCaptureImplicit", "hipMemcpy to the host, on the default stream"),
         ("calls", "hipStreamAddCallback"),
     ],
@@ -133,12 +133,12 @@ def test_settings_lists_all_and_shows_one() -> None:
 def test_settings_here_shows_changed_values() -> None:
     env = clean_environ(TORCHINDUCTOR_FREEZING="1")
 
-    assert run_cli("settings", "--here", env=env).out == (
+    assert run_cli("settings", "--values", env=env).out == (
         "inductor.freezing = True   (default: False; set by: environment variable TORCHINDUCTOR_FREEZING)\n"
     )
-    assert run_cli("settings", "--here", "inductor.freezing").out == "inductor.freezing = False\n"
-    assert run_cli("settings", "--here").out == "every setting has the default of the installed torch\n"
-    unknown = run_cli("settings", "--here", "inductor.freezin")
+    assert run_cli("settings", "--values", "inductor.freezing").out == "inductor.freezing = False\n"
+    assert run_cli("settings", "--values").out == "every setting has the default of the installed torch\n"
+    unknown = run_cli("settings", "--values", "inductor.freezin")
     assert (unknown.code, "did you mean 'inductor.freezing'" in unknown.err) == (2, True)
 
 

@@ -130,7 +130,7 @@ def test_the_command_names_the_missing_signatures_in_one_line(file: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (PLANTED, "unknown argument of narrow 'BLOK'; did you mean 'BLOCK'?"),
+        (PLANTED, "narrow: unknown argument 'BLOK'; did you mean 'BLOCK'?"),
         ("import sys; sys.exit(4)", "broken.py called sys.exit(4) while it was imported"),
         ("x = 1", "broken.py contains no @triton.jit kernel"),
         ("x = 1 / 0", "broken.py failed: ZeroDivisionError: division by zero"),

@@ -73,7 +73,7 @@ def machine() -> Environment:
         driver="6.12.12",
         host=Host(system="Linux 6.8.0", cores=64, memory_bytes=1 << 40, compiler="/usr/bin/g++"),
         container=Container(engine="podman", image="rocm/pytorch:7.1", image_id="sha256:feed"),
-        content_id="fc7b50de1849cae6",
+        image_fingerprint="fc7b50de1849cae6",
         packages={"torch": "2.13.0", "triton": "3.7.1"},
         variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1", "HIP_LAUNCH_BLOCKING": "1", "TORCH_API_TOKEN": HIDDEN},
         settings={
@@ -86,17 +86,17 @@ def machine() -> Environment:
             "inductor.freezing": SettingValue(value=False, default=False),
         },
         startup_hooks=(StartupHook(kind="sitecustomize", file="/site/sitecustomize.py"),),
-        tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="silent after 5 s", seconds=5.0),),
-        checks=(
+        tools=(CheckResult(name="rocminfo", status=CheckStatus.HUNG, detail="no result within 5 s", seconds=5.0),),
+        active_checks=(
             CheckResult(name="gemm float32", status=CheckStatus.OK, detail="on cuda", seconds=0.4),
             CheckResult(
                 name="capture (process 1)",
                 status=CheckStatus.WRONG,
-                detail="replay 117: the largest error is 3.1 of the largest value, allowed is 0.0001",
+                detail="replay 117: the largest error is 3.1 times the largest value; 0.0001 is allowed",
                 seconds=2.5,
             ),
         ),
-        unknowns=("settings that start-up files and libraries assign: only --live sees them",),
+        unknowns=("settings that start-up files and libraries assign (use --live to read them)",),
     )
 
 
@@ -232,7 +232,7 @@ def test_error_classes() -> None:
     classes = [
         value for value in vars(rocsolid.errors).values() if inspect.isclass(value) and issubclass(value, RocsolidError)
     ]
-    lines = [f"{kind.__name__} ({kind.exit_code}): {inspect.getdoc(kind)}" for kind in classes]
+    lines = [f"{kind.__name__} ({kind.exit_code}): {str(inspect.getdoc(kind)).splitlines()[0]}" for kind in classes]
     check_golden("probe/error_classes", "\n".join(lines))
 
 
@@ -261,7 +261,7 @@ def test_command_line(tmp_path: Path) -> None:
         "probe --diff missing.json",
         "probe --output pdf",
         "prob",
-        "settings --here",
+        "settings --values",
         "settings max_autotun",
         "report missing.json",
         "ledger scan x:1 --deadline 0",
@@ -276,10 +276,10 @@ def test_command_line(tmp_path: Path) -> None:
         str(tmp_path): "<tmp>",
         r"torch \d\S+ on \S+ · .*": "torch <version> on <platform> · <devices> · <python>",
         r"crash-[\w-]+\.txt": "crash-<time>.txt",
-        r"(?m)^  (machine|devices|driver|container|content id|torch|packages|compiler|start-up files|caches|unknown) .*\n(?: {5,}.*\n)*": "",
+        r"(?m)^  (machine|devices|driver|container|image fingerprint|torch|packages|compiler|start-up files|caches|unknown) .*\n(?: {5,}.*\n)*": "",
         r"\d+ read, 1 changed": "<n> read, 1 changed",
         r"(?m)^(INFO|WARNING )? .*(?:\n {16}.*)*(?=\n\n  settings)": "<notes>",
-        r", \d+ notes?": "",
+        r", \d+ info": "",
         r"(?<=choose from )[^)]*": "…",
     }
     check_golden("probe/command_line", "\n".join(shown), replace=changing)

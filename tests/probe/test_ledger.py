@@ -31,12 +31,12 @@ def test_records_a_probe_under_its_image(tmp_path: Path) -> None:
     [
         ("mine:1", Container(engine="podman", image="theirs:2"), "mine:1"),
         ("", Container(engine="podman", image="theirs:2", image_id="abc"), "theirs:2"),
-        ("", Container(engine="docker"), "contents:1234"),
-        ("", None, "contents:1234"),
+        ("", Container(engine="docker"), "fingerprint:1234"),
+        ("", None, "fingerprint:1234"),
     ],
 )
 def test_names_the_entry_by_what_is_known(tmp_path: Path, named: str, container: Container | None, image: str) -> None:
-    entry = record_probe(record(container=container, content_id="1234"), image=named, file=tmp_path / "l.db")
+    entry = record_probe(record(container=container, image_fingerprint="1234"), image=named, file=tmp_path / "l.db")
 
     assert entry.image == image
     assert entry.digest == (container.image_id if container and container.image_id else "1234")
@@ -91,7 +91,7 @@ def from_the_future(file: Path) -> None:
         (lambda file: file.write_text("<html>"), "it is not a SQLite database"),
         (half_written, "it "),
         (of_another_program, "it is the database of another program"),
-        (from_the_future, "it has format 99, this rocsolid reads up to 1"),
+        (from_the_future, "it has format 99, and this rocsolid reads formats up to 1"),
         (lambda file: file.mkdir(), "it cannot be read"),
     ],
     ids=["text", "half-written", "another program", "newer", "folder"],

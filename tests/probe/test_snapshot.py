@@ -8,7 +8,7 @@ from tests.support import make_env
 from rocsolid.model.environment import CheckResult, CheckStatus, Container, Device
 from rocsolid.model.platform import Platform
 from rocsolid.probe import devices, packages
-from rocsolid.probe.container import content_id, find_container
+from rocsolid.probe.container import find_container, image_fingerprint
 from rocsolid.probe.devices import amd_devices, check_rocminfo, gfx_name, nvidia_devices
 from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.packages import installed, library_copies, reported_packages, rocm_release, triton_copies
@@ -107,12 +107,12 @@ def test_content_id_depends_on_versions_and_file_sizes(tmp_path: Path) -> None:
     plant(tmp_path, {"a.so": "1", "b.so": "22"})
     files = [tmp_path / "b.so", tmp_path / "a.so"]
 
-    first = content_id(["2.13.0"], files)
+    first = image_fingerprint(["2.13.0"], files)
 
-    assert first == content_id(["2.13.0"], reversed(files))
-    assert first != content_id(["2.12.0"], files)
+    assert first == image_fingerprint(["2.13.0"], reversed(files))
+    assert first != image_fingerprint(["2.12.0"], files)
     (tmp_path / "a.so").write_text("longer")
-    assert first != content_id(["2.13.0"], files)
+    assert first != image_fingerprint(["2.13.0"], files)
 
 
 def test_reads_the_host_from_its_files(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_reads_the_host_from_its_files(tmp_path: Path) -> None:
     host = read_host({"CXX": "no-such-compiler"}, root)
 
     assert (host.numa_balancing, host.numa_nodes, host.memory_bytes) == (True, 2, 16384)
-    assert (host.kfd, host.nvidia) == ("ok", True)
+    assert (host.kfd_access, host.nvidia_driver) == ("ok", True)
     assert set(host.limits) == {"open files", "stack bytes", "locked bytes", "processes"}
     bare = read_host({}, tmp_path / "elsewhere")
-    assert (bare.numa_balancing, bare.kfd, bare.nvidia) == (None, "", False)
+    assert (bare.numa_balancing, bare.kfd_access, bare.nvidia_driver) == (None, "", False)
 
 
 def test_cache_folders_follow_their_variables(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_notes_are_short_without_verbose() -> None:
 
     assert notes > 0
     assert len(full) > len(brief)
-    assert "-v shows the notes in full" in brief
+    assert "-v shows INFO findings in full" in brief
     assert "-v shows" not in full
 
 
@@ -193,7 +193,7 @@ def test_terminal_page_has_no_markup() -> None:
 def test_rule_page_names_the_placeholders() -> None:
     pages = {file.rule.code: rule_page(file) for file in all_rules()}
 
-    assert "the environment variable ‹by› makes ‹subject› ‹value›" in pages["CFG001"]
+    assert "Environment variable ‹by› sets ‹subject› to ‹value›" in pages["CFG001"]
     assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## Messages")[2])]
 
 

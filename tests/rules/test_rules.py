@@ -234,7 +234,7 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         ],
         [
             make_env(
-                checks=(
+                active_checks=(
                     CheckResult(name="capture", status=CheckStatus.OK),
                     CheckResult(name="fp8", status=CheckStatus.SKIPPED),
                 )

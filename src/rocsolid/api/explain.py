@@ -7,7 +7,7 @@ from rocsolid.model.setting import Setting
 
 
 def explain(name: str) -> str:
-    """Return the reference page of anything that has a name, as Markdown.
+    """Return the reference page of a rule, setting, profile, known problem, runtime call or runtime error, as Markdown.
 
     Args:
         name: a rule's code (`CFG001`) or name, a setting's id (`inductor.max_autotune`) or its last part
@@ -31,21 +31,21 @@ def explain(name: str) -> str:
 
 
 def find_setting(name: str) -> Setting | None:
-    """The setting of that id, former id, environment variable or last part of an id.
+    """Find a setting by its id, a former id, its environment variable, or the last part of its id.
 
-    Raises UsageError when several ids end with the name.
+    Raises UsageError if several setting ids end with the name.
     """
     if setting := registry.find(name):
         return setting
-    found = registry.find_short(name)
-    if len(found) > 1:
-        msg = f"{name!r} is the end of several settings: {', '.join(s.id for s in found)}; write the full id"
+    matches = registry.find_short(name)
+    if len(matches) > 1:
+        msg = f"several setting ids end with {name!r}: {', '.join(s.id for s in matches)}; write the full id"
         raise UsageError(msg)
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _explain_other(name: str) -> str:
-    """The page of a rule, problem, call or error; their modules are imported only when needed."""
+    """Return the page of a rule, problem, call or error. Their modules are slow to import, so they are imported here."""
     from rocsolid.report import reference_pages
     from rocsolid.rules.engine import all_rules, find_rule
 

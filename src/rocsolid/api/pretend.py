@@ -16,6 +16,8 @@ _log = logging.getLogger("rocsolid")
 def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
     """Inside the block, make torch report a build for a GPU that is not present; for tests on a machine without a GPU.
 
+    Experimental: it may change in any release.
+
     `torch.version` and the device properties are those of the chip, so probe, profiles, guard and `rs.capture` behave as on a machine
     with that chip; `rs.capture` simulates the capture rules of its runtime. Tensors stay on the CPU, and `torch.cuda.is_available()` stays
     False. Torch's compiler reads the vendor once, at import: if it is imported already, its own defaults stay those of the real build,

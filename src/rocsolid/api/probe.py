@@ -26,10 +26,10 @@ def probe(
     """Take a snapshot of the machine, the container, the packages and the settings in effect.
 
     Args:
-        live: `None` reads the settings of this process if it has imported torch's compiler, otherwise torch's source.
-            `True` reads them in a fresh interpreter, in which start-up files run; this takes as long as importing
-            torch's compiler. `False` only reads torch's source.
-        imports: packages to import in that interpreter, to see which settings they assign (implies `live=True`).
+        live: how to read the settings. `None`: in this process if it has imported torch's compiler, otherwise from
+            torch's source. `True`: in a fresh interpreter that runs start-up files and imports torch's compiler,
+            which takes several seconds. `False`: from torch's source only.
+        imports: packages to import in that interpreter, to find the settings that they assign (implies `live=True`).
         active: also run the active checks: small real computations, each in a child process with a deadline.
         progress: called with the name of each active check before it starts.
 
@@ -43,18 +43,18 @@ def probe(
     if live or imports:
         mode = ProbeMode.LIVE
     elif live is None and imported_modules():
-        mode = ProbeMode.PROCESS
+        mode = ProbeMode.THIS_PROCESS
     else:
         mode = ProbeMode.STATIC
     env = take_snapshot(ProbeOptions(mode=mode, imports=imports))
-    return replace(env, checks=tuple(run_checks(env, progress))) if active else env
+    return replace(env, active_checks=tuple(run_checks(env, progress))) if active else env
 
 
 def check(env: Environment | None = None, profile: str = "safe") -> list[Finding]:
-    """Find what will hang, crash, slow down or give wrong results in this environment, worst first.
+    """Return the findings about this environment, worst first: what will hang, crash, slow down or give wrong results.
 
     Args:
-        env: a snapshot; `None` takes one.
+        env: a snapshot; `None` takes a new one.
         profile: the profile that the settings are compared with.
 
     Example:
@@ -68,7 +68,7 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
 
 
 def resolve(profile: str, env: Environment | None = None) -> Plan:
-    """Return the values that a profile chooses for this environment, each with its reason.
+    """Return the plan of a profile for this environment: the values that it chooses, each with its reason.
 
     Args:
         profile: safe, balanced, fast or debug.

@@ -1,4 +1,4 @@
-"""The chips that a dry run can compile for and `rs.pretend` can pretend, and the Triton release of each torch."""
+"""The chips that `rocsolid dryrun` and `rs.pretend` know, and the Triton release that belongs to each torch release."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.model.release import parts
 
-_OCP: Final = ("float8_e4m3fn", "float8_e5m2")
-_FNUZ: Final = ("float8_e4m3fnuz", "float8_e5m2fnuz")
+_FP8_OCP: Final = ("float8_e4m3fn", "float8_e5m2")
+_FP8_FNUZ: Final = ("float8_e4m3fnuz", "float8_e5m2fnuz")
 
 CHIPS: Final = (
     Chip(
@@ -39,7 +39,7 @@ CHIPS: Final = (
         waves_per_simd=8,
         registers_per_unit=131072,
         memory_gib=192,
-        fp8=_FNUZ,
+        fp8=_FP8_FNUZ,
     ),
     Chip(
         arch="gfx950",
@@ -54,7 +54,7 @@ CHIPS: Final = (
         waves_per_simd=8,
         registers_per_unit=131072,
         memory_gib=288,
-        fp8=_OCP,
+        fp8=_FP8_OCP,
     ),
     Chip(
         arch="gfx1100",
@@ -83,7 +83,7 @@ CHIPS: Final = (
         waves_per_simd=16,
         registers_per_unit=131072,
         memory_gib=16,
-        fp8=_OCP,
+        fp8=_FP8_OCP,
     ),
     Chip(
         arch="sm_90",
@@ -98,16 +98,16 @@ CHIPS: Final = (
         waves_per_simd=16,
         registers_per_unit=65536,
         memory_gib=80,
-        fp8=_OCP,
+        fp8=_FP8_OCP,
     ),
 )
 
 # The ROCm or CUDA release of a pretended chip when none is given.
 DEFAULT_RELEASE: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
 
-# The Triton that each torch was released with; Inductor works only with its own.
+# The Triton that each torch was released with. Inductor works only with that Triton.
 TRITON_RELEASES: Final = {"2.10": "3.6", "2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
-# The torch releases that the dry run was tested with; with any other it runs with a note.
+# The torch releases that the dry run was tested with; with any other release the report contains a note.
 TESTED_TORCH: Final = ("2.11", "2.13")
 
 

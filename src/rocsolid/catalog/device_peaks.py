@@ -1,4 +1,4 @@
-"""Peak figures of AMD GPUs, with their sources. A GPU that is not listed has no known peak."""
+"""Peak bandwidth, compute units and wavefronts of AMD GPUs, with their sources. The peaks of other GPUs are unknown."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Final
 from rocsolid.model.device_peaks import DevicePeaks
 from rocsolid.model.evidence import Evidence, claim, source
 
-_MODEL: Final = re.compile(r"\bMI\d{2,3}[AX]?\b")
+_MODEL_NAME: Final = re.compile(r"\bMI\d{2,3}[AX]?\b")
 _UNITS: Final = claim(
     "ROCm documentation, reference/gpu-specs", "Compute units by model; for a card with two dies, per die."
 )
@@ -19,7 +19,7 @@ _WAVES_CDNA4: Final = source(
     "output of rocprofv3 on an MI350X, agents[].max_waves_per_cu and cu_count",
     "The driver of a gfx950 reports 32 wavefronts per compute unit, and 256 compute units.",
 )
-# A peak is what the vendor computes from bus and clock. None was measured for this list, so each is a claim.
+# The vendor computes a peak from bus width and clock. We measured none of them, so each peak is a claim.
 _CDNA1: Final = claim("AMD, CDNA 2 white paper, footnotes", "MI100: 4,096 bits at 2.4 Gbps.")
 _CDNA2_ONE_DIE: Final = claim("AMD, CDNA 2 white paper, footnote MI200-42", "MI210: 4,096 bits at 3.2 Gbps.")
 _CDNA2_TWO_DIES: Final = claim(
@@ -28,9 +28,9 @@ _CDNA2_TWO_DIES: Final = claim(
 _CDNA3: Final = claim(
     "AMD, footnotes MI300-13 and MI300-14", "MI300X and MI300A: 8,192 bits at 5.2 Gbps; ROCm's pages round to 5.3 TB/s."
 )
-_MI325: Final = claim("AMD, footnote MI325-001A, as others quote it", "6 TB/s; the page itself was not read.")
+_MI325: Final = claim("AMD, footnote MI325-001A, as others quote it", "6 TB/s; we did not read the page itself.")
 _CDNA4: Final = claim(
-    "articles on the MI350 series (Boston Limited, 2025-08-14)", "HBM3E, 8 TB/s; AMD's own page was not read."
+    "articles on the MI350 series (Boston Limited, 2025-08-14)", "HBM3E, 8 TB/s; we did not read AMD's own page."
 )
 
 
@@ -55,17 +55,17 @@ _BY_NAME: Final = {peaks.name: peaks for peaks in DEVICE_PEAKS}
 
 
 def find_peaks(device: str) -> DevicePeaks | None:
-    """The peaks for a device's name, such as "AMD Instinct MI300X"; None for a device that is not listed.
+    """Return the peaks of a device by its name, such as "AMD Instinct MI300X"; None if it is not listed.
 
-    Drivers name some devices after two models, such as "MI250X/MI250". Then only what both share is returned, and
-    `compute_units` is 0.
+    Drivers name some devices after two models, such as "MI250X/MI250". If the models have different numbers of compute
+    units, `compute_units` is 0; if they differ in anything else, the result is None.
     """
-    found = [_BY_NAME.get(word) for word in _MODEL.findall(device)]
-    models = [peaks for peaks in found if peaks is not None]
-    if not models or len(models) < len(found):
+    named_models = _MODEL_NAME.findall(device)
+    models = [_BY_NAME[name] for name in named_models if name in _BY_NAME]
+    if not models or len(models) < len(named_models):
         return None
     first = models[0]
     if any((m.memory_gb_per_s, m.waves_per_unit) != (first.memory_gb_per_s, first.waves_per_unit) for m in models):
         return None
-    same = len({peaks.compute_units for peaks in models}) == 1
-    return first if same else replace(first, compute_units=0)
+    same_units = len({peaks.compute_units for peaks in models}) == 1
+    return first if same_units else replace(first, compute_units=0)

@@ -1,6 +1,7 @@
-"""Override single values of a plan with environment variables, for example to compare two values of a setting.
+"""Override single values of a plan with environment variables, for example to compare two values of one setting.
 
-`ROCSOLID_INDUCTOR_MAX_AUTOTUNE=1` sets `inductor.max_autotune`; dots become underscores.
+`ROCSOLID_INDUCTOR_MAX_AUTOTUNE=1` sets `inductor.max_autotune`: the name is `ROCSOLID_` and the id of the setting in
+capitals, with underscores instead of dots.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Setting, Value
 
 PREFIX: Final = "ROCSOLID_"
-# Variables of rocsolid that do not override a setting.
+# Other variables of rocsolid. They do not override a setting.
 OTHER_VARIABLES: Final = frozenset(
     PREFIX + name
     for name in (
@@ -33,21 +34,25 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def variable_of(setting: Setting) -> str:
-    """The variable that overrides a setting."""
+    """The name of the environment variable that overrides a setting."""
     return PREFIX + setting.id.replace(".", "_").upper()
 
 
 def apply_overrides(plan: Plan, variables: Mapping[str, str]) -> Plan:
-    """Return the plan with the values of `ROCSOLID_*` variables; raises UnknownNameError for an unknown one."""
-    given = {name: text for name, text in variables.items() if name.startswith(PREFIX) and name not in OTHER_VARIABLES}
-    if not given:
+    """Return the plan with the values of the `ROCSOLID_*` variables; an unknown variable raises UnknownNameError."""
+    overrides = {
+        name: text for name, text in variables.items() if name.startswith(PREFIX) and name not in OTHER_VARIABLES
+    }
+    if not overrides:
         return plan
-    known = {variable_of(setting): setting for setting in all_settings()}
+    setting_by_variable = {variable_of(setting): setting for setting in all_settings()}
     decisions = {d.id: d for d in plan}
-    for name, text in given.items():
-        setting = known.get(name)
+    for name, text in overrides.items():
+        setting = setting_by_variable.get(name)
         if setting is None:
-            raise UnknownNameError(kind="environment variable", name=name, known=[*known, *OTHER_VARIABLES])
+            raise UnknownNameError(
+                kind="environment variable", name=name, known=[*setting_by_variable, *OTHER_VARIABLES]
+            )
         decisions[setting.id] = Decision(
             id=setting.id,
             value=parse_value(setting, name, text),
@@ -60,7 +65,10 @@ def apply_overrides(plan: Plan, variables: Mapping[str, str]) -> Plan:
 
 
 def parse_value(setting: Setting, name: str, text: str) -> Value:
-    """Parse a setting's value; `name` is the variable or option it was given with, for the error message."""
+    """Parse the text of a setting's value.
+
+    A wrong text raises PlanError; `name` is the variable or the option in its message.
+    """
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None

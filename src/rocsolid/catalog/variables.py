@@ -1,4 +1,4 @@
-"""Families of environment variables, the names that libraries read, and common misspellings."""
+"""The environment variables that matter to torch: families, the names that libraries read, common wrong names."""
 
 import json
 from collections.abc import Mapping
@@ -11,16 +11,17 @@ from rocsolid.catalog.registry import find
 from rocsolid.errors import near_matches
 
 _TABLE = Path(__file__).with_name("variables.json")
+_TYPO_SIMILARITY: Final = 0.9  # two or three different letters in a name of twenty
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The variables of one project, recognised by their names."""
+    """The environment variables of one project, recognised by their names."""
 
     name: str
     prefixes: tuple[str, ...]
     contains: tuple[str, ...] = ()
-    complete: bool = False  # all names of the family are listed, so an unlisted one is a finding
+    complete: bool = False  # variables.json lists all names of the family, so that any other name is a finding
 
     def matches(self, variable: str) -> bool:
         """Whether a variable belongs to this family."""
@@ -40,14 +41,15 @@ FAMILIES: Final = (
     Family(name="aiter", prefixes=("AITER_", "FLASH_ATTENTION_")),
 )  # fmt: skip
 
-# Wrong names that guides use; too different from the right name to be found by similarity.
+# Wrong names that guides use, and the right names. They are too different to be found by similarity. An empty name
+# means that no variable has this effect.
 WRONG_NAMES: Final[Mapping[str, str]] = {
     "INDUCTOR_COORD_DESCENT": "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "COORD_DESCENT": "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "INDUCTOR_BENCHMARK_KERNEL": "TORCHINDUCTOR_BENCHMARK_KERNEL",
     "INDUCTOR_FREEZING": "TORCHINDUCTOR_FREEZING",
     "INDUCTOR_GROUP_FUSION": "",  # the setting itself has no effect
-    "INDUCTOR_AGGRESSIVE_FUSION": "",  # has no variable: set it in Python
+    "INDUCTOR_AGGRESSIVE_FUSION": "",  # the setting has no variable and must be set in Python
     "INDUCTOR_MAX_FUSION_SIZE": "",
     "MAX_FUSION_SIZE": "",
     "TORCH_INDUCTOR_MAX_AUTOTUNE": "TORCHINDUCTOR_MAX_AUTOTUNE",
@@ -70,15 +72,15 @@ def is_relevant(variable: str) -> bool:
 
 def is_read(variable: str) -> bool:
     """Whether any library in the catalogue reads this variable."""
-    return variable in _names() or find(variable) is not None
+    return variable in _known_names() or find(variable) is not None
 
 
 def similar_variables(variable: str) -> tuple[str, ...]:
-    """The variables that may have been meant by a wrong name, best first."""
+    """The variables that a user may have meant by a wrong name, most similar first."""
     if variable in WRONG_NAMES:
         return (WRONG_NAMES[variable],) if WRONG_NAMES[variable] else ()
-    own = family(variable)
-    known = [name for name in _names() if own is None or own.matches(name)]
+    same_family = family(variable)
+    known = [name for name in _known_names() if same_family is None or same_family.matches(name)]
     return tuple(name for name in near_matches(variable, known) if _is_typo(variable, name))
 
 
@@ -86,10 +88,10 @@ def _is_typo(wrong: str, right: str) -> bool:
     """Whether two names differ by a few letters only."""
     from difflib import SequenceMatcher
 
-    return SequenceMatcher(None, wrong, right).ratio() > 0.9  # noqa: PLR2004 - two or three letters in twenty
+    return SequenceMatcher(None, wrong, right).ratio() > _TYPO_SIMILARITY
 
 
 @cache
-def _names() -> frozenset[str]:
+def _known_names() -> frozenset[str]:
     table = json.loads(_TABLE.read_text(encoding="utf-8"))
     return frozenset(name for reader in table.values() for name in reader["names"])

@@ -1,4 +1,4 @@
-"""The command line: the table of commands, and the exit code for each error."""
+"""The command line: the table of commands, and the exit code of each error."""
 
 import argparse
 import importlib
@@ -13,9 +13,9 @@ OK, FINDINGS, USAGE, CANNOT_RUN, TIMED_OUT, INTERRUPTED = 0, 1, 2, 3, 124, 130
 
 # Each command is a module with `arguments(parser)` and `run(args)`. Only the module of the given command is imported.
 COMMANDS: Final = {
-    "probe": "find what makes torch.compile or CUDA/HIP graphs hang, crash or return wrong results here",
+    "probe": "find what makes torch.compile or CUDA/HIP graphs hang, crash or return wrong results on this machine",
     "ledger": "record and compare probes of container images",
-    "settings": "list the settings: what each does, what the profiles choose, its value here",
+    "settings": "list the settings: what each does, what the profiles choose, its value on this machine",
     "explain": "explain a rule, setting, profile, known problem, runtime call or runtime error",
     "env": "print the environment variables to set before a process starts",
     "run": "run an unchanged Python program with safe settings",
@@ -25,29 +25,29 @@ COMMANDS: Final = {
     "profile": "profile a workload and show where its time goes",
     "trace": "show where the time of a profiled run goes, and what to change",
     "compare": "compare two profiled runs: kernels, idle time and its causes",
-    "lint": "find hazards for torch.compile, graph capture and porting in source code",
+    "lint": "find source code that breaks or slows down torch.compile and graph capture, or fails on ROCm",
     "tune": "find the fastest settings for a workload, each tried in a child process",
     "ab": "compare two profiles, plans or settings on one workload",
-    "dryrun": "compile a workload for a GPU that is not present: cost of each kernel, problems to expect",
+    "dryrun": "compile a workload for a GPU that is not present: the cost of each kernel, problems to expect",
     "report": "render a saved JSON result as text or HTML",
-    "doctor": "print what to attach to a bug report; nothing secret, nothing is sent",
+    "doctor": "print what to attach to a bug report, without secrets; nothing is sent",
     "completion": "print a completion script for bash, zsh or fish",
 }
-_NOT_INSTALLED_BY_US: Final = ("torch", "triton")
+_NOT_OUR_DEPENDENCIES: Final = ("torch", "triton")
 _MISSING_PACKAGE: Final = (
-    "this command needs {name}, which {python} does not have; install rocsolid into the environment that has {name} "
-    "(python -m pip install rocsolid), and run it as python -m rocsolid"
+    "this command needs {name}, which is not installed for {python}; install rocsolid into the environment that has "
+    "{name} (python -m pip install rocsolid), and run it as python -m rocsolid"
 )
 _EPILOG: Final = """\
 Examples:
   rocsolid probe                        what will hang, crash or give wrong results on this machine?
-  rocsolid probe --active               also compute, compile and capture for real
+  rocsolid probe --active               also run small computations, a compile and captures on this machine
   rocsolid probe --fix                  print the commands that fix the findings
   rocsolid explain CFG001               what does that finding mean?
   rocsolid explain safe                 which values does the profile choose, and why?
   rocsolid run --deadline 300 serve.py  run a program with safe settings, without editing it
-  rocsolid optimize work.py:build       the fastest form whose results match eager
-  rocsolid lint src                     hazards in source code
+  rocsolid optimize work.py:build       use the fastest form (eager, compiled, graph) whose results match eager
+  rocsolid lint src                     which lines break a compile or a capture?
   rocsolid trace trace.json.gz          where does the time go?
 
 exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could not run, 124 timed out, 130 interrupted
@@ -63,37 +63,38 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(argv: list[str]) -> int:
-    """Parse and run; an error becomes one line on stderr and an exit code."""
+    """Parse the arguments and run the command. An error becomes one line on stderr and an exit code."""
     try:
         return _run(argv)
     except RocsolidError as error:
         sys.stderr.write(f"rocsolid: error: {error}\n")
         return error.exit_code
-    except SystemExit as ended:  # argparse has printed an error or the help
-        if not isinstance(ended.code, int):
+    except SystemExit as exit_:  # argparse has printed an error or the help
+        if not isinstance(exit_.code, int):
             raise
-        return ended.code
+        return exit_.code
     except KeyboardInterrupt:
         sys.stderr.write("rocsolid: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has exited, as `| head` does. Without this, Python prints an error when it closes stdout.
+        # The program that reads our output has exited, as `| head` does. Without this line, Python prints an error when
+        # it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except ModuleNotFoundError as missing:
-        if missing.name not in _NOT_INSTALLED_BY_US:
-            return _unexpected(missing, argv)
+        if missing.name not in _NOT_OUR_DEPENDENCIES:
+            return _report_crash(missing, argv)
         sys.stderr.write(f"rocsolid: error: {_MISSING_PACKAGE.format(name=missing.name, python=sys.executable)}\n")
         return CANNOT_RUN
     except Exception as error:  # noqa: BLE001 - an unexpected error becomes a crash report
-        return _unexpected(error, argv)
+        return _report_crash(error, argv)
 
 
-def _unexpected(error: Exception, argv: list[str]) -> int:
-    """A bug in rocsolid: write a crash report, and print one line."""
-    from rocsolid.cli.crash import DEBUG, write_crash_report
+def _report_crash(error: Exception, argv: list[str]) -> int:
+    """Write a crash report for a bug in rocsolid, print one line, and return the exit code."""
+    from rocsolid.cli.crash import DEBUG_VARIABLE, write_crash_report
 
-    if os.environ.get(DEBUG):
+    if os.environ.get(DEBUG_VARIABLE):
         raise error
     sys.stderr.write(f"rocsolid: error: {write_crash_report(error, argv)}\n")
     return CANNOT_RUN
@@ -119,7 +120,7 @@ def _run(argv: list[str]) -> int:
 
 
 def build_parser(*names: str) -> Parser:
-    """The parser of all commands, with the arguments of the named ones; the others are not imported."""
+    """Return the parser of all commands. Only the named commands are imported and have their arguments."""
     parser = Parser(
         prog="rocsolid",
         description="Make torch.compile and CUDA/HIP graphs safe, then fast, on ROCm and on CUDA.",

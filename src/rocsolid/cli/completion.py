@@ -1,4 +1,4 @@
-"""Print a script with which bash, zsh or fish completes commands, options and the names of rules and settings.
+"""Print a script that makes bash, zsh or fish complete the commands and options, and the names of rules and settings.
 
 Examples:
   rocsolid completion bash > ~/.local/share/bash-completion/completions/rocsolid
@@ -6,7 +6,7 @@ Examples:
   rocsolid completion fish > ~/.config/fish/completions/rocsolid.fish
   eval "$(rocsolid completion bash)"                         for this shell only
 
-The script contains all words, so pressing Tab starts no process. Write it again after an upgrade.
+The script contains all names, so completing is fast. Write it again after an upgrade of rocsolid.
 
 """
 
@@ -31,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.report.completion import CommandSpec, completion_script
 
     commands = [
-        CommandSpec(name=name, summary=COMMANDS[name], options=tuple(_options(sub)), words=tuple(_words(name, sub)))
+        CommandSpec(
+            name=name, summary=COMMANDS[name], options=tuple(_options(sub)), arguments=tuple(_arguments(name, sub))
+        )
         for name, sub in _subparsers(build_parser(*COMMANDS)).items()
     ]
     write(completion_script(args.shell, commands), args.out)
@@ -46,26 +48,25 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _options(parser: argparse.ArgumentParser) -> "list[tuple[str, str, tuple[str, ...], bool]]":
-    """Name, summary, choices and "takes a value" of each option."""
-    found = []
+    """Return name, summary, choices and "takes a value" of each option."""
+    options = []
     for action in parser._actions:  # noqa: SLF001
         summary = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
         values = tuple(_profiles()) if action.dest == "profile" else tuple(map(str, action.choices or ()))
-        found += [(name, summary, values, action.nargs != 0) for name in action.option_strings]
-    for sub in _subparsers(
-        parser
-    ).values():  # the options of an action such as `ledger show` are offered for the command
-        known = {name for name, *_ in found}
-        found += [option for option in _options(sub) if option[0] not in known]
-    return found
+        options += [(name, summary, values, action.nargs != 0) for name in action.option_strings]
+    # The options of an action, such as `ledger show`, are offered as options of the command.
+    for sub in _subparsers(parser).values():
+        known = {name for name, *_ in options}
+        options += [option for option in _options(sub) if option[0] not in known]
+    return options
 
 
-def _words(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """The possible positional words of a command; empty where they are files."""
+def _arguments(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    """The possible values of a command's positional arguments; empty if these are files."""
     if name in ("explain", "settings"):
         return _names(settings_only=name == "settings")
     choices = [a.choices for a in parser._actions if not a.option_strings and a.choices]  # noqa: SLF001
-    return [str(word) for group in choices for word in group]
+    return [str(choice) for group in choices for choice in group]
 
 
 def _profiles() -> list[str]:
@@ -82,5 +83,5 @@ def _names(*, settings_only: bool) -> list[str]:
     settings = [setting.id for setting in all_settings()]
     if settings_only:
         return settings
-    rules = [word for r in all_rules() for word in (r.rule.code, r.rule.name)]
+    rules = [name for r in all_rules() for name in (r.rule.code, r.rule.name)]
     return [*rules, *settings, *_profiles(), *(problem.id for problem in all_problems()), "problems", "rules", "calls"]

@@ -1,4 +1,4 @@
-"""Write a crash report for an unexpected error, and return the one line that names it."""
+"""Write a crash report for an unexpected error, and return the line that the user sees."""
 
 import os
 import sys
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-DEBUG: Final = "ROCSOLID_DEBUG"  # when set, the error is raised with its traceback instead
+DEBUG_VARIABLE: Final = "ROCSOLID_DEBUG"  # when set, the error is raised with its traceback instead
 
 
 def write_crash_report(error: BaseException, argv: Sequence[str]) -> str:
-    """Write the report and return the line for the user. Never raises: nothing would catch it."""
+    """Write the report and return the line for the user. It never raises, because nothing would catch the error."""
     from rocsolid.errors import first_line
 
     message = f"unexpected {type(error).__name__}: {first_line(error)}"
     try:
         file = _write(_report(error, argv))
-    except Exception as second:  # noqa: BLE001 - a full disk must not hide the first error
-        return f"{message}; the crash report could not be written ({first_line(second)}); {DEBUG}=1 shows the traceback"
+    except Exception as write_error:  # noqa: BLE001 - a full disk must not hide the first error
+        return f"{message}; the crash report could not be written ({first_line(write_error)}); {DEBUG_VARIABLE}=1 shows the traceback"
     return f"{message}; this is a bug in rocsolid: please report it, with {file} and the output of `rocsolid doctor`"
 
 
@@ -32,8 +32,8 @@ def _report(error: BaseException, argv: Sequence[str]) -> str:
         from rocsolid.cli.doctor import summary
 
         details = summary()
-    except Exception as second:  # noqa: BLE001 - the error may be in the probe itself
-        details = f"rocsolid   {__version__}\npython     {sys.version}\nthe probe failed as well: {second!r}\n"
+    except Exception as probe_error:  # noqa: BLE001 - the error may be in the probe itself
+        details = f"rocsolid   {__version__}\npython     {sys.version}\nthe probe failed as well: {probe_error!r}\n"
     trace = "".join(traceback.format_exception(error))
     return f"$ rocsolid {mask_text(' '.join(argv))}\n\n{mask_text(trace)}\n{details}"
 
@@ -41,12 +41,12 @@ def _report(error: BaseException, argv: Sequence[str]) -> str:
 def _write(text: str) -> Path:
     from rocsolid.cli.doctor import crash_folder
 
-    home = crash_folder()
-    home.mkdir(mode=0o700, exist_ok=True)
-    if home.stat().st_uid != os.getuid():
-        home = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))
+    folder = crash_folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        folder = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    handle, name = tempfile.mkstemp(prefix=f"crash-{stamp}-", suffix=".txt", dir=home)
+    handle, name = tempfile.mkstemp(prefix=f"crash-{stamp}-", suffix=".txt", dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(text)
     return Path(name)

@@ -1,12 +1,12 @@
 """Print what to attach to a bug report: versions, platform, packages, variables. Nothing is sent anywhere.
 
 Examples:
-  rocsolid doctor                          print it
+  rocsolid doctor                          print the summary
   rocsolid doctor --out doctor.txt         write it to a file
-  rocsolid doctor --output json            for programs
+  rocsolid doctor --output json            print it as JSON
 
-Values that look like tokens or passwords are masked, and the home folder is written as ~. Still, read it before you send
-it. After an unexpected error, the path of the crash report is listed too: attach that file.
+Values that look like tokens or passwords are masked, and the home folder is written as ~. Please read the summary before
+you send it. After an unexpected error, it lists the path of the crash report: attach that file too.
 
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 
 from rocsolid.cli.output import add_output, write
 
-_MAX_CRASHES: Final = 5
+_MAX_CRASHES_LISTED: Final = 5
 _INSTRUCTIONS: Final = """
 Attach this, the command you ran and its output, and the smallest workload that shows the problem.
 If the machine itself may be the cause, also attach: rocsolid probe --active --output json --out probe.json
@@ -55,7 +55,7 @@ def summary() -> str:
 def _extras() -> dict[str, bool]:
     from importlib.util import find_spec
 
-    wanted = {
+    package_of_extra = {
         "trace": "msgspec",
         "tune": "optuna",
         "fix": "libcst",
@@ -63,7 +63,7 @@ def _extras() -> dict[str, bool]:
         "ray": "ray",
         "triton": "triton",
     }
-    return {extra: find_spec(package) is not None for extra, package in wanted.items()}
+    return {extra: find_spec(package) is not None for extra, package in package_of_extra.items()}
 
 
 def crash_folder() -> Path:
@@ -72,10 +72,10 @@ def crash_folder() -> Path:
 
 
 def _crashes() -> list[Path]:
-    """The newest crash reports, newest first; none if the folder belongs to another user."""
+    """The latest crash reports, newest first; none if the folder belongs to another user."""
     try:
         if crash_folder().stat().st_uid != os.getuid():
             return []
-        return sorted(crash_folder().glob("crash-*.txt"), reverse=True)[:_MAX_CRASHES]
+        return sorted(crash_folder().glob("crash-*.txt"), reverse=True)[:_MAX_CRASHES_LISTED]
     except OSError:
         return []

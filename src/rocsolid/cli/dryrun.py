@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
 from rocsolid.cli.output import add_output, require_writable, write
 from rocsolid.cli.parse_units import deadline
 from rocsolid.cli.render import render_dryrun
@@ -88,11 +88,11 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if sys.stderr.isatty():
             sys.stderr.write("\r\033[K")
-    record = replace(record, findings=not_allowed(record.findings, args.allow))
+    record = replace(record, findings=drop_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     for failed in record.failed:
         sys.stderr.write(f"rocsolid: error: {failed.error}\n")
-    return record.failed[0].exit_code if record.failed else fails(record.findings, args.fail_on)
+    return record.failed[0].exit_code if record.failed else exit_code_of(record.findings, args.fail_on)
 
 
 def _record(args: argparse.Namespace) -> DryRunRecord:

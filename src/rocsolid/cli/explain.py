@@ -2,7 +2,7 @@
 
 Examples:
   rocsolid explain CFG001                           a rule, by code or by name
-  rocsolid explain safe                             a profile: each value with its reason
+  rocsolid explain safe                             a profile: its values, each with the reason
   rocsolid explain inductor.max_autotune            a setting; `max_autotune` alone works too
   rocsolid explain TORCHINDUCTOR_MAX_AUTOTUNE       an environment variable
   rocsolid explain hip-graph-replay-corruption      a known problem
@@ -22,13 +22,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR",
-        help="what to explain; `problems`, `rules`, `settings`, `profiles` and `calls` list all of a kind",
+        help="what to explain; the words problems, rules, settings, profiles and calls list all names of that kind",
     )
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the name and print its page."""
+    """Print the page of the name, or the list of names."""
     from rocsolid.report.page_index import list_names
 
     text = list_names(args.name)

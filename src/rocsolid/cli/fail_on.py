@@ -1,4 +1,4 @@
-"""Options of the commands that report findings: which findings to allow, and which make the exit code 1."""
+"""Options of the commands that report findings: `--allow` hides findings, `--fail-on` selects the exit code."""
 
 import argparse
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ def add_fail_on(parser: argparse.ArgumentParser, fail_on: str) -> None:
     )
 
 
-def not_allowed(findings: Sequence[Finding], names: Sequence[str]) -> tuple[Finding, ...]:
-    """The findings whose code, rule name, subject and key are not in `names`."""
+def drop_allowed(findings: Sequence[Finding], names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return the findings without those whose code, rule name, subject or key is in `names`."""
     return tuple(f for f in findings if not any(name in (f.code, f.name, f.subject, f.key) for name in names))
 
 
-def fails(findings: Sequence[Finding], fail_on: str) -> int:
+def exit_code_of(findings: Sequence[Finding], fail_on: str) -> int:
     """The exit code: 1 when there is a finding of at least that severity, otherwise 0."""
     if fail_on == "never":
         return 0
-    least = Severity[fail_on.upper()]
-    return int(any(f.severity >= least for f in findings))
+    lowest = Severity[fail_on.upper()]
+    return int(any(f.severity >= lowest for f in findings))

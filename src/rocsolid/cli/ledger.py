@@ -2,12 +2,12 @@
 
 Examples:
   rocsolid ledger                                       list the recorded images
-  rocsolid ledger show rocm/pytorch:latest              the whole probe of one image
+  rocsolid ledger show rocm/pytorch:latest              show the whole probe of one image
   rocsolid ledger diff rocm/pytorch:7.1 rocm/pytorch:7.2
   rocsolid ledger scan rocm/pytorch:latest              probe an image from outside, with docker, podman or apptainer
-  rocsolid ledger export > images.md                    a Markdown table
+  rocsolid ledger export > images.md                    print a Markdown table
   rocsolid ledger merge colleague.db                    add the entries of another ledger
-Inside a container, `rocsolid probe --record` adds the entry.
+Inside a container, `rocsolid probe --record` records the image.
 
 """
 
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_output(actions.add_parser("list", help="list the recorded images (the default action)"), ("text", "json"))
     show = actions.add_parser("show", help="show the whole probe of one image")
     show.add_argument("image", metavar="IMAGE", help="the image's name, as `rocsolid ledger` lists it")
-    show.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
+    show.add_argument("-v", "--verbose", action="store_true", help="show INFO findings in full")
     add_output(show, ("text", "json", "html"))
     diff = actions.add_parser("diff", help="show what differs between two images")
     diff.add_argument("before", metavar="BEFORE", help="the old image")
@@ -63,9 +63,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     merge = actions.add_parser("merge", help="add the entries of another ledger")
     merge.add_argument("file", type=Path, metavar="FILE", help="the other ledger")
     for name, sub in actions.choices.items():
-        own = [line for line in examples if line.startswith(f"  rocsolid ledger {name}")]
+        matching = [line for line in examples if line.startswith(f"  rocsolid ledger {name}")]
         sub.formatter_class = argparse.RawDescriptionHelpFormatter
-        sub.epilog = "\n".join(["Examples:", *(own or [f"  rocsolid ledger {name}"])])
+        sub.epilog = "\n".join(["Examples:", *(matching or [f"  rocsolid ledger {name}"])])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,13 +92,13 @@ def run(args: argparse.Namespace) -> int:
             write(images_markdown(ledger.entries()), args.out)
             return 0
         case "merge":
-            new = ledger.merge(_existing(args.file))
-            sys.stderr.write(f"{new} new {'entry' if new == 1 else 'entries'} from {args.file}\n")
+            count = ledger.merge(_open_existing(args.file))
+            sys.stderr.write(f"{count} new {'entry' if count == 1 else 'entries'} from {args.file}\n")
             return 0
     return _list(ledger, args)
 
 
-def _existing(file: Path) -> "Ledger":
+def _open_existing(file: Path) -> "Ledger":
     from rocsolid.errors import InputError
     from rocsolid.probe.ledger import Ledger
 
@@ -146,7 +146,8 @@ def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
         entry = ledger.find(name)
         if entry.record is None:
             msg = (
-                f"{entry.image} has no probe yet, only a guide's claim; run `rocsolid ledger scan {entry.image}` first"
+                f"{entry.image} was not probed yet, the ledger has only the claim of a guide; "
+                f"run `rocsolid ledger scan {entry.image}` first"
             )
             raise InputError(msg)
         records.append(entry.record)

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.fail_on import FAIL_ON, fails
+from rocsolid.cli.fail_on import FAIL_ON, exit_code_of
 from rocsolid.cli.output import add_output, write
 from rocsolid.cli.render import render_lint
 from rocsolid.errors import UsageError
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             options, record = _lint(args)
     if not args.diff:
         write(render_lint(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
-    return fails(record.findings, options.fail_on)
+    return exit_code_of(record.findings, options.fail_on)
 
 
 def _names(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options and functions that the commands share: output format, output file, workload."""
+"""What several commands use: the options `--output` and `--out`, the argument WORKLOAD, reading and writing files."""
 
 import argparse
 import os
@@ -33,20 +33,20 @@ def write(text: str, out: Path | None) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_symlink() or (out.exists() and not out.is_file()):
-            # Write through links, pipes and devices: replacing /dev/null by a file would break other programs.
+            # Do not replace links, pipes and devices: a file instead of /dev/null would break other programs.
             out.write_text(text, encoding="utf-8")
         else:
             temporary = out.with_name(f".{out.name}.part")
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(out)
-    except OSError as refused:
-        msg = f"cannot write {out}: {refused.strerror}"
-        raise InputError(msg) from refused
+    except OSError as error:
+        msg = f"cannot write {out}: {error.strerror}"
+        raise InputError(msg) from error
     sys.stderr.write(f"wrote {out}\n")
 
 
 def require_writable(out: Path) -> None:
-    """Raise InputError if the file cannot be written; called before a long job whose result it will hold."""
+    """Raise InputError if the file cannot be written. Called before a long job that writes its result to the file."""
     folder = next(parent for parent in (out.parent, *out.parent.parents) if parent.exists())
     reason = ""
     if out.is_dir():
@@ -64,9 +64,9 @@ def read(file: Path) -> str:
     """Return a file's text; raises InputError with the reason when it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as broken:
+    except UnicodeDecodeError as error:
         msg = f"{file} is not a text file"
-        raise InputError(msg) from broken
-    except OSError as refused:
-        msg = f"cannot read {file}: {refused.strerror}"
-        raise InputError(msg) from refused
+        raise InputError(msg) from error
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise InputError(msg) from error

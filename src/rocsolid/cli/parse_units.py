@@ -29,20 +29,20 @@ def size(text: str) -> int:
 
 
 def budget(text: str) -> float:
-    """Parse a time budget; 0 is allowed."""
+    """Parse a time budget, such as `10m`; it may be 0."""
     try:
         return seconds(text)
-    except UsageError as wrong:
-        raise argparse.ArgumentTypeError(str(wrong)) from wrong
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def deadline(text: str) -> float:
     """Parse a deadline: a time greater than 0."""
-    found = budget(text)
-    if found <= 0:
-        msg = f"a deadline must be longer than 0 s, not {found:g} s"
+    parsed = budget(text)
+    if parsed <= 0:
+        msg = f"a deadline must be longer than 0 s, not {parsed:g} s"
         raise argparse.ArgumentTypeError(msg)
-    return found
+    return parsed
 
 
 def count(text: str) -> int:

@@ -3,13 +3,14 @@
 Each finding has the reason, the fix, a command that checks the fix, and the evidence.
 
 Examples:
-  rocsolid probe                            read files only, without importing torch; takes about a second
-  rocsolid probe --live                     also see what start-up files assign; as slow as importing torch's compiler
-  rocsolid probe --live --import vllm       also see what importing vllm assigns
-  rocsolid probe --active                   compute, compile and capture for real, in child processes
-  rocsolid probe --fix --env-file fix.sh    print the fixes, and write the shell lines to a file
+  rocsolid probe                            read files, without importing torch; takes about a second
+  rocsolid probe --live                     also find settings that start-up files assign; imports torch, takes seconds
+  rocsolid probe --live --import vllm       also find settings that importing vllm assigns
+  rocsolid probe --active                   also run small computations, a compile and captures, in child processes
+  rocsolid probe --fix --env-file fix.sh    print the fixes, and write the shell commands to a file
   rocsolid probe --output html --out probe.html
-  rocsolid probe --output json > before.json; …; rocsolid probe --diff before.json
+  rocsolid probe --output json --out before.json            save a probe
+  rocsolid probe --diff before.json                         show what changed since then
   rocsolid probe --record --image rocm/pytorch:latest
   rocsolid probe --allow KNO001:numa-balancing-on --fail-on warning
 
@@ -19,7 +20,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
 from rocsolid.cli.output import add_output, read, write
 from rocsolid.cli.render import render
 from rocsolid.errors import UsageError
@@ -39,19 +40,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PACKAGE",
-        help="also see which settings importing PACKAGE assigns; implies --live (repeatable)",
+        help="also find the settings that importing PACKAGE assigns; implies --live (repeatable)",
     )
     parser.add_argument(
         "--active",
         action="store_true",
-        help="run small real computations, compiles and captures in child processes with a deadline",
+        help="also run small computations, a compile and captures, in child processes with a deadline",
     )
     parser.add_argument("--fix", action="store_true", help="print the commands that fix the findings")
     parser.add_argument(
         "--env-file",
         type=Path,
         metavar="FILE",
-        help="with --fix: also write the shell lines to FILE, for `source FILE`",
+        help="with --fix: also write the shell commands to FILE, for `source FILE`",
     )
     parser.add_argument(
         "--diff", type=Path, metavar="OLD.json", help="show what changed since a probe saved with --output json"
@@ -61,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--image",
         default="",
         metavar="NAME",
-        help="with --record: the image's name (Docker and Kubernetes do not show it inside)",
+        help="with --record: the name of the image (needed in Docker and Kubernetes, where a process cannot read it)",
     )
     parser.add_argument(
         "--ledger",
@@ -70,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="with --record: the ledger file (default: $ROCSOLID_LEDGER, or a file in your data folder)",
     )
     add_fail_on(parser, "critical")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show INFO findings in full")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
@@ -81,31 +82,31 @@ def run(args: argparse.Namespace) -> int:
     if args.record:
         _record(record, args)
     if args.diff:
-        change = _difference(record, args.diff)
-        write(_difference_text(change, args), args.out)
-        return fails(change.new, args.fail_on)
+        difference = _difference(record, args.diff)
+        write(_difference_text(difference, args), args.out)
+        return exit_code_of(difference.new_findings, args.fail_on)
     if args.fix:
         from rocsolid.report.fix_commands import env_file, fix_text
 
-        shown = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
+        findings = [f for f in record.findings if args.verbose or f.severity > Severity.INFO]
         if args.env_file:
-            write(env_file(shown), args.env_file)
-        write(fix_text(shown), args.out)
+            write(env_file(findings), args.env_file)
+        write(fix_text(findings), args.out)
     else:
         write(render(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
-    return fails(record.findings, args.fail_on)
+    return exit_code_of(record.findings, args.fail_on)
 
 
 def _check_options(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
-    for given, needs, message in (
-        (args.env_file, args.fix, "--env-file requires --fix"),
-        (args.image, args.record, "--image requires --record"),
-        (args.fix and args.output != "text", False, f"--fix cannot be combined with --output {args.output}"),
-        (args.fix and args.diff, False, "--fix cannot be combined with --diff"),
-        (args.diff and args.output not in ("text", "json"), False, "--diff supports --output text and json only"),
+    for wrong, message in (
+        (args.env_file and not args.fix, "--env-file requires --fix"),
+        (args.image and not args.record, "--image requires --record"),
+        (args.fix and args.output != "text", f"--fix cannot be combined with --output {args.output}"),
+        (args.fix and args.diff, "--fix cannot be combined with --diff"),
+        (args.diff and args.output not in ("text", "json"), "--diff supports --output text and json only"),
     ):
-        if given and not needs:
+        if wrong:
             raise UsageError(message)
 
 
@@ -113,7 +114,7 @@ def _probe(args: argparse.Namespace) -> ProbeRecord:
     from rocsolid.api.probe import check, probe
     from rocsolid.catalog.profiles import profile
 
-    profile(args.profile)  # fail on a wrong name before the probe, not after
+    profile(args.profile)  # raises an error for a wrong name before the probe starts
     if args.live or args.imports:
         sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
     env = probe(
@@ -122,7 +123,7 @@ def _probe(args: argparse.Namespace) -> ProbeRecord:
         active=args.active,
         progress=_progress,
     )
-    findings = not_allowed(check(env, args.profile), args.allow)
+    findings = drop_allowed(check(env, args.profile), args.allow)
     return ProbeRecord(environment=env, findings=findings, profile=args.profile)
 
 
@@ -139,15 +140,15 @@ def _difference(record: ProbeRecord, old: Path) -> ProbeDifference:
     return compare_probes(read_probe(read(old), str(old)), record)
 
 
-def _difference_text(change: ProbeDifference, args: argparse.Namespace) -> str:
+def _difference_text(difference: ProbeDifference, args: argparse.Namespace) -> str:
     if args.output == "json":
         from rocsolid.model.codec import dumps
 
-        return dumps("rocsolid/difference/1", difference=change)
+        return dumps("rocsolid/difference/1", difference=difference)
     from rocsolid.report.probe_text import difference_text
     from rocsolid.report.terminal import Terminal, terminal_of
 
-    return difference_text(change, Terminal() if args.out else terminal_of())
+    return difference_text(difference, Terminal() if args.out else terminal_of())
 
 
 def _record(record: ProbeRecord, args: argparse.Namespace) -> None:

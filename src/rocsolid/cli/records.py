@@ -1,4 +1,4 @@
-"""Read saved JSON results of every kind, and render them."""
+"""Read any saved JSON result, and render it."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ Record = (
 
 
 def read_record(text: str, name: str) -> Record:
-    """Read any saved result; raises InputError for anything else."""
+    """Parse any result that rocsolid saved; raises InputError if the text is not one."""
     data = loads(text, name)
     record_type = RECORD_TYPES.get(data["schema"])
     if record_type is None:
@@ -52,7 +52,7 @@ def read_record(text: str, name: str) -> Record:
 
 
 def read_probe(text: str, name: str) -> ProbeRecord:
-    """Read a saved probe; raises InputError for anything else."""
+    """Parse a saved probe; raises InputError if the text is not one."""
     data = loads(text, name)
     if data["schema"] != PROBE_SCHEMA:
         msg = f"{name} is not a saved probe: its schema is {data['schema']}, not {PROBE_SCHEMA}"

@@ -1,4 +1,4 @@
-"""Render each kind of result in each of its output formats. What a format needs is imported only when it is used."""
+"""Render each kind of result in each of its output formats. A renderer is imported only when its format is used."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -58,12 +58,12 @@ def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_fi
 
         return compiles_json(log, code=code)
 
-    def found() -> "Sequence[Finding]":
+    def find() -> "Sequence[Finding]":
         from rocsolid.observe.findings import break_findings, recompile_findings
 
         return [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
 
-    return _render(output, "a compile log", text=text, json=json, html=page, **_finding_formats(found))
+    return _render(output, "a compile log", text=text, json=json, html=page, **_finding_formats(find))
 
 
 def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) -> str:
@@ -84,12 +84,12 @@ def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) 
 
         return breaks_json(report)
 
-    def found() -> "Sequence[Finding]":
+    def find() -> "Sequence[Finding]":
         from rocsolid.observe.findings import break_findings
 
         return break_findings(report.breaks, len(report.graphs))
 
-    return _render(output, "a graph-break report", text=text, json=json, html=page, **_finding_formats(found))
+    return _render(output, "a graph-break report", text=text, json=json, html=page, **_finding_formats(find))
 
 
 def render_trace(
@@ -211,26 +211,26 @@ def render_capture(report: "CaptureReport", output: str) -> str:
     return _render(output, "a capture report", text=lambda: f"{report}\n", json=report.json)
 
 
-def _render(output: str, what: str, **formats: Callable[[], str]) -> str:
+def _render(output: str, kind: str, **formats: Callable[[], str]) -> str:
     if output not in formats:
         known = ", ".join(formats)
-        msg = f"{what} has no output format {output!r}; choose one of {known}"
+        msg = f"{kind} has no output format {output!r}; choose one of {known}"
         raise UsageError(msg)
     return formats[output]()
 
 
-def _finding_formats(found: "Callable[[], Sequence[Finding]]") -> dict[str, Callable[[], str]]:
+def _finding_formats(find: "Callable[[], Sequence[Finding]]") -> dict[str, Callable[[], str]]:
     """The output formats for other tools: SARIF and GitHub annotations."""
 
     def as_sarif() -> str:
         from rocsolid.report.machine_readable import sarif
 
-        return sarif(found())
+        return sarif(find())
 
     def as_github() -> str:
         from rocsolid.report.machine_readable import github
 
-        return github(found())
+        return github(find())
 
     return {"sarif": as_sarif, "github": as_github}
 

@@ -19,12 +19,14 @@ from rocsolid.cli.records import read_record, render_any
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("file", type=Path, metavar="FILE", help="a JSON file that rocsolid wrote with --output json")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show notes in full, and the source of kernels")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show INFO findings in full, and the source of kernels"
+    )
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the file and render it like the command that wrote it."""
+    """Read the file and render it in the chosen format."""
     record = read_record(read(args.file), str(args.file))
     write(render_any(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     return 0

@@ -1,11 +1,11 @@
-"""List the settings, or show one: what it does, what changes it, what the profiles choose, its value here.
+"""List the settings, or show one: what it does, what changes it, what the profiles choose. Or show the values in effect.
 
 Examples:
   rocsolid settings                                 list all settings
   rocsolid settings inductor.freezing               one setting; `freezing` alone works too
-  rocsolid settings --here                          the values on this machine that differ from torch's defaults
+  rocsolid settings --values                        the values on this machine that differ from torch's defaults
   rocsolid settings --live inductor.max_autotune    its value in a fresh interpreter, and what set it
-  rocsolid settings --here --all --output json      all values on this machine
+  rocsolid settings --values --all --output json    all values on this machine
 
 """
 
@@ -29,23 +29,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting's id, the last part of its id, a former id, or its environment variable",
     )
     parser.add_argument(
-        "--here", action="store_true", help="show the values in effect, read from torch's source and the environment"
+        "--values", action="store_true", help="show the values in effect, read from torch's source and the environment"
     )
     parser.add_argument(
         "--live", action="store_true", help="show the values in effect, read in a fresh interpreter (slow)"
     )
-    parser.add_argument("--all", action="store_true", help="with --here or --live: also show defaults")
+    parser.add_argument(
+        "--all", action="store_true", help="with --values or --live: also show settings that have their default"
+    )
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the declarations, or the values in effect."""
+    """Print the descriptions of the settings, or the values in effect."""
     from rocsolid.catalog import registry
     from rocsolid.model.codec import dumps
 
-    if args.here or args.live:
-        return _values(args)
-    settings = [_declared(args.id)] if args.id else list(registry.all_settings())
+    if args.values or args.live:
+        return _show_values(args)
+    settings = [_find_or_raise(args.id)] if args.id else list(registry.all_settings())
     if args.output == "json":
         write(dumps("rocsolid/settings/1", settings=settings), args.out)
         return 0
@@ -58,14 +60,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _declared(name: str) -> "Setting":
+def _find_or_raise(name: str) -> "Setting":
     from rocsolid.api.explain import find_setting
     from rocsolid.catalog import registry
 
     return find_setting(name) or registry.setting(name)
 
 
-def _values(args: argparse.Namespace) -> int:
+def _show_values(args: argparse.Namespace) -> int:
     from rocsolid.api.explain import find_setting
     from rocsolid.api.probe import probe
     from rocsolid.errors import UnknownNameError
@@ -74,21 +76,22 @@ def _values(args: argparse.Namespace) -> int:
 
     if args.live:
         sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
-    found = probe(live=args.live).settings
+    settings = probe(live=args.live).settings
     if args.id:
         known = find_setting(args.id)
-        name = args.id if args.id in found or known is None else known.id
-        if name not in found:
-            raise UnknownNameError(kind="setting of the installed torch", name=args.id, known=found)
-        found = {name: found[name]}
+        name = args.id if args.id in settings or known is None else known.id
+        if name not in settings:
+            raise UnknownNameError(kind="setting", name=args.id, known=settings, where="the installed torch")
+        settings = {name: settings[name]}
     elif not args.all:
-        found = {name: observed for name, observed in found.items() if observed.changed}
+        settings = {name: setting for name, setting in settings.items() if setting.changed}
     if args.output == "json":
-        write(dumps("rocsolid/values/1", values=found), args.out)
+        write(dumps("rocsolid/values/1", values=settings), args.out)
         return 0
     lines = [
-        f"{name} = {seen.value!r}" + (f"   (default: {seen.default!r}; set by: {set_by(seen)})" if seen.changed else "")
-        for name, seen in found.items()
+        f"{name} = {setting.value!r}"
+        + (f"   (default: {setting.default!r}; set by: {set_by(setting)})" if setting.changed else "")
+        for name, setting in settings.items()
     ]
     write("\n".join(lines or ["every setting has the default of the installed torch"]) + "\n", args.out)
     return 0

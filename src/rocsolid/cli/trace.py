@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocsolid.cli.fail_on import add_fail_on, fails, not_allowed
+from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
 from rocsolid.cli.output import add_output, write
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.trace import TraceReport
@@ -103,7 +103,7 @@ def _run_ranks(args: argparse.Namespace) -> int:
 def _print(report: TraceReport, args: argparse.Namespace, timelines: Mapping[str, Timeline]) -> int:
     from rocsolid.cli.render import render_trace
 
-    shown = replace(report, findings=not_allowed(report.findings, args.allow))
+    shown = replace(report, findings=drop_allowed(report.findings, args.allow))
     for file in shown.files:
         if file.damage or file.skipped_events:
             damage = "; ".join(file.damage) or "some events are broken"
@@ -111,4 +111,4 @@ def _print(report: TraceReport, args: argparse.Namespace, timelines: Mapping[str
             sys.stderr.write(f"rocsolid: {file.file}: {damage}; {skipped}\n")
     to_file = args.out is not None
     write(render_trace(shown, args.output, verbose=args.verbose, to_file=to_file, timelines=timelines), args.out)
-    return fails(shown.findings, args.fail_on)
+    return exit_code_of(shown.findings, args.fail_on)

@@ -33,7 +33,7 @@ def compile_file(request: Request, shared: CompileContext) -> DryRun:
         raise InputError(msg)
     for signature in request.signatures:
         if signature.name not in file_kernels:
-            raise UnknownNameError(kind=f"kernel in {request.file}", name=signature.name, known=file_kernels)
+            raise UnknownNameError(kind="kernel", where=request.file, name=signature.name, known=file_kernels)
     if not request.signatures:
         msg = (
             f"no kernel signature given; add {'; '.join(_hint(name, kernel) for name, kernel in file_kernels.items())}"
@@ -112,7 +112,7 @@ def _check_arguments(signature: KernelSignature, kernel: Any) -> None:
     for name in (*signature.types, *signature.constants):
         if name not in function.arg_names and name not in OPTIONS:
             known = [*function.arg_names, *OPTIONS]
-            raise UnknownNameError(kind=f"argument of {signature.name}", name=name, known=known)
+            raise UnknownNameError(kind="argument", where=signature.name, name=name, known=known)
     if missing:
         msg = f"the signature of {signature.name} lacks {', '.join(missing)}: {_hint(signature.name, kernel)}"
         raise InputError(msg)

@@ -74,7 +74,7 @@ def read_options(file: Path | None, **overrides: Any) -> Options:  # noqa: ANN40
     known = {f.name.replace("_", "-"): f.name for f in fields(Options)}
     for key in table:
         if key not in known:
-            raise UnknownNameError(kind=f"key in [tool.rocsolid.lint] of {file}:", name=key, known=known)
+            raise UnknownNameError(kind="key", where=f"[tool.rocsolid.lint] in {file}", name=key, known=known)
     values = {known[key]: _value(key, value, file) for key, value in table.items()}
     return Options(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
 

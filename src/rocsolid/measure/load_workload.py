@@ -35,7 +35,7 @@ def load_workload(name: str | WorkloadName) -> Workload:
                 for name, value in vars(module).items()
                 if callable(value) and getattr(value, "__module__", "") == module.__name__
             ]
-            raise UnknownNameError(kind=f"function in {parsed.file}", name=parsed.function, known=known)
+            raise UnknownNameError(kind="function", where=str(parsed.file), name=parsed.function, known=known)
         returned = _run_user_code(function, str(parsed), parsed.file)
     return _check_returned(returned, str(parsed))
 

@@ -1,7 +1,7 @@
 """Convert the project's dataclasses to JSON and back.
 
-Every document has a `schema` field, such as `rocsolid/probe/1`. Reading anything else raises InputError, which names
-the file and what is wrong with it.
+Every document has a `schema` field, such as `rocsolid/probe/1`. Reading any other document raises InputError; its
+message names the file and the problem.
 """
 
 import json
@@ -40,9 +40,12 @@ def encode(value: object) -> Any:
 
 
 def decode(cls: type[T], data: Any, where: str = "document") -> T:
-    """The inverse of `encode`; raises InputError with the path of the first value that does not fit."""
-    result = _decode(cls, data, where)
-    return typing.cast("T", result)
+    """Return the object that `encode` turned into `data`.
+
+    A value of the wrong type raises InputError with its path, which starts with `where`.
+    """
+    decoded = _decode(cls, data, where)
+    return typing.cast("T", decoded)
 
 
 def dumps(schema: str, **parts: object) -> str:
@@ -51,7 +54,7 @@ def dumps(schema: str, **parts: object) -> str:
 
 
 def loads(text: str, name: str) -> dict[str, Any]:
-    """Parse a JSON document that rocsolid wrote; raises InputError, in which the file is called `name`."""
+    """Parse a JSON document that rocsolid wrote; raises InputError. `name` is the file's name in that error."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as broken:  # RecursionError: very deeply nested brackets
@@ -64,7 +67,7 @@ def loads(text: str, name: str) -> dict[str, Any]:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _field_types(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
@@ -75,11 +78,11 @@ def _decode(cls: Any, data: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _decode_union(args, data, where)
     if origin is tuple:
-        return tuple(_decode(args[0], item, f"{where}[{i}]") for i, item in enumerate(_list(data, where)))
+        return tuple(_decode(args[0], item, f"{where}[{i}]") for i, item in enumerate(_require_list(data, where)))
     if origin is frozenset:
-        return frozenset(_decode(args[0], item, where) for item in _list(data, where))
+        return frozenset(_decode(args[0], item, where) for item in _require_list(data, where))
     if origin is not None and issubclass(origin, Mapping):
-        return {k: _decode(args[1], v, f"{where}.{k}") for k, v in _dict(data, where).items()}
+        return {k: _decode(args[1], v, f"{where}.{k}") for k, v in _require_dict(data, where).items()}
     if is_dataclass(cls):
         return _decode_dataclass(cls, data, where)
     if isinstance(cls, type) and issubclass(cls, Enum):
@@ -94,9 +97,9 @@ def _decode(cls: Any, data: Any, where: str) -> Any:
 def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in args:
         return None
-    others = [a for a in args if a is not type(None)]
-    for cls in others:
-        if not isinstance(cls, type) or is_dataclass(cls) or len(others) == 1:
+    members = [a for a in args if a is not type(None)]
+    for cls in members:
+        if not isinstance(cls, type) or is_dataclass(cls) or len(members) == 1:
             return _decode(cls, data, where)
         if type(data) is cls:
             return data
@@ -104,10 +107,10 @@ def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
 
 
 def _decode_dataclass(cls: Any, data: Any, where: str) -> Any:
-    given, hints = _dict(data, where), _hints(cls)
+    values_in_file, field_types = _require_dict(data, where), _field_types(cls)
     known = {f.name for f in fields(cls) if f.init}
     # A newer rocsolid may have added fields: unknown ones are ignored.
-    values = {k: _decode(hints[k], v, f"{where}.{k}") for k, v in given.items() if k in known}
+    values = {k: _decode(field_types[k], v, f"{where}.{k}") for k, v in values_in_file.items() if k in known}
     required = [f.name for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     if missing := [name for name in required if name not in values]:
         msg = f"{where}: missing {'field' if len(missing) == 1 else 'fields'} {', '.join(missing)}"
@@ -123,17 +126,17 @@ def _decode_enum(cls: type[Enum], data: Any, where: str) -> Enum:
         raise InputError(_mismatch(where, data, f"one of {known}")) from unknown
 
 
-def _list(data: Any, where: str) -> list[Any]:
+def _require_list(data: Any, where: str) -> list[Any]:
     if not isinstance(data, list):
         raise InputError(_mismatch(where, data, "a list"))
     return data
 
 
-def _dict(data: Any, where: str) -> dict[str, Any]:
+def _require_dict(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(_mismatch(where, data, "an object"))
     return data
 
 
-def _mismatch(where: str, data: Any, wanted: str) -> str:
-    return f"{where}: expected {wanted}, found {json.dumps(data, default=str)[:60]}"
+def _mismatch(where: str, data: Any, expected: str) -> str:
+    return f"{where}: expected {expected}, found {json.dumps(data, default=str)[:60]}"

@@ -9,11 +9,11 @@ from rocsolid.model.platform import Platform
 
 
 class ProbeMode(Enum):
-    """How the settings were read."""
+    """How the probe read the settings."""
 
-    STATIC = "static"  # from torch's source and the environment; nothing imported
-    LIVE = "live"  # in a fresh interpreter that imported torch's compiler
-    PROCESS = "process"  # in this process
+    STATIC = "static"  # from torch's source files and the environment variables; torch was not imported
+    LIVE = "live"  # in a fresh interpreter that imports torch's compiler (`--live`)
+    THIS_PROCESS = "this-process"  # in the process that called `rs.probe`, which had imported torch's compiler
 
 
 class Origin(Enum):
@@ -32,19 +32,19 @@ class Origin(Enum):
 
 
 class Integrity(Enum):
-    """How an installed file compares with the released one."""
+    """How an installed file compares with the file of the official release, and with the hash in its wheel's RECORD."""
 
-    RELEASED = "released"  # byte for byte the official release
-    RECORDED = "recorded"  # matches the RECORD of its wheel
-    CHANGED = "changed"  # differs from the RECORD of its wheel
-    DIFFERENT = "different"  # no usable RECORD, and not the bytes of that release
-    UNKNOWN = "unknown"  # no usable RECORD, and rocsolid has no digest of that release
+    RELEASED = "released"  # has the same bytes as the official release
+    RECORDED = "recorded"  # differs from the official release, or rocsolid does not know it; matches the RECORD
+    DIFFERS_FROM_WHEEL = "differs-from-wheel"  # does not match the RECORD: it was edited after the installation
+    DIFFERS_FROM_RELEASE = "differs-from-release"  # differs from the official release; there is no usable RECORD
+    UNKNOWN = "unknown"  # there is no usable RECORD, and rocsolid does not know that release
 
 
 class CheckStatus(Enum):
     """How a command in a child process ended."""
 
-    OK = "ok"
+    OK = "ok"  # ended without an error
     FAILED = "failed"  # ended with an error
     CRASHED = "crashed"  # ended by a signal
     HUNG = "hung"  # killed at its deadline
@@ -67,7 +67,7 @@ class SettingValue:
 
     @property
     def changed(self) -> bool:
-        """Whether anything but the release decided the value."""
+        """Whether something else than the release's default set the value."""
         return self.origin is not Origin.DEFAULT
 
 
@@ -80,31 +80,31 @@ class Device:
     arch: str  # gfx942, sm_90
     memory_bytes: int
     platform: Platform
-    driver: str = ""
+    driver: str = ""  # the version of the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigFile:
-    """One of torch's config modules, which hold the defaults."""
+    """One of torch's config modules; they define the defaults of the settings."""
 
-    owner: str  # inductor, dynamo, ...
+    owner: str  # the first part of the ids of its settings: inductor, dynamo, ...
     file: str  # relative to the torch package
     integrity: Integrity
-    digest: str = ""
+    digest: str = ""  # SHA-256
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild:
-    """The installed torch, as described by its own files."""
+    """The installed torch, as its own files describe it."""
 
     version: str
-    hip: str = ""
-    cuda: str = ""
-    git: str = ""
+    hip: str = ""  # the HIP version that torch was built with
+    cuda: str = ""  # the CUDA version that torch was built with
+    git_commit: str = ""
     folder: str = ""
     files: tuple[ConfigFile, ...] = ()
-    known_release: str = ""  # the release whose defaults it is compared with, if rocsolid has them
-    pinned: tuple[str, ...] = ()  # the Triton that torch's metadata requires, as name==version
+    known_release: str = ""  # the official release whose defaults the settings are compared with, if rocsolid knows it
+    required_triton: tuple[str, ...] = ()  # the Triton that torch's metadata requires, as name==version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +136,10 @@ class Host:
     shared_memory_bytes: int | None = None
     numa_nodes: int = 0
     numa_balancing: bool | None = None
-    compiler: str = ""
-    limits: Mapping[str, int | None] = field(default_factory=dict)  # None means unlimited
-    kfd: str = ""  # access to /dev/kfd: "" (not there), "ok", "denied"
-    nvidia: bool = False  # an NVIDIA driver is loaded
+    compiler: str = ""  # the path of the C++ compiler that Inductor would use
+    limits: Mapping[str, int | None] = field(default_factory=dict)  # the process's limits by name; None means unlimited
+    kfd_access: str = ""  # access to /dev/kfd: "" (does not exist), "ok", "denied"
+    nvidia_driver: bool = False  # whether an NVIDIA driver is loaded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,40 +153,40 @@ class StartupHook:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """How one command in a child process ended: a vendor tool or an active check."""
+    """The result of one command that ran in a child process: a vendor's tool or an active check."""
 
     name: str
     status: CheckStatus
     detail: str = ""
     seconds: float = 0.0
-    facts: Mapping[str, object] = field(default_factory=dict)
+    measurements: Mapping[str, object] = field(default_factory=dict)  # such as `relative_error`, by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment(NotebookResult):
-    """The snapshot that rules are checked against and plans are resolved for."""
+    """A snapshot of one machine. Rules check it, and plans are resolved for it."""
 
     taken_at: str
     probe_mode: ProbeMode
     platform: Platform
-    rocm_version: str = ""  # as precise as it can be determined
+    rocm_version: str = ""  # 7.2 where the patch level cannot be determined, otherwise 7.2.1
     cuda_version: str = ""
     driver: str = ""
     python: str = ""
     torch: TorchBuild | None = None
     devices: tuple[Device, ...] = ()
     container: Container | None = None
-    content_id: str = ""  # identifies the image when its name cannot be read from inside
+    image_fingerprint: str = ""  # a digest of versions and library sizes; identifies an image without its name
     host: Host = Host()
     packages: Mapping[str, str] = field(default_factory=dict)
     triton_copies: tuple[str, ...] = ()  # distributions that each install a `triton` package
-    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # copies of vendor libraries
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # paths of the copies of each vendor library
     caches: tuple[CacheFolder, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # the environment variables that matter to torch
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     startup_hooks: tuple[StartupHook, ...] = ()
-    tools: tuple[CheckResult, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
+    tools: tuple[CheckResult, ...] = ()  # vendors' tools such as rocminfo
+    active_checks: tuple[CheckResult, ...] = ()
     unknowns: tuple[str, ...] = ()  # what could not be determined, and why
     pretended: str = ""  # the pretended chip and release, as `gfx942@7.2.1`
 
@@ -197,10 +197,10 @@ class Environment(NotebookResult):
 
     @property
     def usable_devices(self) -> tuple[Device, ...]:
-        """The GPUs that this torch was built for."""
+        """The GPUs of the platform that this torch was built for."""
         return tuple(device for device in self.devices if device.platform is self.platform)
 
     @property
     def setting_values(self) -> Mapping[str, object]:
-        """The value in effect by setting id."""
-        return {name: seen.value for name, seen in self.settings.items()}
+        """The values in effect, by setting id."""
+        return {name: setting.value for name, setting in self.settings.items()}

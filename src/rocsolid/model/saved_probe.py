@@ -1,4 +1,4 @@
-"""Probes as they are saved: one probe, one image of the ledger, the difference of two probes."""
+"""Saved probes, the entries of the ledger, and the difference between two probes."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ PROBE_SCHEMA = "rocsolid/probe/1"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord(NotebookResult):
-    """A snapshot, and the findings in it under one profile."""
+    """A snapshot of a machine, and the findings when its settings are compared with one profile."""
 
     environment: Environment
     findings: tuple[Finding, ...]
@@ -21,12 +21,12 @@ class ProbeRecord(NotebookResult):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """A container image in the ledger: probed, or, without a record, only described by a guide."""
+    """A container image in the ledger. Without a record it was not probed, and only a guide describes it."""
 
     image: str
-    digest: str = ""
+    digest: str = ""  # the digest that the container tool reports, or the image fingerprint
     recorded_at: str = ""
-    source: str  # probe, scan or claim
+    source: str  # `probe` (inside the container), `scan` (from outside) or `claim` (by a guide)
     note: str = ""  # what the guide says about the image
     evidence: tuple[Evidence, ...] = ()
     record: ProbeRecord | None = None
@@ -53,10 +53,10 @@ class ProbeDifference:
     facts: tuple[ValueChange, ...] = ()
     settings: tuple[ValueChange, ...] = ()
     variables: tuple[ValueChange, ...] = ()
-    gone: tuple[Finding, ...] = ()
-    new: tuple[Finding, ...] = ()
+    gone_findings: tuple[Finding, ...] = ()
+    new_findings: tuple[Finding, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether nothing changed."""
-        return not (self.facts or self.settings or self.variables or self.gone or self.new)
+        return not (self.facts or self.settings or self.variables or self.gone_findings or self.new_findings)

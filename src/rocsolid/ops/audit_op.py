@@ -25,6 +25,8 @@ _HOST_TYPES: Final = ("int", "float", "bool", "number", "str", "SymInt", "Scalar
 def audit_op(name: str, /, *args: Any) -> OpAudit:
     """Check that an operator has a fake implementation, mutates only what it declares, and can be captured in a CUDA graph.
 
+    Experimental: it may change in any release.
+
     Args:
         name: `namespace::name`; import the library that registers it first.
         args: arguments to run it with. Then the mutated arguments are checked too and, for GPU tensors, a captured replay.

@@ -14,6 +14,8 @@ from rocsolid.errors import UnknownNameError, UsageError
 def patch_calls(where: ModuleType | str, calls: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[str, ...]]:
     """Inside the block, replace functions that a module or package calls.
 
+    Experimental: it may change in any release.
+
     Each name is replaced where it is defined and in every module of `where` that imported it (`from aiter import flash_attn_func`),
     also in modules that are first imported inside the block. At the end everything is restored. Yields the replaced names.
 

@@ -1,6 +1,6 @@
-"""The computations of `rocsolid probe --active`. Runs as a program, in a child process that may hang or crash.
+"""The computations of `rocsolid probe --active`. This module runs as a program in a child process, which may hang or crash.
 
-Each computation prints one line of JSON when it is done. If the process ends before that, the parent reports it.
+Each computation prints its result as one line of JSON. If the process ends before that, the parent reports how it ended.
 """
 
 import json
@@ -25,7 +25,7 @@ GROUPS: Final = {
     "capture": ("capture",),
     "fp8": ("fp8 attention",),
 }
-Result = tuple[str, str, Mapping[str, object]]  # status, detail, facts
+Result = tuple[str, str, Mapping[str, object]]  # status, detail, measurements
 
 
 def gemm(dtype: str) -> Result:
@@ -73,13 +73,13 @@ def capture() -> Result:
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph, stream=side):
             output = model(x)
-        for number in range(_REPLAYS):
+        for replay_index in range(_REPLAYS):
             x.copy_(torch.randn_like(x))
             graph.replay()
             got = output.clone()
-            status, detail, facts = _compare(got, model(x), "capture", f"replay {number}")
+            status, detail, measurements = _compare(got, model(x), "capture", f"replay {replay_index}")
             if status != "ok":
-                return status, detail, facts
+                return status, detail, measurements
     return "ok", f"{_REPLAYS} replays equal eager", {"replays": _REPLAYS}
 
 
@@ -117,10 +117,11 @@ def _compare(got: "torch.Tensor", want: "torch.Tensor", check: str, where: str) 
     error, limit = max_error(got, want), ACTIVE_CHECK_LIMITS[check]
     if math.isinf(error):
         return "wrong", f"{where}: the result contains NaN or Inf", {"tolerance": limit}
-    facts = {"relative_error": error, "tolerance": limit}
+    measurements = {"relative_error": error, "tolerance": limit}
     if error > limit:
-        return "wrong", f"{where}: the largest error is {error:.2g} of the largest value, allowed is {limit:g}", facts
-    return "ok", where, facts
+        detail = f"{where}: the largest error is {error:.2g} times the largest value; {limit:g} is allowed"
+        return "wrong", detail, measurements
+    return "ok", where, measurements
 
 
 _CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
@@ -132,19 +133,19 @@ _CHECKS: Final[Mapping[str, Callable[[], Result]]] = {
 
 
 def main(names: list[str]) -> None:
-    """Run the named computations and print one line for each."""
+    """Run the named computations and print one line of JSON for each."""
     for name in names:
         started = time.monotonic()
         try:
-            status, detail, facts = _CHECKS[name]()
+            status, detail, measurements = _CHECKS[name]()
         except Exception as error:  # noqa: BLE001 - any error of a torch build is the result of the check
-            status, detail, facts = "failed", f"{type(error).__name__}: {str(error).splitlines()[0][:300]}", {}
+            status, detail, measurements = "failed", f"{type(error).__name__}: {str(error).splitlines()[0][:300]}", {}
         line: dict[str, Any] = {
             "rocsolid": name,
             "status": status,
             "detail": detail,
             "seconds": round(time.monotonic() - started, 3),
-            "facts": dict(facts),
+            "measurements": dict(measurements),
         }
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Find the container this process runs in, and its image where that is visible from inside."""
+"""Find the container that this process runs in, and the name of its image if that is visible inside the container."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -7,15 +7,17 @@ from pathlib import Path
 from rocsolid.model.environment import Container
 from rocsolid.probe.read_file import read_text
 
+_FINGERPRINT_DIGITS = 16
+
 
 def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Container | None:
-    """The container around this process; None outside of containers.
+    """The container that this process runs in; None outside of containers.
 
     The image's name is visible inside Apptainer and privileged Podman containers, not inside Docker and Kubernetes.
     """
-    podman = root / "run/.containerenv"
-    if podman.exists():  # empty unless the container is privileged
-        fields = dict(line.split("=", 1) for line in read_text(podman).splitlines() if "=" in line)
+    podman_file = root / "run/.containerenv"
+    if podman_file.exists():  # it is empty unless the container is privileged
+        fields = dict(line.split("=", 1) for line in read_text(podman_file).splitlines() if "=" in line)
         return Container(
             engine="podman",
             image=fields.get("image", "").strip('"'),
@@ -33,14 +35,17 @@ def find_container(variables: Mapping[str, str], root: Path = Path("/")) -> Cont
     return None
 
 
-def content_id(parts: Iterable[str], files: Iterable[Path]) -> str:
-    """Return a digest of the torch and ROCm files; it identifies an image whose name cannot be read from inside."""
+def image_fingerprint(versions: Iterable[str], files: Iterable[Path]) -> str:
+    """Return a digest of the versions and of the names and sizes of the files.
+
+    It identifies an image whose name is not visible inside the container.
+    """
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() + b"\0")
+    for version in versions:
+        digest.update(version.encode() + b"\0")
     for file in sorted(files):
         try:
             digest.update(f"{file.name} {file.stat().st_size}".encode() + b"\0")
         except OSError:
             digest.update(f"{file.name} ?".encode() + b"\0")
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_FINGERPRINT_DIGITS]

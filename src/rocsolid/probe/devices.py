@@ -1,4 +1,4 @@
-"""Find GPUs without a vendor library: AMD's from the kernel driver's files, NVIDIA's from nvidia-smi."""
+"""Find AMD GPUs in the files of the kernel driver, and NVIDIA GPUs with nvidia-smi. No vendor library is loaded."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ ROCMINFO = Command(name="rocminfo", command=("rocminfo",))
 
 
 def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
-    """Yield the GPUs that the kernel driver lists; needs neither access to the device nor ROCm."""
+    """Yield the GPUs that the kernel driver lists. This needs neither ROCm nor access to the GPU."""
     driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
     nodes = root / "sys/class/kfd/kfd/topology/nodes"
     index = 0
@@ -25,7 +25,7 @@ def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
         properties = _properties(node / "properties")
         target = properties.get("gfx_target_version", 0)
         if not target:
-            continue  # a CPU
+            continue  # this node is a CPU
         banks = (_properties(bank / "properties") for bank in children(node / "mem_banks"))
         yield Device(
             index=index,
@@ -39,7 +39,7 @@ def amd_devices(root: Path = Path("/")) -> Iterator[Device]:
 
 
 def gfx_name(target: int) -> str:
-    """The chip's name for the number in the kernel's files: 90402 is gfx942, 90010 is gfx90a, 110000 is gfx1100."""
+    """The chip's name for a `gfx_target_version`: 90402 is gfx942, 90010 is gfx90a, 110000 is gfx1100."""
     major, minor, step = target // 10000, target // 100 % 100, target % 100
     return f"gfx{major}{minor:x}{step:x}"
 
@@ -50,7 +50,7 @@ def has_nvidia_driver(root: Path = Path("/")) -> bool:
 
 
 def has_driver(root: Path = Path("/")) -> bool:
-    """Whether any GPU driver is loaded, including those that list no GPUs, as on a Jetson or under WSL."""
+    """Whether any GPU driver is loaded, including the drivers of Jetson and WSL, which list no GPUs."""
     return has_nvidia_driver(root) or any((root / "dev" / name).exists() for name in ("kfd", "dxg", "nvhost-ctrl"))
 
 
@@ -60,7 +60,7 @@ def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
         return
     for index, line in enumerate(filter(None, map(str.strip, reply.stdout.splitlines()))):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 4:  # noqa: PLR2004 - the columns of the query
+        if len(fields) != 4:  # noqa: PLR2004 - the number of columns in the query
             continue
         name, capability, megabytes, driver = fields
         yield Device(
@@ -74,20 +74,20 @@ def nvidia_devices(reply: CommandResult) -> Iterator[Device]:
 
 
 def check_rocminfo(reply: CommandResult, devices: list[Device]) -> CheckResult:
-    """The result of rocminfo; `detail` is set when it lists other chips than the kernel driver."""
+    """Return the result of rocminfo. If it lists other chips than the kernel driver, `detail` names them."""
     result = reply.check
     if result.status is not CheckStatus.OK:
         return result
-    seen = sorted(
+    listed = sorted(
         line.split()[-1]
         for line in reply.stdout.splitlines()
         if line.strip().startswith("Name:") and line.split()[-1].startswith("gfx")
     )
-    known = sorted(d.arch for d in devices)
+    expected = sorted(d.arch for d in devices)
     detail = ""
-    if seen != known:
-        detail = f"it lists {', '.join(seen) or 'no GPU'}, the kernel driver lists {', '.join(known) or 'none'}"
-    return replace(result, detail=detail, facts={"chips": seen})
+    if listed != expected:
+        detail = f"it lists {', '.join(listed) or 'no GPU'}, the kernel driver lists {', '.join(expected) or 'none'}"
+    return replace(result, detail=detail, measurements={"chips": listed})
 
 
 def _product(root: Path, render_minor: int) -> str:

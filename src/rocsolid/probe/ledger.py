@@ -1,7 +1,7 @@
-"""The ledger: probes of container images in one SQLite file.
+"""The ledger: one SQLite file with the probes of container images.
 
-A file is checked before it is opened for writing. A file that is not a ledger, is damaged or was written by a newer
-rocsolid raises InputError and is not changed.
+The file is checked before it is opened for writing. If it is not a ledger, is damaged or was written by a newer rocsolid,
+it is not changed, and InputError is raised.
 """
 
 import json
@@ -17,8 +17,8 @@ from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.saved_probe import ImageEntry
 
-_APPLICATION: Final = 0x526F4C64  # "RoLd" in the header of the file marks a ledger
-_VERSION: Final = 1
+_APPLICATION_ID: Final = 0x526F4C64  # "RoLd": SQLite stores it in the header of the file, which marks it as a ledger
+_FORMAT_VERSION: Final = 1
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _TABLE: Final = """
 CREATE TABLE entry (
@@ -34,14 +34,14 @@ CREATE TABLE entry (
 
 def default_file() -> Path:
     """The path of the ledger: `$ROCSOLID_LEDGER`, or a file in the user's data folder."""
-    if named := os.environ.get("ROCSOLID_LEDGER"):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(data) / "rocsolid/ledger.db"
+    if path := os.environ.get("ROCSOLID_LEDGER"):
+        return Path(path)
+    data_folder = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data_folder) / "rocsolid/ledger.db"
 
 
 class Ledger:
-    """The images probed so far, and claims of public guides about images that were not probed."""
+    """The probed images, and the claims of public guides about images that were not probed."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -51,11 +51,11 @@ class Ledger:
     def entries(self) -> list[ImageEntry]:
         """The probed images, oldest first, then the claims about images that were not probed."""
         probed = list(self._rows())
-        known = {entry.image for entry in probed}
-        return [*probed, *(claim for claim in IMAGES if claim.image not in known)]
+        probed_images = {entry.image for entry in probed}
+        return [*probed, *(claim for claim in IMAGES if claim.image not in probed_images)]
 
     def find(self, name: str) -> ImageEntry:
-        """The newest entry of an image, by tag, digest or content id; raises UnknownNameError."""
+        """The newest entry of an image, by its tag, digest or image fingerprint; raises UnknownNameError."""
         entries = self.entries()
         for entry in reversed(entries):
             if name in (entry.image, entry.digest, entry.key):
@@ -65,12 +65,12 @@ class Ledger:
     def add(self, entries: list[ImageEntry]) -> int:
         """Write the entries that are not there yet; return how many were new."""
         with self._write() as database:
-            before = database.total_changes
+            changes_before = database.total_changes
             database.executemany(
                 "INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?)",
                 [(e.image, e.digest, e.recorded_at, e.source, json.dumps(encode(e))) for e in entries],
             )
-            return database.total_changes - before
+            return database.total_changes - changes_before
 
     def merge(self, other: "Ledger") -> int:
         """Add the entries of another ledger that this one lacks; return how many were new."""
@@ -81,7 +81,7 @@ class Ledger:
             return
         with closing(_open(self.file, "ro")) as database:
             for (document,) in database.execute("SELECT document FROM entry ORDER BY recorded_at, rowid"):
-                yield _entry(document, self.file)
+                yield _parse_entry(document, self.file)
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -90,14 +90,14 @@ class Ledger:
             new = not self.file.exists() or self.file.stat().st_size == 0
             with closing(_open(self.file, "rwc")) as database:
                 if new:
-                    database.execute(f"PRAGMA application_id = {_APPLICATION}")
-                    database.execute(f"PRAGMA user_version = {_VERSION}")
+                    database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
                     database.execute(_TABLE)
                 with database:  # one transaction: all entries or none
                     yield database
-        except (OSError, sqlite3.Error) as refused:
-            msg = f"cannot write the ledger {self.file}: {refused}"
-            raise InputError(msg) from refused
+        except (OSError, sqlite3.Error) as error:
+            msg = f"cannot write the ledger {self.file}: {error}"
+            raise InputError(msg) from error
 
 
 def _open(file: Path, mode: str) -> sqlite3.Connection:
@@ -110,15 +110,17 @@ def _require_ledger(file: Path) -> None:
         with file.open("rb") as opened:
             head = opened.read(len(_SQLITE_MAGIC))
         if not head:
-            return  # becomes a ledger with its first entry
+            return  # an empty file: the first entry makes it a ledger
         if head != _SQLITE_MAGIC:
             raise InputError(_refusal(file, "it is not a SQLite database"))
         with closing(_open(file, "ro")) as database:
             application, version = (_pragma(database, name) for name in ("application_id", "user_version"))
-            if application != _APPLICATION:
+            if application != _APPLICATION_ID:
                 raise InputError(_refusal(file, "it is the database of another program"))
-            if version > _VERSION:
-                raise InputError(_refusal(file, f"it has format {version}, this rocsolid reads up to {_VERSION}"))
+            if version > _FORMAT_VERSION:
+                raise InputError(
+                    _refusal(file, f"it has format {version}, and this rocsolid reads formats up to {_FORMAT_VERSION}")
+                )
             check = database.execute("PRAGMA quick_check").fetchone()[0]
             if check != "ok":
                 raise InputError(_refusal(file, f"it is damaged ({check.splitlines()[0]})"))
@@ -134,7 +136,7 @@ def _refusal(file: Path, why: str) -> str:
     return f"{file} is not a ledger: {why}; the file was not changed"
 
 
-def _entry(document: str, file: Path) -> ImageEntry:
+def _parse_entry(document: str, file: Path) -> ImageEntry:
     try:
         data: Any = json.loads(document)
     except ValueError as broken:

@@ -1,4 +1,4 @@
-"""The pretended chip of this process, and what the probe reports for it."""
+"""The pretended chip of this process (see `rs.pretend`), and what the probe reports for it."""
 
 import os
 from dataclasses import replace
@@ -13,13 +13,13 @@ from rocsolid.torchapi.pretend.fake_device_info import active_pretended_chip
 
 # Set by `rocsolid run --pretend` for the program and its child processes, or by the user.
 VARIABLE: Final = "ROCSOLID_RUN_PRETEND"
-_DEVICES: Final = ("dev/kfd", "dev/nvidiactl")
+_GPU_DEVICE_FILES: Final = ("dev/kfd", "dev/nvidiactl")
 
 
 def pretended_chip() -> PretendedChip | None:
-    """The chip that this process pretends to have (`rs.pretend`, `rocsolid run --pretend`); None normally."""
-    if here := active_pretended_chip():
-        return here
+    """The chip of `rs.pretend` or `rocsolid run --pretend` in this process; None if neither is active."""
+    if chip := active_pretended_chip():
+        return chip
     text = os.environ.get(VARIABLE)
     if not text:
         return None
@@ -28,10 +28,10 @@ def pretended_chip() -> PretendedChip | None:
 
 
 def require_no_gpu(root: Path = Path("/")) -> None:
-    """Raise CannotRunError on a machine with a GPU: torch would find a GPU other than the pretended one."""
-    found = next((name for name in _DEVICES if (root / name).exists()), None)
-    if found:
-        msg = f"--pretend and rs.pretend need a machine without a GPU, and this one has one (/{found})"
+    """Raise CannotRunError on a machine with a GPU: torch would find that GPU and not the pretended one."""
+    device_file = next((name for name in _GPU_DEVICE_FILES if (root / name).exists()), None)
+    if device_file:
+        msg = f"--pretend and rs.pretend work only on a machine without a GPU; this machine has one (/{device_file})"
         raise CannotRunError(msg)
 
 
@@ -49,5 +49,5 @@ def pretended_device(pretended: PretendedChip) -> Device:
 
 
 def pretended_build(pretended: PretendedChip, build: TorchBuild) -> TorchBuild:
-    """The installed torch, described as if built for the pretended chip."""
+    """The installed torch, but with the HIP or CUDA version of the pretended chip."""
     return replace(build, hip=pretended.hip, cuda=pretended.cuda)

@@ -1,4 +1,4 @@
-"""Read only what a plan depends on, in a few milliseconds: platform, releases, GPUs."""
+"""Read only the facts that a plan depends on (platform, releases, GPUs). This takes a few milliseconds."""
 
 import datetime as dt
 import platform as python_platform
@@ -14,14 +14,14 @@ from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_
 
 
 def quick_environment(root: Path = Path("/")) -> Environment:
-    """The torch build, from the imported module or the installed files, and the GPUs that the drivers list."""
-    build, named = _imported_torch() or _installed_torch()
+    """Return the torch build, from the imported module or the installed files, and the GPUs that the drivers list."""
+    build, release_in_torch = _imported_torch() or _installed_torch()
     devices = tuple(amd_devices(root))
     if (build is None or build.cuda) and has_nvidia_driver(root):
         devices += nvml_devices()
     pretended = pretended_chip()
     if pretended:
-        devices, named = (pretended_device(pretended),), pretended.rocm
+        devices, release_in_torch = (pretended_device(pretended),), pretended.rocm
         build = pretended_build(pretended, build) if build else None
     if build:
         platform = Platform.ROCM if build.hip else Platform.CUDA if build.cuda else Platform.CPU
@@ -31,7 +31,7 @@ def quick_environment(root: Path = Path("/")) -> Environment:
         taken_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
         probe_mode=ProbeMode.STATIC,
         platform=platform,
-        rocm_version=rocm_release(build, named, {}, root) if platform is Platform.ROCM else "",
+        rocm_version=rocm_release(build, release_in_torch, {}, root) if platform is Platform.ROCM else "",
         cuda_version=build.cuda if build else "",
         python=python_platform.python_version(),
         torch=build,

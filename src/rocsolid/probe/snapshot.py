@@ -1,4 +1,4 @@
-"""Take the snapshot of the machine."""
+"""Take a snapshot of the machine."""
 
 import datetime as dt
 import os
@@ -21,7 +21,7 @@ from rocsolid.model.release import parts
 from rocsolid.probe import devices as devices_
 from rocsolid.probe import packages as packages_
 from rocsolid.probe import settings as settings_
-from rocsolid.probe.container import content_id, find_container
+from rocsolid.probe.container import find_container, image_fingerprint
 from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_device
 from rocsolid.probe.startup_files import startup_hooks
@@ -31,29 +31,29 @@ from rocsolid.process.run_command import Command, CommandResult, run_all_with_de
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
-    """How to probe, and where."""
+    """How to read the settings, and the environment and file system to probe."""
 
     mode: ProbeMode = ProbeMode.STATIC
-    imports: Sequence[str] = ()  # packages to import in the live probe, to see what they assign
+    imports: Sequence[str] = ()  # packages that the live probe imports, to find the settings that they assign
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    root: Path = Path("/")
+    root: Path = Path("/")  # the root of the file system; another folder in tests
 
 
 def take_snapshot(options: ProbeOptions) -> Environment:
-    """Read everything once; what cannot be determined is listed in `unknowns`, never guessed."""
+    """Probe the machine. What cannot be determined is not guessed but listed in `unknowns`."""
     installed = packages_.installed()
     folder = packages_.torch_folder()
-    build, named_rocm = packages_.describe_torch(folder, installed) if folder else (None, "")
+    build, release_in_torch = packages_.describe_torch(folder, installed) if folder else (None, "")
     packages = packages_.reported_packages(installed)
     devices, tools = _devices(options)
     pretended = pretended_chip()
     if pretended:
-        devices, named_rocm = [pretended_device(pretended)], pretended.rocm
+        devices, release_in_torch = [pretended_device(pretended)], pretended.rocm
         build = pretended_build(pretended, build) if build else None
     settings, more_tools, unknowns = _settings(build, options)
     platform = _platform(build, devices)
     container = find_container(options.variables, options.root)
-    rocm = packages_.rocm_release(build, named_rocm, packages, options.root)
+    rocm = packages_.rocm_release(build, release_in_torch, packages, options.root)
     return Environment(
         taken_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
         probe_mode=options.mode,
@@ -65,8 +65,8 @@ def take_snapshot(options: ProbeOptions) -> Environment:
         torch=build,
         devices=tuple(devices),
         container=container,
-        content_id=content_id(
-            [build.version, build.git, rocm] if build else [rocm], packages_.identity_files(build, options.root)
+        image_fingerprint=image_fingerprint(
+            [build.version, build.git_commit, rocm] if build else [rocm], packages_.identity_files(build, options.root)
         ),
         host=read_host(options.variables, options.root),
         packages=packages,
@@ -93,14 +93,14 @@ def _platform(build: TorchBuild | None, devices: Sequence[Device]) -> Platform:
 
 
 def _devices(options: ProbeOptions) -> tuple[list[Device], list[CheckResult]]:
-    """All GPUs; a vendor's tool runs only where that vendor's driver is loaded."""
+    """Return all GPUs and the results of the vendors' tools; a tool runs only if the driver of its vendor is loaded."""
     amd = list(devices_.amd_devices(options.root))
-    questions: list[Command] = []
+    commands: list[Command] = []
     if amd:
-        questions.append(devices_.ROCMINFO)
+        commands.append(devices_.ROCMINFO)
     if devices_.has_nvidia_driver(options.root):
-        questions.append(devices_.NVIDIA_SMI)
-    replies: dict[str, CommandResult] = {reply.check.name: reply for reply in run_all_with_deadline(questions)}
+        commands.append(devices_.NVIDIA_SMI)
+    replies: dict[str, CommandResult] = {reply.check.name: reply for reply in run_all_with_deadline(commands)}
     tools = []
     if reply := replies.get(devices_.ROCMINFO.name):
         tools.append(devices_.check_rocminfo(reply, amd))
@@ -114,11 +114,11 @@ def _devices(options: ProbeOptions) -> tuple[list[Device], list[CheckResult]]:
 def _settings(
     build: TorchBuild | None, options: ProbeOptions
 ) -> tuple[dict[str, SettingValue], list[CheckResult], list[str]]:
-    """The settings in the given probe mode, the result of the live probe, and what this mode cannot see."""
+    """Return the settings, the result of the live probe (if it ran), and what this probe mode could not determine."""
     if build is None:
         return {}, [], ["torch is not installed in this Python: no settings to read"]
     if len(parts(build.version)) < 2:  # noqa: PLR2004 - a version has at least two numbers
-        return {}, [], [f"torch in {build.folder} has no readable version: no settings to read"]
+        return {}, [], [f"the version of torch in {build.folder} cannot be read: no settings to read"]
     tools, unknowns = [], []
     live = None
     if options.mode is ProbeMode.LIVE:
@@ -126,15 +126,16 @@ def _settings(
         tools.append(result)
         if live is None:
             unknowns.append(
-                f"the live probe {result.status.value}: {result.detail}; settings are read from torch's source instead"
+                f"the live probe ended with status `{result.status.value}`: {result.detail}; "
+                "settings are read from torch's source instead"
             )
         else:
-            unknowns += [f"import {name} failed: {why}" for name, why in live.failed.items()]
-    elif options.mode is ProbeMode.PROCESS:
+            unknowns += [f"import {name} failed: {why}" for name, why in live.failed_imports.items()]
+    elif options.mode is ProbeMode.THIS_PROCESS:
         live = settings_.read_in_this_process()
-    settings, unread = settings_.read_settings(build, options.variables, live)
-    if unread:
-        unknowns.append(f"{len(unread)} settings can only be read by importing torch: {', '.join(unread)}")
+    settings, unreadable = settings_.read_settings(build, options.variables, live)
+    if unreadable:
+        unknowns.append(f"{len(unreadable)} settings can only be read by importing torch: {', '.join(unreadable)}")
     if options.mode is ProbeMode.STATIC:
-        unknowns.append("settings that start-up files and libraries assign: only --live sees them")
+        unknowns.append("settings that start-up files and libraries assign (use --live to read them)")
     return settings, tools, unknowns

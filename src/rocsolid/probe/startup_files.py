@@ -1,4 +1,4 @@
-"""List the code that runs when the interpreter starts, before the user's code."""
+"""List the code that Python runs when the interpreter starts, before the user's code."""
 
 import importlib.machinery
 import site

@@ -21,17 +21,17 @@ _SECRET_VALUES: Final = re.compile(
 
 
 def mask_value(name: str, value: str) -> str:
-    """A variable's value; masked if it may be a secret, and with `~` for the home folder."""
+    """The value of a variable; masked if it may be a secret, and with `~` instead of the home folder."""
     if _SECRET_NAMES.search(name):
         return MASK
     return mask_text(value)
 
 
 def mask_text(text: str) -> str:
-    """The text with possible secrets masked, and with `~` for the home folder."""
+    """The text with possible secrets masked, and with `~` instead of the home folder."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home folder
-    shown = text.replace(home, "~") if len(home) > 1 else text
-    return _SECRET_VALUES.sub(MASK, shown)
+    without_home = text.replace(home, "~") if len(home) > 1 else text
+    return _SECRET_VALUES.sub(MASK, without_home)
 
 
 def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], crashes: tuple[Path, ...] = ()) -> str:
@@ -39,7 +39,7 @@ def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], c
     torch = env.torch
     build = f"{torch.version}, HIP {torch.hip or 'none'}, CUDA {torch.cuda or 'none'}" if torch else "not installed"
     devices = "; ".join(f"{d.name} ({d.arch})" for d in env.devices) or "none found"
-    stack = " · ".join(
+    platform = " · ".join(
         part
         for part in (
             env.platform.label,
@@ -49,16 +49,16 @@ def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], c
         )
         if part
     )
-    changed = ", ".join(name for name, seen in env.settings.items() if seen.changed)
+    changed = ", ".join(name for name, setting in env.settings.items() if setting.changed)
     rows = [
         ("rocsolid", version),
         ("python", env.python),
         ("system", f"{env.host.system}, {env.host.cores} cores"),
         ("torch", build),
-        ("platform", stack),
+        ("platform", platform),
         ("devices", devices),
         ("container", f"{env.container.engine} {env.container.image}".strip() if env.container else "none found"),
-        ("packages", ", ".join(f"{name} {v}" for name, v in env.packages.items()) or "none of the known ones"),
+        ("packages", ", ".join(f"{name} {v}" for name, v in env.packages.items()) or "none that rocsolid reports"),
         ("extras", ", ".join(f"{name} {'yes' if installed else 'no'}" for name, installed in extras.items())),
         ("compiler", env.host.compiler or "none"),
         ("settings", f"changed: {changed}" if changed else "all defaults"),

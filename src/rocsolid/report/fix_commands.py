@@ -1,4 +1,4 @@
-"""The fixes of findings as shell lines, Python lines, or a file to source."""
+"""The fixes of findings: shell commands, Python lines, and a file for the shell command `source`."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from rocsolid.torchapi.config.live import MODULES
 _IMPORTS = {f"{owner}_config": f"import {module} as {owner}_config" for owner, module in MODULES.items()}
 
 
-def shell_lines(findings: Sequence[Finding]) -> list[str]:
-    """`unset` and `export` lines without duplicates, each with the finding that it fixes."""
+def shell_commands(findings: Sequence[Finding]) -> list[str]:
+    """The `unset` and `export` commands without duplicates, each with the key of the finding that it fixes."""
     lines: dict[str, str] = {}
     for finding in findings:
         for name in finding.fix_commands.unset:
@@ -21,15 +21,15 @@ def shell_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def python_lines(findings: Sequence[Finding]) -> list[str]:
-    """Assignments, with the imports they need."""
+    """The Python assignments, after the imports that they need."""
     lines = dict.fromkeys(line for f in findings for line in f.fix_commands.python)
     imports = [text for name, text in _IMPORTS.items() if any(line.startswith(name) for line in lines)]
     return [*imports, *lines]
 
 
 def fix_text(findings: Sequence[Finding]) -> str:
-    """All fixes: shell lines, Python lines, and those that need a person."""
-    shell, python = shell_lines(findings), python_lines(findings)
+    """All fixes: shell commands, Python lines, and the fixes that a person has to do."""
+    shell, python = shell_commands(findings), python_lines(findings)
     by_hand = [f for f in findings if not (f.fix_commands.unset or f.fix_commands.export or f.fix_commands.python)]
     blocks = []
     if shell:
@@ -42,6 +42,6 @@ def fix_text(findings: Sequence[Finding]) -> str:
 
 
 def env_file(findings: Sequence[Finding]) -> str:
-    """A file for `source`: the shell lines only."""
-    lines = ["# written by rocsolid probe --fix; use it with: source FILE", *shell_lines(findings)]
+    """The text of a file for the shell command `source`: the shell commands only."""
+    lines = ["# written by rocsolid probe --fix; use it with: source FILE", *shell_commands(findings)]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What all HTML reports share: one file without external references, light and dark theme, tables, findings."""
+"""The parts of all HTML reports: the page (one file, light and dark theme), tables and findings."""
 
 from functools import cache
 from html import escape
@@ -18,7 +18,7 @@ def asset(name: str) -> str:
 
 
 def page(title: str, subtitle: str, body: str) -> str:
-    """A complete page; `body` is HTML, title and subtitle are text."""
+    """Return a complete page. `body` is HTML; title and subtitle are text."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -47,9 +47,9 @@ def page(title: str, subtitle: str, body: str) -> str:
 def table(
     table_id: str, headings: list[str], rows: list[tuple[str, list[str]]], *, checkbox: str = "", checked: bool = True
 ) -> str:
-    """A table that sorts and filters. Each row is a CSS class and its cells as HTML.
+    """Return a table that the reader can sort and filter. Each row is a CSS class and a list of cells in HTML.
 
-    With `checkbox`, a checkbox of that label hides all rows whose class is not `highlighted`.
+    `checkbox` is the label of a checkbox that hides all rows whose class is not `highlighted`.
     """
     state = " checked" if checked else ""
     label = f'<label><input type="checkbox"{state}> {escape(checkbox)}</label>' if checkbox else ""
@@ -66,11 +66,11 @@ def table(
 
 
 def finding_html(finding: Finding) -> str:
-    """One finding that unfolds: message, why, fix, check, evidence."""
+    """Return one finding. A click on its message shows why, fix, check and evidence."""
     severity = finding.severity.name.lower()
-    opened = " open" if finding.severity > Severity.INFO else ""
+    open_attribute = " open" if finding.severity > Severity.INFO else ""
     rows = [
-        ("at", finding.location),
+        ("location", finding.location),
         ("why", finding.why),
         ("fix", finding.fix),
         ("check", finding.check),
@@ -78,10 +78,10 @@ def finding_html(finding: Finding) -> str:
     ]
     details = "".join(f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in rows if text)
     details += "".join(
-        f"<dt>{'' if n else 'evidence'}</dt><dd>{_evidence(e)}</dd>" for n, e in enumerate(finding.evidence)
+        f"<dt>{'' if index else 'evidence'}</dt><dd>{_evidence(e)}</dd>" for index, e in enumerate(finding.evidence)
     )
     return (
-        f'<details class="finding is-{severity}" id="{escape(finding.key)}"{opened}><summary>'
+        f'<details class="finding is-{severity}" id="{escape(finding.key)}"{open_attribute}><summary>'
         f'<b class="{severity}">{finding.severity.name}</b> <code>{finding.code}</code> {escape(finding.message)}'
         f"</summary><div><dl>{details}</dl></div></details>"
     )

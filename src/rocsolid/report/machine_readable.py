@@ -12,12 +12,12 @@ from rocsolid.rules.engine import rule
 from rocsolid.version import __version__
 
 _SARIF_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-_RANKS = {"inside": 90.0, "reachable": 60.0, "anywhere": 10.0}
+_SARIF_RANKS = {"inside": 90.0, "reachable": 60.0, "anywhere": 10.0}  # by confidence, from 0 to 100
 _GITHUB_LEVELS = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
 def probe_json(record: ProbeRecord) -> str:
-    """The record as JSON."""
+    """The probe as JSON."""
     return dumps(
         PROBE_SCHEMA,
         rocsolid=__version__,
@@ -28,7 +28,7 @@ def probe_json(record: ProbeRecord) -> str:
 
 
 def lint_json(record: LintRecord) -> str:
-    """The record as JSON."""
+    """The result of `lint` as JSON."""
     return dumps(
         LINT_SCHEMA,
         rocsolid=__version__,
@@ -44,7 +44,7 @@ def lint_json(record: LintRecord) -> str:
 
 
 def sarif(findings: Sequence[Finding]) -> str:
-    """SARIF 2.1.0, for code-scanning services."""
+    """The findings as SARIF 2.1.0, for code-scanning services."""
     codes = sorted({f.code for f in findings})
     run = {
         "tool": {
@@ -81,24 +81,24 @@ def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, object]:
         "partialFingerprints": {"rocsolidFinding": fingerprint(finding) if "text" in finding.facts else finding.key},
     }
     file, _, line = finding.location.rpartition(":")
-    # SARIF needs a file; a finding without one gets the name "environment".
+    # SARIF requires a file. A finding about the machine has none, so its file is called "environment".
     location: dict[str, dict[str, object]] = {
         "artifactLocation": {"uri": _relative(file or finding.location or "environment").lstrip("/")},
         "region": {"startLine": int(line) if line.isdigit() else 1},
     }
     if isinstance(column := finding.facts.get("column"), int):
         location["region"]["startColumn"] = column
-    if (confidence := finding.facts.get("confidence")) in _RANKS:
-        result["rank"] = _RANKS[str(confidence)]
+    if (confidence := finding.facts.get("confidence")) in _SARIF_RANKS:
+        result["rank"] = _SARIF_RANKS[str(confidence)]
     if chain := finding.facts.get("chain"):
-        result["codeFlows"] = [{"threadFlows": [{"locations": [_step(text) for text in chain]}]}]  # type: ignore[attr-defined]
+        result["codeFlows"] = [{"threadFlows": [{"locations": [_call_location(text) for text in chain]}]}]  # type: ignore[attr-defined]
     logical = [{"name": finding.subject, "kind": "resource"}]
     result["locations"] = [{"physicalLocation": location, "logicalLocations": logical}]
     return result
 
 
-def _step(text: str) -> dict[str, object]:
-    """One call of a call chain, given as `name (file:line)`."""
+def _call_location(text: str) -> dict[str, object]:
+    """The location of one call of a call chain, from `name (file:line)`."""
     file, _, line = text.rpartition("(")[2].rstrip(")").rpartition(":")
     location = {
         "artifactLocation": {"uri": _relative(file).lstrip("/")},
@@ -108,25 +108,25 @@ def _step(text: str) -> dict[str, object]:
 
 
 def github(findings: Sequence[Finding]) -> str:
-    """GitHub workflow commands, one annotation per line."""
+    """The findings as GitHub workflow commands, one annotation per line."""
     return "".join(_annotation(f) + "\n" for f in findings)
 
 
 def _annotation(finding: Finding) -> str:
-    where = ""
+    position = ""
     if finding.location:
         file, _, line = finding.location.rpartition(":")
-        where = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.location)},"
-        where += f"col={finding.facts['column']}," if "column" in finding.facts else ""
+        position = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.location)},"
+        position += f"col={finding.facts['column']}," if "column" in finding.facts else ""
     title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
     text = _escape(f"{finding.message}\n{finding.why}\nFix: {finding.fix}")
-    return f"::{_GITHUB_LEVELS[finding.severity]} {where}title={title}::{text}"
+    return f"::{_GITHUB_LEVELS[finding.severity]} {position}title={title}::{text}"
 
 
 def _relative(file: str) -> str:
-    """The path relative to the current folder, because services know files by their path in the checkout."""
-    here = Path.cwd()
-    return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
+    """The path relative to the current folder, because services expect paths relative to the repository."""
+    folder = Path.cwd()
+    return str(Path(file).relative_to(folder)) if Path(file).is_relative_to(folder) else file
 
 
 def _escape(text: str) -> str:

@@ -11,11 +11,11 @@ from rocsolid.report.html_page import finding_html, page, table
 from rocsolid.report.probe_text import environment_facts, headline, set_by
 from rocsolid.report.terminal import Terminal
 
-_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
+_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "info"}
 
 
 def probe_html(record: ProbeRecord) -> str:
-    """Findings, the commands that fix them, the facts about the machine, and every setting."""
+    """The page: findings, the commands that fix them, the facts about the machine, and all settings."""
     env = record.environment
     parts = [
         counts_html(record.findings),
@@ -48,15 +48,15 @@ def _facts(env: Environment) -> str:
 
 def _settings(env: Environment) -> str:
     rows = []
-    for name, seen in env.settings.items():
-        known = registry.find(name)
+    for name, setting in env.settings.items():
+        declared = registry.find(name)
         cells = [
             f"<code>{escape(name)}</code>",
-            repr(seen.value),
-            repr(seen.default),
-            set_by(seen),
-            known.summary if known else "",
+            repr(setting.value),
+            repr(setting.default),
+            set_by(setting),
+            declared.summary if declared else "",
         ]
-        rows.append(("highlighted" if seen.changed else "", [cells[0], *(escape(cell) for cell in cells[1:])]))
+        rows.append(("highlighted" if setting.changed else "", [cells[0], *(escape(cell) for cell in cells[1:])]))
     checkbox = "only changed settings" if any(row_class for row_class, _ in rows) else ""
     return table("settings", ["setting", "value", "default", "set by", "what it does"], rows, checkbox=checkbox)

@@ -1,4 +1,4 @@
-"""Probes, findings, probe differences and the ledger as text for a terminal."""
+"""Text for a terminal: probes, findings, differences between probes, and the ledger."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,12 +8,12 @@ from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.saved_probe import ImageEntry, ProbeDifference, ProbeRecord, ValueChange
 from rocsolid.report.terminal import Terminal
 
-_PROBE_MODES = {
+_HOW_SETTINGS_WERE_READ = {
     ProbeMode.STATIC: "read from torch's source, torch was not imported",
     ProbeMode.LIVE: "read in a fresh interpreter",
-    ProbeMode.PROCESS: "read in this process",
+    ProbeMode.THIS_PROCESS: "read in this process",
 }
-_ORIGINS = {
+_ORIGIN_TEXTS = {
     Origin.DEFAULT: "",
     Origin.VARIABLE: "environment variable",
     Origin.FORCED: "environment variable",
@@ -25,19 +25,20 @@ _ORIGINS = {
     Origin.MUTATED: "code in this process (changed the default)",
     Origin.OTHER_THREAD: "another thread of this process",
 }
-_MAX_VALUE = 80
+_MAX_VALUE_LENGTH = 80
+_MAX_SETTINGS_LISTED = 8
 _LABEL_WIDTH = len("evidence")
 
 
 def probe_text(record: ProbeRecord, terminal: Terminal, *, verbose: bool = False) -> str:
     """The findings, worst first, then the facts about the machine."""
     env = record.environment
-    shown = [f for f in record.findings if verbose or f.severity > Severity.INFO]
-    notes = [f for f in record.findings if f not in shown]
-    blocks = [headline(env, terminal), *(finding_text(f, terminal) for f in shown)]
-    if notes:
-        blocks.append("\n".join(_note(f, terminal) for f in notes))
-    blocks += [facts_text(env, terminal), summary_line(record.findings, terminal, hidden=len(notes))]
+    in_full = [f for f in record.findings if verbose or f.severity > Severity.INFO]
+    shortened = [f for f in record.findings if f not in in_full]
+    blocks = [headline(env, terminal), *(finding_text(f, terminal) for f in in_full)]
+    if shortened:
+        blocks.append("\n".join(_one_line(f, terminal) for f in shortened))
+    blocks += [facts_text(env, terminal), summary_line(record.findings, terminal, hidden=len(shortened))]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -48,8 +49,8 @@ def headline(env: Environment, terminal: Terminal) -> str:
     devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no GPU"
     line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
     if env.pretended:
-        line = f"PRETENDED ({env.pretended}), not this machine: {line}"
-    return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_PROBE_MODES[env.probe_mode]}", "dim")
+        line = f"PRETENDED CHIP ({env.pretended}), not the hardware of this machine: {line}"
+    return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_HOW_SETTINGS_WERE_READ[env.probe_mode]}", "dim")
 
 
 def finding_text(finding: Finding, terminal: Terminal) -> str:
@@ -58,13 +59,13 @@ def finding_text(finding: Finding, terminal: Terminal) -> str:
     location = f"  {terminal.paint(finding.location, 'dim')}" if finding.location else ""
     rows = [("", finding.message), ("why", finding.why), ("fix", finding.fix), ("check", finding.check)]
     rows += [("cause", finding.cause)] if finding.cause else []
-    rows += [("" if number else "evidence", _evidence(e)) for number, e in enumerate(finding.evidence)]
+    rows += [("" if index else "evidence", _evidence(e)) for index, e in enumerate(finding.evidence)]
     indent = " " * (_LABEL_WIDTH + 3)
     body = [terminal.wrap(text, indent=indent, first=f"  {label:<{_LABEL_WIDTH}} ") for label, text in rows if text]
     return "\n".join([head + location, *body])
 
 
-def _note(finding: Finding, terminal: Terminal) -> str:
+def _one_line(finding: Finding, terminal: Terminal) -> str:
     first = f"{terminal.severity(finding.severity)} {terminal.paint(finding.code, 'bold')} "
     return terminal.wrap(finding.message, indent=" " * 16, first=first)
 
@@ -80,37 +81,38 @@ def facts_text(env: Environment, terminal: Terminal) -> str:
 
 
 def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each fact; the text and the HTML page show the same."""
-    changed = [name for name, seen in env.settings.items() if seen.changed]
+    """Yield label and text of each fact, for the text and the HTML page."""
+    changed = [name for name, setting in env.settings.items() if setting.changed]
     yield "machine", f"{env.host.system}, {env.host.cores} cores, {_size(env.host.memory_bytes)}"
     yield "devices", ", ".join(_count(f"{d.name} {d.arch} {_size(d.memory_bytes)}" for d in env.devices))
     yield "driver", env.driver
     if env.container:
         yield "container", " ".join(filter(None, (env.container.engine, env.container.image)))
-    yield "content id", env.content_id
+    yield "image fingerprint", env.image_fingerprint
     if env.torch:
         hip = f", HIP {env.torch.hip}" if env.torch.hip else f", CUDA {env.torch.cuda}" if env.torch.cuda else ""
-        yield "torch", f"{env.torch.version}{hip}{_files(env)}"
+        yield "torch", f"{env.torch.version}{hip}{_config_files(env)}"
     yield "packages", ", ".join(f"{name} {version}" for name, version in env.packages.items() if name != "torch")
     yield "compiler", env.host.compiler or "none"
     yield (
         "settings",
-        f"{len(env.settings)} read, {len(changed)} changed" + (f": {', '.join(changed[:8])}" if changed else ""),
+        f"{len(env.settings)} read, {len(changed)} changed"
+        + (f": {', '.join(changed[:_MAX_SETTINGS_LISTED])}" if changed else ""),
     )
     yield "variables", ", ".join(f"{name}={_short(value)}" for name, value in env.variables.items())
     yield "start-up files", ", ".join(f"{h.kind} {h.file}" for h in env.startup_hooks)
     yield "caches", ", ".join(f"{c.name} {c.folder} ({_size(c.free_bytes)} free)" for c in env.caches)
-    yield "tools", ", ".join(f"{t.name}: {t.status.value} after {t.seconds:.1f} s" for t in env.tools)
-    yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.checks)
+    yield "tools", ", ".join(f"{t.name}: {t.status.value} ({t.seconds:.1f} s)" for t in env.tools)
+    yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.active_checks)
     yield "unknown", "; ".join(env.unknowns)
 
 
-def set_by(seen: SettingValue) -> str:
+def set_by(setting: SettingValue) -> str:
     """What set the value, such as `environment variable TORCHINDUCTOR_MAX_AUTOTUNE`."""
-    return f"{_ORIGINS[seen.origin]} {seen.set_by}".strip()
+    return f"{_ORIGIN_TEXTS[setting.origin]} {setting.set_by}".strip()
 
 
-def _files(env: Environment) -> str:
+def _config_files(env: Environment) -> str:
     states = sorted({file.integrity.value for file in env.torch.files}) if env.torch else []
     if not states:
         return ""
@@ -118,27 +120,31 @@ def _files(env: Environment) -> str:
 
 
 def summary_line(findings: Sequence[Finding], terminal: Terminal, *, hidden: int = 0) -> str:
-    """The number of findings by severity, and where to read more."""
+    """The number of findings by severity; if the details of some are `hidden`, also how to see them."""
     counts = {s: sum(f.severity is s for f in findings) for s in reversed(Severity)}
-    words = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "note"}
-    parts = [f"{n} {words[s]}{'s' if n != 1 and s is not Severity.CRITICAL else ''}" for s, n in counts.items() if n]
+    words = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
+    parts = [f"{n} {words[s]}{'s' if n != 1 and s is Severity.WARNING else ''}" for s, n in counts.items() if n]
     if not parts:
         return terminal.paint("no findings", "green", "bold")
-    more = "; -v shows the notes in full, `rocsolid explain CODE` explains one" if hidden else ""
+    more = "; -v shows INFO findings in full, `rocsolid explain CODE` explains a rule" if hidden else ""
     return terminal.paint(", ".join(parts), "bold") + more
 
 
-def difference_text(change: ProbeDifference, terminal: Terminal) -> str:
+def difference_text(difference: ProbeDifference, terminal: Terminal) -> str:
     """What changed between two probes."""
-    if change.empty:
+    if difference.empty:
         return "no difference\n"
     blocks = []
-    for title, changes in (("facts", change.facts), ("settings", change.settings), ("variables", change.variables)):
+    for title, changes in (
+        ("facts", difference.facts),
+        ("settings", difference.settings),
+        ("variables", difference.variables),
+    ):
         if changes:
             blocks.append("\n".join([terminal.paint(title, "bold"), *(_change(c, terminal) for c in changes)]))
-    for title, findings in (("no longer found", change.gone), ("newly found", change.new)):
+    for title, findings in (("no longer found", difference.gone_findings), ("newly found", difference.new_findings)):
         if findings:
-            blocks.append("\n".join([terminal.paint(title, "bold"), *(_note(f, terminal) for f in findings)]))
+            blocks.append("\n".join([terminal.paint(title, "bold"), *(_one_line(f, terminal) for f in findings)]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -170,12 +176,12 @@ def image_row(entry: ImageEntry) -> tuple[str, str, str, str, str]:
         return entry.image, "?", "?", entry.note, f"{entry.source}: {', '.join(e.ref for e in entry.evidence)}"
     env = entry.record.environment
     findings = [f for f in entry.record.findings if f.severity > Severity.INFO]
-    listed = ", ".join(f"{f.code} {f.subject}" for f in findings) or "no findings"
+    finding_names = ", ".join(f"{f.code} {f.subject}" for f in findings) or "no findings"
     return (
         entry.image,
         env.torch_version or "none",
         env.rocm_version or "-",
-        listed,
+        finding_names,
         f"{entry.recorded_at[:10]} {entry.source}",
     )
 
@@ -192,17 +198,17 @@ def _evidence(evidence: Evidence) -> str:
 
 def _count(texts: Iterable[str]) -> list[str]:
     """`8 × name` instead of the name eight times."""
-    counted: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for text in texts:
-        counted[text] = counted.get(text, 0) + 1
-    return [f"{n} × {text}" if n > 1 else text for text, n in counted.items()]
+        counts[text] = counts.get(text, 0) + 1
+    return [f"{count} × {text}" if count > 1 else text for text, count in counts.items()]
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[:_MAX_VALUE_LENGTH] + "…"
 
 
-def _size(number: int | None) -> str:
-    if number is None:
+def _size(size_bytes: int | None) -> str:
+    if size_bytes is None:
         return "?"
-    return f"{number / 1024**3:.0f} GB" if number >= 1024**3 else f"{number / 1024**2:.0f} MB"
+    return f"{size_bytes / 1024**3:.0f} GB" if size_bytes >= 1024**3 else f"{size_bytes / 1024**2:.0f} MB"

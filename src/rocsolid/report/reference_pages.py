@@ -11,6 +11,7 @@ from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.setting import EVERYWHERE, Channel, Hazard, Profile, Recommendation, Setting
 
 if TYPE_CHECKING:  # not needed for the page of a setting
+    from rocsolid.model.finding import Rule
     from rocsolid.rules.engine import RuleFile
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
@@ -18,7 +19,7 @@ _CHANNELS = {
     Channel.OPTION: "an option of the compiled function, so it applies in every thread",
     Channel.SCOPE: "assigned for the duration of the call that compiles, then restored; since torch 2.12 only in that thread",
     Channel.ARGUMENT: "an argument of `torch.compile`",
-    Channel.PROCESS: "an environment variable, to be set before the process starts",
+    Channel.PROCESS: "the setting is an environment variable; rocsolid sets it before the process starts",
 }
 
 
@@ -26,13 +27,12 @@ def rule_page(file: "RuleFile") -> str:
     """What a rule checks for, why, and the templates of its messages."""
     rule = file.rule
     summary, _, page = file.page.strip().partition("\n")
-    severity = rule.severity.name
     lines = [
         f"# {rule.code} {rule.name}",
         "",
         summary,
         "",
-        f"Severity: {severity}, unless the value found is more or less harmful on this machine. Since {rule.since}.",
+        f"Default severity: {rule.severity.name}.{_severity_note(rule)} Since version {rule.since}.",
         page.rstrip(),
         "",
         "## Messages",
@@ -40,6 +40,13 @@ def rule_page(file: "RuleFile") -> str:
     ]
     lines += ["", "## Evidence", *evidence_list(rule.evidence)] if rule.evidence else []
     return "\n".join(lines) + "\n"
+
+
+def _severity_note(rule: "Rule") -> str:
+    """A sentence for the rules whose severity depends on the value of a setting or variable."""
+    if "{hazard" not in rule.why:
+        return ""
+    return " It is raised or lowered if the catalogue rates the value differently for this machine."
 
 
 def _templates(file: "RuleFile") -> Iterator[tuple[str, str]]:
@@ -54,9 +61,10 @@ def setting_page(setting: Setting) -> str:
     """What a setting does, what can change it, what the profiles choose, and why."""
     lines = [f"# {setting.id}", "", setting.summary, ""]
     lines += [f"- type: `{setting.value_type.__name__}`", f"- how rocsolid sets it: {_CHANNELS[setting.channel]}"]
-    lines += [f"- environment variable: {_variable(setting)}"]
+    if setting.channel is not Channel.PROCESS:
+        lines.append(f"- environment variable: {_variable(setting)}")
     if setting.valid != EVERYWHERE:
-        lines.append(f"- exists: {setting.valid}")
+        lines.append(f"- available on: {setting.valid}")
     if setting.former_names:
         lines.append(f"- former names: {', '.join(f'`{n}`' for n in setting.former_names)}")
     if setting.candidates:
@@ -76,16 +84,12 @@ def setting_page(setting: Setting) -> str:
 
 def _variable(setting: Setting) -> str:
     variable = setting.variable
-    if setting.channel is Channel.PROCESS:
-        return f"`{setting.name}` itself"
     if variable is None:
         return "none"
     if variable.overrides_config:
         return f"`{variable.name}` **forces** the value: while it is set, assignments and options have no effect"
-    presence = " (by any non-empty value, even `0`)" if variable.any_value_enables else ""
-    return (
-        f"`{variable.name}` changes the default{presence} when torch's compiler is imported; an assignment overrides it"
-    )
+    any_value = " (any non-empty value enables it, even `0`)" if variable.any_value_enables else ""
+    return f"`{variable.name}` changes the default{any_value} when torch's compiler is imported; an assignment overrides it"
 
 
 def _choice(choice: Recommendation) -> Iterator[str]:
@@ -115,9 +119,9 @@ def profile_page(profile: Profile) -> str:
             (c for c in setting.recommendations if c.profile in names), key=lambda c: names.index(c.profile)
         ):
             value = "not set" if choice.value is None else f"{choice.value!r}"
-            own = "" if choice.profile == profile.name else f"; from {choice.profile}"
+            inherited = "" if choice.profile == profile.name else f"; from {choice.profile}"
             guard = "; enforced by the guard" if choice.guard else ""
-            lines.append(f"- `{setting.id}` = {value} ({_where(choice)}{guard}{own}): {choice.why}")
+            lines.append(f"- `{setting.id}` = {value} ({_where(choice)}{guard}{inherited}): {choice.why}")
     disputed = [s for s in all_settings() if s.disagreement]
     lines += ["", "## Where guides disagree", *(f"- `{s.id}`: {s.disagreement}" for s in disputed)]
     return "\n".join(lines) + "\n"
@@ -134,9 +138,9 @@ def problem_page(problem: "KnownProblem") -> str:
         f"- status: {problem.status}",
     ]
     if problem.variables:
-        lines.append(f"- only if set: {', '.join(f'`{v}`' for v in problem.variables)}")
+        lines.append(f"- only if this variable is set: {', '.join(f'`{v}`' for v in problem.variables)}")
     if problem.packages:
-        lines.append(f"- only with: {', '.join(f'`{p}`' for p in problem.packages)}")
+        lines.append(f"- only with this package: {', '.join(f'`{p}`' for p in problem.packages)}")
     if problem.covered_by:
         lines.append(f"- reported by rule {problem.covered_by}")
     for title, text in (

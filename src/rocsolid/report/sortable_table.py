@@ -1,12 +1,12 @@
-"""HTML tables that sort by number and show the number with its unit."""
+"""HTML tables that the reader can sort by the values of a column, and that show each number with its unit."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from rocsolid.report.units import percent, plain_name, size, time
 
-Cell = str | tuple[str, float]
-_MAX_WORD = 22  # longer texts are wrapped
+Cell = str | tuple[str, float]  # text, or text and the number to sort by
+_MAX_UNWRAPPED = 22  # a longer text is wrapped
 
 
 def times(*values: float) -> tuple[Cell, ...]:
@@ -30,7 +30,7 @@ def share(part: float, whole: float) -> Cell:
 
 
 def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
-    """A table that sorts and filters; `attributes` are the HTML attributes of each row."""
+    """Return a table that the reader can sort and filter; `attributes` are the HTML attributes of each row."""
     all_rows = list(rows)
     classes = [" class='number'" if isinstance(cell, tuple) else "" for cell in all_rows[0]] if all_rows else []
     head = "".join(
@@ -38,9 +38,9 @@ def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]],
         for h, css_class in zip(headings, classes or [""] * len(headings), strict=True)
     )
     lines = []
-    for number, row in enumerate(all_rows):
-        extra = f" {attributes[number]}" if attributes else ""
-        lines.append(f"<tr{extra}>{''.join(_cell(cell) for cell in row)}</tr>")
+    for index, row in enumerate(all_rows):
+        row_attributes = f" {attributes[index]}" if attributes else ""
+        lines.append(f"<tr{row_attributes}>{''.join(_cell(cell) for cell in row)}</tr>")
     return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
 <output class="faint"></output></div>
 <div class="scroll" tabindex="0" role="region" aria-label="{name}">
@@ -50,6 +50,6 @@ def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]],
 def _cell(cell: Cell) -> str:
     if isinstance(cell, tuple):
         return f'<td class="number" data-sort="{cell[1]}">{escape(cell[0])}</td>'
-    if len(cell) <= _MAX_WORD:
+    if len(cell) <= _MAX_UNWRAPPED:
         return f'<td class="word">{escape(cell)}</td>'
     return f'<td class="name"><span title="{escape(cell)}">{escape(plain_name(cell))}</span></td>'

@@ -1,4 +1,4 @@
-"""Colour, width and wrapping for a terminal, and Markdown pages as terminal text."""
+"""Colours, width and line wrapping for a terminal, and Markdown pages as terminal text."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from typing import Final, TextIO
 
 from rocsolid.model.finding import Severity
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32", "cyan": "36", "plain": "0"}
-_SEVERITY = {Severity.CRITICAL: ("red", "bold"), Severity.WARNING: ("yellow", "bold"), Severity.INFO: ("cyan",)}
+_ANSI_CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32", "cyan": "36", "plain": "0"}
+_SEVERITY_STYLES = {Severity.CRITICAL: ("red", "bold"), Severity.WARNING: ("yellow", "bold"), Severity.INFO: ("cyan",)}
 _MAX_WIDTH, _MIN_WIDTH = 110, 40
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _ITALIC: Final = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
@@ -29,30 +29,30 @@ class Terminal:
         """Return the text in a style; unchanged without colours."""
         if not self.colour or not styles:
             return text
-        return f"\033[{';'.join(_CODES[s] for s in styles)}m{text}\033[0m"
+        return f"\033[{';'.join(_ANSI_CODES[s] for s in styles)}m{text}\033[0m"
 
     def severity(self, severity: Severity) -> str:
         """A severity's name in its colour, padded so that names align."""
-        return self.paint(f"{severity.name:<8}", *_SEVERITY[severity])
+        return self.paint(f"{severity.name:<8}", *_SEVERITY_STYLES[severity])
 
     def wrap(self, text: str, indent: str = "", first: str | None = None) -> str:
         """Wrap paragraphs to the width; `first` replaces the indent of the first line."""
         lines: list[str] = []
-        for number, paragraph in enumerate(text.splitlines() or [""]):
-            begin = first if first is not None and number == 0 else indent
+        for index, paragraph in enumerate(text.splitlines() or [""]):
+            first_indent = first if first is not None and index == 0 else indent
             lines += textwrap.wrap(
                 paragraph,
                 width=self.width,
-                initial_indent=begin,
+                initial_indent=first_indent,
                 subsequent_indent=indent,
                 break_long_words=False,
                 break_on_hyphens=False,
-            ) or [begin.rstrip()]
+            ) or [first_indent.rstrip()]
         return "\n".join(lines)
 
 
 def terminal_of(stream: TextIO | None = None) -> Terminal:
-    """The terminal of a stream; respects NO_COLOR and FORCE_COLOR, and uses no colours in a pipe."""
+    """The terminal of a stream. NO_COLOR and FORCE_COLOR are respected; a pipe gets no colours."""
     out = stream or sys.stdout
     if os.environ.get("NO_COLOR"):
         colour = False
@@ -85,12 +85,12 @@ def _paragraphs(markdown: str) -> Iterator[str]:
 
 
 def _page_line(line: str, terminal: Terminal) -> str:
-    bare = line.lstrip()
-    indent = " " * (len(line) - len(bare))
+    content = line.lstrip()
+    indent = " " * (len(line) - len(content))
     if line.startswith("#"):
         return terminal.paint(line.lstrip("# "), "bold")
-    if bare.startswith("- "):
-        return terminal.wrap(_plain_text(bare[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
+    if content.startswith("- "):
+        return terminal.wrap(_plain_text(content[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
     if line.startswith("    "):
         return terminal.paint(line, "cyan")
     return terminal.wrap(_plain_text(line))
@@ -98,5 +98,5 @@ def _page_line(line: str, terminal: Terminal) -> str:
 
 def _plain_text(line: str) -> str:
     """Remove Markdown markup; a link becomes its text, with the address if that is a URL."""
-    linked = _LINK.sub(lambda found: f"{found[1]} <{found[2]}>" if "://" in found[2] else found[1], line)
-    return _ITALIC.sub(r"\1", linked.replace("**", ""))
+    without_links = _LINK.sub(lambda found: f"{found[1]} <{found[2]}>" if "://" in found[2] else found[1], line)
+    return _ITALIC.sub(r"\1", without_links.replace("**", ""))

@@ -237,7 +237,7 @@ def read_restrictions(file: Path) -> Restrictions:
     keys = ["set", "vary", "exclude"]
     unknown = set(data) - set(keys)
     if unknown:
-        raise UnknownNameError(kind=f"key in {file}", name=min(unknown), known=keys)
+        raise UnknownNameError(kind="key", where=str(file), name=min(unknown), known=keys)
     for name, kind in (("set", dict), ("vary", dict), ("exclude", list)):
         if not isinstance(data.get(name, kind()), kind):
             msg = f"{file}: `{name}` must be a {'table' if kind is dict else 'list of names'}, not {data[name]!r}"

@@ -37,8 +37,8 @@ RULE = Rule(
 )
 
 _VERDICTS = {
-    Integrity.CHANGED: "was edited after installation (its wheel records another hash)",
-    Integrity.DIFFERENT: "differs from the official release, and its wheel records no hash for it",
+    Integrity.DIFFERS_FROM_WHEEL: "was edited after installation (its wheel records another hash)",
+    Integrity.DIFFERS_FROM_RELEASE: "differs from the official release, and its wheel records no hash for it",
     Integrity.RECORDED: "differs from the official release, but matches its own wheel",
 }
 
@@ -55,7 +55,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             for name, observed in env.settings.items()
             if observed.origin is Origin.PATCHED and name.startswith(f"{file.owner}.")
         ]
-        edited = file.integrity is Integrity.CHANGED
+        edited = file.integrity is Integrity.DIFFERS_FROM_WHEEL
         yield RULE.found(
             file.file,
             severity=Severity.WARNING if edited or changed else Severity.INFO,

@@ -38,5 +38,5 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """The device file exists but cannot be opened."""
-    if env.host.kfd == "denied":
+    if env.host.kfd_access == "denied":
         yield RULE.found("/dev/kfd")

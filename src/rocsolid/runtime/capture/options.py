@@ -118,4 +118,4 @@ def parse_buckets(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict
 
 def _require_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UnknownNameError(name, value, known)
+        raise UnknownNameError(name, value, known, is_argument=True)

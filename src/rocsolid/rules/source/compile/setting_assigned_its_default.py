@@ -40,7 +40,7 @@ RULE = Rule(
     message="`{change}` is already the default in torch 2.9 to 2.15",
     why="Unless something else changed {subject}, the line does nothing.",
     fix="Remove it, or add a comment that says what it protects against. rocsolid's profiles set the values that matter.",
-    check="rocsolid settings --here {subject}",
+    check="rocsolid settings --values {subject}",
     since="0.1",
     evidence=(source_evidence("torch 2.9 to 2.15, the config modules", "The default is the same in all of them."),),
 )
