@@ -1,4 +1,4 @@
-"""Fixtures, and what is skipped where."""
+"""Fixtures, and which tests are skipped on which machine."""
 
 import importlib.util
 import signal
@@ -12,13 +12,13 @@ pytest_plugins = ["rocsolid.testing"]
 
 
 def pytest_configure() -> None:
-    """Where the whole run was started in the background, Ctrl-C is ignored, and every program that a test starts inherits that."""
+    """Restore Ctrl-C: a run started in the background ignores it, and every program that a test starts inherits that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, visibly; in CI only a missing GPU excuses."""
+    """Skip what this machine cannot run; in CI only a missing GPU is a reason to skip."""
     has_torch = importlib.util.find_spec("torch") is not None
     for item in items:
         if item.get_closest_marker("torch") and not has_torch and not in_ci():
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def shadow_torch(tmp_path: Path) -> Callable[..., Path]:
-    """A folder with a torch that holds only what the static route reads; put it on PYTHONPATH.
+    """A folder with a torch that has only the files that a static probe reads; put it on PYTHONPATH.
 
     Its config files are those of the installed torch, edited as a test asks; its RECORD is honest, stale or empty.
     """

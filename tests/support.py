@@ -1,4 +1,4 @@
-"""What the tests share: environments made by hand, and child processes with a clean or prepared environment."""
+"""Helpers of the tests: hand-made environments, and child processes with a clean or prepared environment."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def in_ci() -> bool:
 
 
 def chromium() -> str:
-    """The browser's path, or nothing."""
+    """The path of the browser; empty if there is none."""
     return shutil.which("chromium") or shutil.which("google-chrome") or ""
 
 
@@ -37,7 +37,7 @@ def has_gpu() -> bool:
 
 
 def clean_environ(**planted: str) -> dict[str, str]:
-    """The environment of this process without anything that would move a setting, plus what a test plants."""
+    """The environment of this process without variables that change settings, plus those of the test."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(_MOVING) and name not in _MOVING_ALONE
     }
@@ -46,14 +46,14 @@ def clean_environ(**planted: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """How a child ended."""
+    """The exit code and output of a child process."""
 
     code: int
     out: str
     err: str
 
     def json(self) -> Any:
-        """What it printed, as JSON."""
+        """Parse the output as JSON."""
         return json.loads(self.out)
 
 
@@ -78,7 +78,7 @@ def run_cli(*args: str, env: Mapping[str, str] | None = None, timeout: float = 2
 
 
 def running(words: str) -> list[str]:
-    """Command lines of living processes that hold these words."""
+    """Command lines of running processes that contain these words."""
     commands = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it may have ended since; of one that is dead and not yet waited for nothing is read
@@ -87,7 +87,7 @@ def running(words: str) -> list[str]:
 
 
 def until(holds: Callable[[], object], patience_s: float = 30.0) -> None:
-    """Wait until it holds, and fail when it does not."""
+    """Wait until the condition holds; fail after the timeout."""
     give_up = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < give_up
@@ -95,7 +95,7 @@ def until(holds: Callable[[], object], patience_s: float = 30.0) -> None:
 
 
 def at_our_pace(measure: Callable[[], float], repeats: int = 5) -> float:
-    """Seconds of work as the core needs them that the bars were set on: the least of a few runs, each held against a yardstick.
+    """CPU seconds of some work, scaled to the machine that the limits were set on: the least of a few runs, each compared with a reference load.
 
     Neighbours make a core slower, and each of its seconds worth less. A faster core than ours is granted nothing.
     """
@@ -109,7 +109,7 @@ _LINES = "\n".join(
 
 
 def _yardstick_s() -> float:
-    """The least of three: one that is held up itself would make any work look quick."""
+    """The least of three runs: a slow reference run would make any work look quick."""
     times = []
     for _ in range(3):
         begun = time.process_time()
@@ -127,7 +127,7 @@ def make_env(
     moved: Mapping[str, tuple[object, object, Origin, str]] | None = None,
     **fields: Any,
 ) -> Environment:
-    """An environment by hand; `moved` gives value, default, origin and who, by setting id."""
+    """A hand-made environment; `moved` maps a setting id to value, default, origin and what set it."""
     device = Device(index=0, name="a chip", arch=arch, memory_bytes=1, platform=platform)
     given: dict[str, Any] = {
         "taken_at": "2026-11-15T00:00:00+00:00",
@@ -145,7 +145,7 @@ def make_env(
 
 
 def installed_torch() -> str:
-    """The release of the torch that is here, such as 2.13.0."""
+    """The release of the installed torch, such as 2.13.0."""
     from rocsolid.probe.packages import installed
     from rocsolid.torchapi.config.upstream import release_of
 

@@ -1,4 +1,4 @@
-"""The map is that of the house: what it names exists, and every room is on it."""
+"""ARCHITECTURE.md names existing paths, every package, and the layers of the import contract."""
 
 import re
 
@@ -11,21 +11,21 @@ PATHS = sorted(
 LINKS = re.findall(r"\]\(([\w./-]+)\)", TEXT)
 
 
-def test_every_path_on_the_map_exists() -> None:
+def test_every_path_exists() -> None:
     assert len(PATHS) > 60
     assert [path for path in (*PATHS, *LINKS) if not (ROOT / path).exists()] == []
 
 
-def test_every_room_is_on_the_map() -> None:
-    rooms = {init.parent.name for init in (ROOT / "src/rocsolid").glob("*/__init__.py")}
+def test_every_package_is_listed() -> None:
+    packages = {init.parent.name for init in (ROOT / "src/rocsolid").glob("*/__init__.py")}
     named = {path.removeprefix("src/rocsolid/") for path in PATHS if path.startswith("src/rocsolid/")}
 
-    assert rooms <= named
-    assert all(re.search(rf"\b{room}\b", TEXT.split("```")[1]) for room in rooms)
+    assert packages <= named
+    assert all(re.search(rf"\b{room}\b", TEXT.split("```")[1]) for room in packages)
 
 
-def test_the_order_of_layers_is_that_of_the_contract() -> None:
-    """Holds the drawing against the contract that CI enforces."""
+def test_layers_match_the_import_contract() -> None:
+    """Compare the list of layers with the contract that CI enforces."""
     contract = re.search(r"layers = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL)
     assert contract
     layers = [set(re.findall(r"rocsolid\.(\w+)", line)) for line in contract[1].strip().splitlines()]

@@ -16,7 +16,7 @@ PAGES = [
 
 @pytest.mark.torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+def test_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if page.stem == "pretend" and has_gpu():
         pytest.skip("pretending is for machines without an accelerator")
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, is short, and the CI files do what they say."""
+"""Every example runs unchanged, is short, and the CI files work."""
 
 import asyncio
 import importlib.util
@@ -24,7 +24,7 @@ RUN = {
 SERVED = "serve_with_fastapi"
 
 
-def test_every_example_is_here_listed_and_short() -> None:
+def test_every_example_is_listed_and_short() -> None:
     files = sorted(file.stem for file in EXAMPLES.glob("*.py"))
     listed = (EXAMPLES / "README.md").read_text()
 
@@ -45,7 +45,7 @@ def test_an_example_runs(name: str) -> None:
 
 
 @pytest.mark.torch
-def test_the_server_warms_freezes_answers_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_warms_up_freezes_serves_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("fastapi", reason="the server's example needs fastapi: pip install 'rocsolid[test]'")
     spec = importlib.util.spec_from_file_location(SERVED, EXAMPLES / f"{SERVED}.py")
     assert spec
@@ -113,7 +113,7 @@ def shell(command: str, folder: Path, env: Mapping[str, str]) -> subprocess.Comp
 
 
 @pytest.mark.parametrize(("source", "code", "says"), [(GOOD, 0, "1 file changed"), (BAD, 1, "SRC123")])
-def test_the_hook_stops_a_commit(tmp_path: Path, source: str, code: int, says: str) -> None:
+def test_pre_commit_hook_stops_a_commit(tmp_path: Path, source: str, code: int, says: str) -> None:
     """What the example and our own hook declare is set as git's hook, and a commit is made for real."""
     yaml = pytest.importorskip("yaml")
     (hook,) = yaml.safe_load((EXAMPLES / "ci/pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
@@ -133,7 +133,7 @@ def test_the_hook_stops_a_commit(tmp_path: Path, source: str, code: int, says: s
 
 
 @pytest.mark.torch
-def test_the_workflow_runs_commands_that_exist(tmp_path: Path) -> None:
+def test_workflow_commands_run(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     workflow = yaml.safe_load((EXAMPLES / "ci/github-actions.yml").read_text())
     steps = {step["name"]: step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "name" in step}

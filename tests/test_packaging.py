@@ -1,4 +1,4 @@
-"""What is built installs beside a foreign torch without touching it, is small, and brings nothing that could."""
+"""The wheel installs next to another torch without changing it, is small, and has no dependency that could replace torch."""
 
 import hashlib
 import re
@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def beside_a_foreign_torch(built: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def next_to_another_torch(built: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """An environment with somebody's ROCm torch, into which rocsolid was installed; with every file as it was before."""
     folder = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -75,8 +75,8 @@ def digests(site: Path) -> dict[str, str]:
     }
 
 
-def test_installing_leaves_a_foreign_torch_as_it_was(beside_a_foreign_torch: tuple[Path, dict[str, str]]) -> None:
-    folder, before = beside_a_foreign_torch
+def test_installing_does_not_change_another_torch(next_to_another_torch: tuple[Path, dict[str, str]]) -> None:
+    folder, before = next_to_another_torch
     (site,) = folder.glob("lib/python*/site-packages")
 
     assert len(before) == 3 * 7
@@ -84,8 +84,8 @@ def test_installing_leaves_a_foreign_torch_as_it_was(beside_a_foreign_torch: tup
     assert {file.name.partition("-")[0] for file in site.glob("*.dist-info")} <= {*FOREIGN, "rocsolid", "tomli"}
 
 
-def test_what_was_installed_runs_and_sees_that_torch(beside_a_foreign_torch: tuple[Path, dict[str, str]]) -> None:
-    folder, before = beside_a_foreign_torch
+def test_installed_package_runs_and_finds_that_torch(next_to_another_torch: tuple[Path, dict[str, str]]) -> None:
+    folder, before = next_to_another_torch
     env = {name: value for name, value in clean_environ().items() if name != "PYTHONPATH"}
     command = str(folder / "bin/rocsolid")
     version = subprocess.run([command, "--version"], env=env, capture_output=True, text=True, check=True)
@@ -98,16 +98,16 @@ def test_what_was_installed_runs_and_sees_that_torch(beside_a_foreign_torch: tup
 
 
 def test_the_installed_package_is_imported_in_less_than_50_ms(
-    beside_a_foreign_torch: tuple[Path, dict[str, str]],
+    next_to_another_torch: tuple[Path, dict[str, str]],
 ) -> None:
-    python = str(beside_a_foreign_torch[0] / "bin/python")
+    python = str(next_to_another_torch[0] / "bin/python")
     env = {name: value for name, value in clean_environ().items() if name != "PYTHONPATH"}
     script = "import time; a = time.process_time(); import rocsolid; print(time.process_time() - a)"
 
     assert at_our_pace(lambda: float(run_python("-c", script, python=python, env=env).out)) < 0.05
 
 
-def test_the_wheel_is_small_and_whole(built: Path) -> None:
+def test_wheel_is_small_and_complete(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     (sdist,) = built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as opened, tarfile.open(sdist) as packed:
@@ -121,7 +121,7 @@ def test_the_wheel_is_small_and_whole(built: Path) -> None:
         assert any(name.endswith(f"/{needed}") for name in source), needed
 
 
-def test_no_requirement_leads_to_a_torch(built: Path) -> None:
+def test_no_requirement_installs_torch(built: Path) -> None:
     """Neither what the wheel asks for, nor what that asks for, as far as it is installed here."""
     (wheel,) = built.glob("*.whl")
     text = zipfile.ZipFile(wheel).read(f"{wheel.name.rpartition('-py3')[0]}.dist-info/METADATA").decode()

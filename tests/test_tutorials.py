@@ -1,4 +1,4 @@
-"""Each tutorial is done as a reader would do it, and prints what its page shows."""
+"""Each tutorial is run as a reader would run it, and prints what its page shows."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,22 +8,22 @@ from tests.support import ROOT
 
 import tutorials
 
-TRIES = 3  # a page that speaks of a gain is wrong about it where other programs take the cores meanwhile
+TRIES = 3  # a speed-up can be missed while other programs use the cores
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("page", tutorials.pages(), ids=lambda page: page.stem)
-def test_a_tutorial_does_what_its_page_shows(page: Path, tmp_path: Path) -> None:
+def test_tutorial_prints_what_its_page_shows(page: Path, tmp_path: Path) -> None:
     for attempt in range(TRIES):
         steps = tutorials.run(page, tmp_path / str(attempt))
         assert steps
-        wrong = [wrong for step in steps for wrong in tutorials.wrongs(step)]
+        wrong = [wrong for step in steps for wrong in tutorials.problems(step)]
         if not wrong:
             break
     assert wrong == []
 
 
-def test_there_is_one_for_each_chair() -> None:
+def test_tutorials_are_in_the_navigation() -> None:
     assert [page.stem for page in tutorials.pages()] == [
         "checks-in-ci",
         "compile-hangs-in-a-container",
@@ -33,14 +33,14 @@ def test_there_is_one_for_each_chair() -> None:
     assert all(f"tutorial/{page.name}" in (ROOT / "mkdocs.yml").read_text() for page in tutorials.pages())
 
 
-def test_an_output_is_stale_when_its_words_change_and_not_when_its_figures_do() -> None:
+def test_output_is_stale_when_words_change_but_not_when_numbers_do() -> None:
     shown = "kernel  mm   12.5 µs  40 %\nidle 3.1 ms because the host is slow\n"
 
-    assert tutorials.likeness(shown, shown.replace("12.5 µs", "9 ms").replace("40", "41.25")) == 1
-    assert tutorials.likeness(shown, "error: nothing could be read\n") < tutorials.LEAST_ALIKE
+    assert tutorials.similarity(shown, shown.replace("12.5 µs", "9 ms").replace("40", "41.25")) == 1
+    assert tutorials.similarity(shown, "error: nothing could be read\n") < tutorials.MIN_SIMILARITY
 
 
-def test_the_site_shows_what_was_printed_when_it_was_built(tmp_path: Path) -> None:
+def test_site_shows_the_output_of_its_build(tmp_path: Path) -> None:
     shown = f"{tutorials.MARK}\n# A page\n\n```console\n$ echo $((6 * 7))\n```\n\n```text\n0\n```\n"
     (tmp_path / "page.md").write_text(shown)
     page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(tmp_path / "page.md"), src_uri="page.md"))

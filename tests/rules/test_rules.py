@@ -67,13 +67,13 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     "CFG005": ([with_changed_setting(Origin.LIBRARY)], [with_changed_setting(Origin.STARTUP)]),
     "CFG006": (
         [
-            with_config_file(Integrity.CHANGED),
-            with_config_file(Integrity.DIFFERENT),
+            with_config_file(Integrity.DIFFERS_FROM_WHEEL),
+            with_config_file(Integrity.DIFFERS_FROM_RELEASE),
             with_config_file(Integrity.RECORDED),
         ],
         [with_config_file(Integrity.RELEASED), with_config_file(Integrity.UNKNOWN)],
     ),
-    "CFG007": ([with_config_file(Integrity.DIFFERENT)], [with_changed_setting(Origin.VARIABLE)]),
+    "CFG007": ([with_config_file(Integrity.DIFFERS_FROM_RELEASE)], [with_changed_setting(Origin.VARIABLE)]),
     "CFG008": (
         [with_changed_setting(Origin.ASSIGNED), with_changed_setting(Origin.MUTATED)],
         [with_changed_setting(Origin.STARTUP)],
@@ -183,13 +183,13 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                HEALTHY, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                HEALTHY, torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                HEALTHY, torch=TorchBuild(version="2.13.0", pinned=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                HEALTHY, torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
             ),
         ],
     ),

@@ -24,7 +24,7 @@ def list_names(name: str) -> str | None:
         case "calls":
             from rocsolid.catalog.capture_rules import CAPTURE_RULES
 
-            calls = {rule.call: ", ".join(rule.torch) for rule in CAPTURE_RULES}
+            calls = {rule.call: ", ".join(rule.torch_callers) for rule in CAPTURE_RULES}
             return _list_page(
                 "Calls during a capture", [(call, callers or "called by libraries") for call, callers in calls.items()]
             )

@@ -52,7 +52,7 @@ _FEATURES = {"capture": "graph capture", "compile": "torch.compile", "fp8": "FP8
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Every active check that gave a wrong result, hung, crashed or raised an error."""
-    for result in env.checks:
+    for result in env.active_checks:
         if result.status in _OUTCOMES:
             outcome, reason = _OUTCOMES[result.status]
             yield RULE.found(

@@ -45,7 +45,7 @@ RULE = Rule(
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Several Triton packages, or one that is not the version torch requires."""
-    required_versions = env.torch.pinned if env.torch else ()
+    required_versions = env.torch.required_triton if env.torch else ()
     required = f"; torch requires {' or '.join(required_versions)}" if required_versions else ""
     if len(env.triton_copies) > 1:
         yield RULE.found(
