@@ -59,5 +59,5 @@ def precautions_for(env: Environment) -> Precautions:
         warm_up_on_capture_stream=WARM_UP_ON_CAPTURE_STREAM.when.holds(env),
         min_verify_rounds=2 if problem(_WRONG_REPLAYS_PROBLEM).applies(env) else 0,
         try_in_child=any(problem(name).applies(env) for name in _CRASH_PROBLEMS),
-        collectives_warning=f"{watchdog.title}. {watchdog.fix}" if watchdog.applies(env) else "",
+        collectives_warning=f"{watchdog.title}\nfix: {watchdog.fix}" if watchdog.applies(env) else "",
     )
