@@ -129,6 +129,7 @@ def refusal_finding(intervention: Intervention) -> Finding:
     return RULE.found(
         intervention.setting,
         location=intervention.location,
+        place=intervention.location,  # for the message of the rule
         asked=repr(intervention.requested),
         got=repr(intervention.used),
         how=intervention.how,
