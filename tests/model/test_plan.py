@@ -27,7 +27,7 @@ def test_plan_survives_its_file(tmp_path: Path, profile: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x = [", "is not TOML"),
+        ("x = [", "is not valid TOML"),
         ("x = 1", "is not a rocsolid plan"),
         ('schema = "rocsolid/plan/1"\nprofile = 3', "expected str, found 3"),
         ('schema = "rocsolid/plan/1"\nprofile = "a"\nplatform = "vax"', "expected one of rocm, cuda, cpu"),

@@ -128,7 +128,8 @@ def refusal_finding(intervention: Intervention) -> Finding:
     setting = registry.find(intervention.setting)
     return RULE.found(
         intervention.setting,
-        place=intervention.location,
+        location=intervention.location,
+        place=intervention.location,  # for the message of the rule
         asked=repr(intervention.requested),
         got=repr(intervention.used),
         how=intervention.how,
