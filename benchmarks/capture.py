@@ -33,7 +33,7 @@ _OWN = "compiled, captured by rs.capture, its own buffers"
 
 
 def host_us(call: Callable[[], Any], times: int = 100) -> float:
-    """The median CPU time of a call, with the GPU idle when it begins."""
+    """Return the median CPU time of a call in microseconds; the GPU is idle when the call begins."""
     for _ in range(20):
         call()
     spent = []
@@ -46,7 +46,7 @@ def host_us(call: Callable[[], Any], times: int = 100) -> float:
 
 
 def device_ms(call: Callable[[], Any], times: int = 30) -> float:
-    """The median time of a call on the GPU's clock."""
+    """Return the median time of a call in milliseconds, measured with GPU events."""
     for _ in range(5):
         call()
     clock = select_clock()
@@ -54,7 +54,7 @@ def device_ms(call: Callable[[], Any], times: int = 30) -> float:
 
 
 def by_hand(function: Callable[..., Any], inputs: Sequence[Any], warmups: int = 3) -> tuple[Any, Any]:
-    """A graph and its output, captured by hand as in torch's docs."""
+    """Capture a graph by hand as in torch's docs; returns the graph and its output."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""One model with one method, in its own process, which measures on request.
+"""Run one model with one method in its own process, and measure it on request.
 
 It writes lines of JSON: first the result of the set-up, then, for each number N that it reads, a list of N times in milliseconds.
 """
@@ -16,7 +16,7 @@ from benchmarks.models import MODELS, Built, Step
 from rocsolid.measure.clock import select_clock
 
 Call = Callable[..., Any]
-WARM: Final = 3
+WARMUP_CALLS: Final = 3
 
 
 def _optimized(model: Call, inputs: tuple[Any, ...], step: Step | None) -> Call:
@@ -81,7 +81,7 @@ def main() -> None:
     os.dup2(2, 1)  # other prints go to stderr
     try:
         cell = Cell(name, method, device, getattr(torch, dtype))
-    except Exception as failed:  # noqa: BLE001 - that a method fails is a result
+    except Exception as failed:  # noqa: BLE001 - the failure of a method is a result
         text = str(failed).strip().partition("\n")[0]
         print(json.dumps({"failed": f"{type(failed).__name__}: {text}"[:300]}), file=out, flush=True)
         return
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 class Cell:
-    """A model that is set up."""
+    """A model that is set up with a method and ready to be measured."""
 
     def __init__(self, name: str, method: str, device: str, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
@@ -109,7 +109,7 @@ class Cell:
                 torch.cuda.reset_peak_memory_stats()
             begun = time.perf_counter()
             self._call = fast(method, built, model, one)
-            for _ in range(WARM):
+            for _ in range(WARMUP_CALLS):
                 result = self._call(*one)
             if self._on_device:
                 torch.cuda.synchronize()
@@ -135,7 +135,7 @@ class Cell:
             }
 
     def timed_ms(self) -> float:
-        """One call, from an idle GPU until it is idle again."""
+        """Return the time of one call, from an idle GPU until it is idle again."""
         self._turn ^= 1
         inputs = self._inputs[self._turn]
         with torch.no_grad():

@@ -21,7 +21,7 @@ class OneToken(nn.Module):  # type: ignore[misc]
         self.cache = cache
 
     def forward(self, ids: Any, mask: Any) -> Any:
-        """Logits of the next token."""
+        """Return the logits of the next token."""
         return self.model(input_ids=ids, attention_mask=mask, past_key_values=self.cache, use_cache=True).logits
 
 
@@ -41,22 +41,22 @@ class Generates(nn.Module):  # type: ignore[misc]
         self.cache = self.step.cache = StaticCache(config=self.model.config, max_cache_len=_CACHE_TOKENS)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Another device or dtype needs a new cache."""
+        """Move the module to another device or dtype, which needs a new cache."""
         moved = super()._apply(*args, **kwargs)
         self._new_cache()
         return moved
 
     def forward(self, prompt: Any) -> Any:
-        """The prompt and the generated tokens."""
+        """Return the prompt and the generated tokens."""
         self.cache.reset()
-        whole = self.model.forward
+        original_forward = self.model.forward
 
-        @wraps(whole)  # `generate` inspects the signature, and passes a mask only if it is accepted
+        @wraps(original_forward)  # `generate` inspects the signature, and passes a mask only if it is accepted
         def forward_step(*args: Any, **kwargs: Any) -> Any:
             ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
             if ids is None or ids.shape[1] > 1 or mask is None:
-                return whole(*args, **kwargs)
-            self.model.forward = whole  # the step itself calls the original
+                return original_forward(*args, **kwargs)
+            self.model.forward = original_forward  # the step itself calls the original
             try:
                 return self._output(self.step(ids, mask))
             finally:
@@ -73,7 +73,7 @@ class Generates(nn.Module):  # type: ignore[misc]
                 disable_compile=True,
             )
         finally:
-            self.model.forward = whole
+            self.model.forward = original_forward
 
     def _output(self, scores: Any) -> Any:
         from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -87,11 +87,11 @@ class Stream(nn.Module):  # type: ignore[misc]
     def __init__(self, step: nn.Module, requests: int = 40, longest: int = 256) -> None:
         super().__init__()
         self.step = step
-        drawn = torch.Generator().manual_seed(0)
-        self.lengths = torch.randint(1, longest + 1, (requests,), generator=drawn).tolist()
+        generator = torch.Generator().manual_seed(0)
+        self.lengths = torch.randint(1, longest + 1, (requests,), generator=generator).tolist()
 
     def forward(self, ids: Any, mask: Any) -> Any:
-        """The first vector of every result."""
+        """Return the first vector of every result."""
         # Cloned, because reduce-overhead overwrites a result with the next one.
         return torch.cat([self.step(ids[:, :n], mask[:, :n])[:, :1].clone() for n in self.lengths], 1)
 
@@ -104,7 +104,7 @@ class Trains(nn.Module):  # type: ignore[misc]
         self.step = step
 
     def forward(self, x: Any) -> Any:
-        """The loss and the norms of all gradients."""
+        """Return the loss and the norms of all gradients."""
         with torch.enable_grad():
             loss = self.step(x).float().square().mean()
             for parameter in self.parameters():

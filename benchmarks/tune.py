@@ -113,7 +113,7 @@ def _optimized(name: str) -> Any:
 
 
 def planted() -> Any:
-    """Hangs or gives wrong results, as the environment variable says."""
+    """Return a workload that hangs or gives wrong results, depending on an environment variable."""
     model, inputs = _build("tiny")
     behaviour = os.environ.get(BEHAVIOUR, "")
     calls = 0
@@ -216,7 +216,7 @@ class Wave:
         self.until = self.left_s = 0.0
 
     def begin(self, until: float) -> None:
-        """The waves before this one are over."""
+        """Start this wave; the waves before it are over."""
         self.until, self.left_s = until, until - time.monotonic()
         self._started.set()
 
@@ -225,7 +225,7 @@ class Wave:
         self._started.wait()
 
     def give_up(self) -> None:
-        """A model of this wave has failed; the others need not wait for it."""
+        """Make the other models of this wave stop waiting, because one model has failed."""
         self._barrier.abort()
 
     @contextmanager

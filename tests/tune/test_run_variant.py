@@ -36,7 +36,7 @@ def test_compiled_model_is_checked_and_timed(tmp_path: Path) -> None:
 
     assert isinstance(result, Returned), result.reason
     assert len(result.value["samples_ms"]) == 8
-    assert result.value["error"] < 1e-4
+    assert result.value["relative_error"] < 1e-4
     assert result.value["checked"] == "2 calls with 2 input sets, compared with eager and double precision"
     assert set(result.cost.phases) == {"import", "build", "compile", "verify", "measure"}
 
