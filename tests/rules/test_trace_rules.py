@@ -49,7 +49,7 @@ def file(*devices: DeviceTrace, **fields: Any) -> TraceFile:
 def idle(cause: IdleCause, ms: float) -> TraceFile:
     gap = Gap(
         start_ns=0,
-        length_ns=1,
+        duration_ns=1,
         cause=cause,
         before="a",
         after="b",

@@ -82,7 +82,7 @@ class Gap:
     """One stretch of idle time."""
 
     start_ns: int  # since the device's first event
-    length_ns: int
+    duration_ns: int
     cause: IdleCause
     before: str  # the kernel or copy that ended last before the gap
     after: str  # the kernel or copy that ended the gap
@@ -135,8 +135,8 @@ class LaunchStats:
 
     launch_count: int = 0
     call_p50_ns: int = 0  # host time in the launch call
-    delay_p50_ns: int = 0  # launch latency: from the launch call to the start on the device
-    delay_p99_ns: int = 0
+    latency_p50_ns: int = 0  # launch latency: from the launch call to the start on the device
+    latency_p99_ns: int = 0
     short_kernel_count: int = 0  # kernels that take less time than their launch call
     unlinked_count: int = 0  # device events whose launch is not in the trace
     sync_count: int = 0
@@ -207,7 +207,7 @@ class MemoryCurve:
 
     device: str
     peak_bytes: int
-    at_ns: tuple[int, ...]
+    times_ns: tuple[int, ...]
     allocated_bytes: tuple[int, ...]
 
 

@@ -186,11 +186,11 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> str:
     rows = [
-        (*times(g.start_ns, g.length_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
+        (*times(g.start_ns, g.duration_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
         for g in gaps
     ]
     attributes = [
-        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.length_ns}"'
+        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.duration_ns}"'
         f' data-details="{escape(_gap_details(g))}"'
         for g in gaps
     ]
@@ -202,7 +202,7 @@ def _gap_details(gap: Gap) -> str:
     host = f" Host during the gap: {gap.host_activity}." if gap.host_activity else ""
     by = f", launched by {gap.launch_call}" if gap.launch_call else ""
     operator = f" in {gap.operator}" if by and gap.operator else ""
-    return f"{time(gap.length_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{by}{operator}.{host}"
+    return f"{time(gap.duration_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{by}{operator}.{host}"
 
 
 def _small_tables(device: DeviceTrace, key: str) -> str:
@@ -266,10 +266,10 @@ def _hardware(use: HardwareUtilization, number: int) -> str:
 
 def _memory(curve: MemoryCurve) -> str:
     """Allocated memory over time."""
-    last, top = max(curve.at_ns[-1], 1), max(curve.peak_bytes, 1)
+    last, top = max(curve.times_ns[-1], 1), max(curve.peak_bytes, 1)
     points = " ".join(
-        f"{1000 * at / last:.1f},{98 - 94 * allocated / top:.1f}"
-        for at, allocated in zip(curve.at_ns, curve.allocated_bytes, strict=True)
+        f"{1000 * time_ns / last:.1f},{98 - 94 * allocated / top:.1f}"
+        for time_ns, allocated in zip(curve.times_ns, curve.allocated_bytes, strict=True)
     )
     label = f"allocated memory of device {curve.device}: peak {size(curve.peak_bytes)}, over {time(last)}"
     return (

@@ -165,8 +165,9 @@ def metrics(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     )
     launches = device.launches
     if launches.launch_count:
-        median = f"median {time(launches.call_p50_ns)} on the host, launch latency {time(launches.delay_p50_ns)}"
-        short = f"{_plural(launches.short_kernel_count, 'kernel')} shorter than the launch call"
+        median = f"median host time {time(launches.call_p50_ns)}, median latency {time(launches.latency_p50_ns)}"
+        verb = "is" if launches.short_kernel_count == 1 else "are"
+        short = f"{_plural(launches.short_kernel_count, 'kernel')} {verb} shorter than the launch call"
         details = f"{median}; {short}" if launches.call_p50_ns else "all of them graph launches"
         yield "launches", f"{launches.launch_count:,}; {details}"
     yield "syncs", f"{_plural(launches.sync_count, 'synchronisation')}, {time(launches.sync_time_ns)} on the host"
@@ -213,8 +214,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
             ],
         )
     if file.graph_breaks:
-        breaks = _plural(file.graph_breaks, "graph break")
-        yield f"{file.graph_breaks + 1} compiled regions: {breaks} or recompile{'' if file.graph_breaks == 1 else 's'}"
+        yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them because of a graph break or recompile"
     if file.compile_log:
         yield "\n".join(_compile_log(file, file.compile_log, terminal))
     if file.hardware:
@@ -236,8 +236,8 @@ def captures_text(captures: GraphCaptures) -> str:
     if not captures.count:
         return ""
     graphs = "a graph was" if captures.count == 1 else f"{captures.count} graphs were"
-    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded and not run"
-    return f"{graphs} captured during this trace, in {time(captures.time_ns)} on the host; {recorded}"
+    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} kernel launches were recorded instead of run"
+    return f"{graphs} captured during this trace ({time(captures.time_ns)} of host time); {recorded}"
 
 
 def _compile_log(file: TraceFile, match: CompileLogMatch, terminal: Terminal) -> Iterator[str]:

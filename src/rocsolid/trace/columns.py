@@ -59,14 +59,14 @@ class HostEvents:
 class MemoryEvents:
     """Allocations and frees that the profiler recorded."""
 
-    at: Column
+    time: Column
     change: Column
     allocated: Column
     reserved: Column
     device: Column  # -1 for the host
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.time)
 
 
 @dataclass(kw_only=True)
@@ -104,7 +104,7 @@ class TraceColumns:
 COLUMN_TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "start": np.int64,
     "end": np.int64,
-    "at": np.int64,
+    "time": np.int64,
     "kind": np.uint8,
     "name": np.int32,
     "device": np.int32,

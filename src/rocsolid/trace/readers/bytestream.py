@@ -76,7 +76,7 @@ class ByteStream:
                     if chunk_bytes > _SMALL_CHUNK_BYTES:  # read again in small chunks, so that less text is lost
                         yield from _skip(self._decompressed_chunks(_SMALL_CHUNK_BYTES), text_bytes)
                         return
-                    self.damage = f"the gzip data is broken after {text_bytes:,} bytes of text ({broken})"
+                    self.damage = f"the gzip data is broken after {text_bytes:,} decompressed bytes ({broken})"
                     return
                 packed = decompressor.unused_data if decompressor.eof else decompressor.unconsumed_tail  # noqa: PLW2901
                 text_bytes += len(text)
@@ -90,7 +90,7 @@ class ByteStream:
                 elif not decompressor.eof:
                     break
         if not decompressor.eof:
-            self.damage = f"the gzip data ends early, after {text_bytes:,} bytes of text"
+            self.damage = f"the gzip data ends early, after {text_bytes:,} decompressed bytes"
 
 
 def _skip(texts: Iterator[bytes], count: int) -> Iterator[bytes]:

@@ -161,14 +161,14 @@ class KinetoColumnBuilder:
         return numbers[inverse]
 
     def _add_memory_events(self, events: list[Instant]) -> None:
-        at, good = parse_timestamps([e.ts for e in events])
+        times, good = parse_timestamps([e.ts for e in events])
         self.unusable += int((~good).sum())
         args = [e.args for e, valid in zip(events, good, strict=True) if valid and e.args]
-        if len(args) != len(at):
-            at = at[np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)]
+        if len(args) != len(times):
+            times = times[np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)]
         self.memory.add(
             MemoryEvents(
-                at=at,
+                time=times,
                 change=integers([a.bytes for a in args]),
                 allocated=integers([a.allocated for a in args]),
                 reserved=integers([a.reserved for a in args]),

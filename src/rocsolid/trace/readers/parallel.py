@@ -17,8 +17,8 @@ from rocsolid.trace.columns import DeviceEvents, GrowingTable, HostEvents, Memor
 from rocsolid.trace.readers.bytestream import is_gzip
 from rocsolid.trace.readers.c_scanner_build import c_library
 from rocsolid.trace.readers.json_events import (
-    Layout,
-    detect_layout,
+    EventSeparator,
+    detect_separator,
     find_first_event,
     first_event_boundary,
     parse_metadata,
@@ -88,37 +88,37 @@ def _halves(file: Path) -> tuple[dict[str, object], FilePart, FilePart] | None:
         start = find_first_event(text)
         if start is None:
             return None
-        layout = detect_layout(text[start:])
+        separator = detect_separator(text[start:])
         source.seek(size // 2)
-        boundary = first_event_boundary(source.read(_WINDOW_BYTES), layout)
+        boundary = first_event_boundary(source.read(_WINDOW_BYTES), separator)
     if boundary is None:
         return None
     middle = size // 2 + boundary
     # The first half ends after an event, without the comma that follows it.
-    end = middle - len(layout.between)
+    end = middle - len(separator.comma)
     return (
         parse_metadata(text[:start], b""),
-        FilePart(first=start, last=end, layout=layout, has_list_end=False),
-        FilePart(first=middle, last=None, layout=layout, has_list_end=True),
+        FilePart(first=start, last=end, separator=separator, has_list_end=False),
+        FilePart(first=middle, last=None, separator=separator, has_list_end=True),
     )
 
 
 def _start_child(file: Path, part: FilePart, out: Path) -> "subprocess.Popen[bytes]":
     home = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-    layout = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.layout).items()})
+    separator = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.separator).items()})
     return subprocess.Popen(  # noqa: S603 - this module
-        [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), layout, str(out)],
+        [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), separator, str(out)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
 
 
-def main(file: str, first: str, layout: str, out: str) -> None:
+def main(file: str, first: str, separator: str, out: str) -> None:
     """In the child process: read the second half and save its columns."""
-    values = {name: value.encode("latin-1") for name, value in json.loads(layout).items()}
-    part = FilePart(first=int(first), last=None, layout=Layout(**values), has_list_end=True)
+    values = {name: value.encode("latin-1") for name, value in json.loads(separator).items()}
+    part = FilePart(first=int(first), last=None, separator=EventSeparator(**values), has_list_end=True)
     save_columns(read_kineto(Path(file), part), Path(out))
 
 

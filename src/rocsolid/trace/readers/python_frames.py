@@ -15,14 +15,14 @@ from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.event_decoder import PYTHON_FUNCTION
 from rocsolid.trace.readers.exact_times import parse_durations, parse_timestamps
 from rocsolid.trace.readers.json_events import (
-    Layout,
-    detect_layout,
+    EventSeparator,
+    detect_separator,
     find_first_event,
     last_event_boundary,
     recover_events,
 )
 
-_LAYOUT_BYTES: Final = 1 << 20
+_DETECTION_BYTES: Final = 1 << 20
 _MAX_EVENT_BYTES: Final = 16 << 20
 
 
@@ -58,8 +58,8 @@ def has_frames(columns: TraceColumns) -> bool:
 def read_frames(file: Path) -> Iterator[Frames]:
     """Read the frames chunk by chunk. Broken events are skipped; the first pass has counted them."""
     with gc_paused():
-        for text, layout in _chunks(file):
-            frames = [frame for frame in _decode(text, layout) if frame.cat == PYTHON_FUNCTION]
+        for text, separator in _chunks(file):
+            frames = [frame for frame in _decode(text, separator) if frame.cat == PYTHON_FUNCTION]
             if frames:
                 yield _to_columns(frames)
 
@@ -79,35 +79,35 @@ def _to_columns(frames: list[Frame]) -> Frames:
     )
 
 
-def _chunks(file: Path) -> Iterator[tuple[bytes, Layout]]:
+def _chunks(file: Path) -> Iterator[tuple[bytes, EventSeparator]]:
     """Text that begins and ends with an event; the last chunk also holds the text after the list of events."""
     chunks = iter(ByteStream(file))
     held, start = b"", None
     for chunk in chunks:
         start = find_first_event(held + chunk, len(held)) if start is None else start
         held += chunk
-        if start is not None and len(held) - start >= _LAYOUT_BYTES:
+        if start is not None and len(held) - start >= _DETECTION_BYTES:
             break
     held = held[start or 0 :]
-    layout = detect_layout(held)
+    separator = detect_separator(held)
     for chunk in chunks:
-        boundary = last_event_boundary(held, layout)
+        boundary = last_event_boundary(held, separator)
         if boundary is not None:
-            yield held[: boundary[0]], layout
+            yield held[: boundary[0]], separator
             held = held[boundary[1] :]
         elif len(held) > _MAX_EVENT_BYTES:  # the first pass has skipped and reported it, too
             held = b""
         held += chunk
-    yield held, layout
+    yield held, separator
 
 
-def _decode(text: bytes, layout: Layout) -> list[Frame]:
+def _decode(text: bytes, separator: EventSeparator) -> list[Frame]:
     """All events of a chunk; of a damaged one, those that are complete."""
     try:
         return _DECODER.decode(b"[" + text + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found: list[Frame] = []
-    for part in layout.split(text):
+    for part in separator.split(text):
         try:
             found += _DECODER.decode(b"[" + part + b"]")
         except (msgspec.MsgspecError, UnicodeDecodeError):
