@@ -158,7 +158,7 @@ def test_both_halves_of_a_file_use_the_same_thread_names(tmp_path: Path) -> None
     separator = detect_separator(text[start:])
     middle = len(text) // 2 + (first_event_boundary(text[len(text) // 2 :], separator) or 0)
     halves = [
-        FilePart(first=start, last=middle - len(separator.between), separator=separator, has_list_end=False),
+        FilePart(first=start, last=middle - len(separator.comma), separator=separator, has_list_end=False),
         FilePart(first=middle, last=None, separator=separator, has_list_end=True),
     ]
     columns = join_columns([read_kineto(tmp_path / "t.json", half) for half in halves])

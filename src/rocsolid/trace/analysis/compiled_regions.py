@@ -9,7 +9,7 @@ from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, Gr
 from rocsolid.model.trace import CompileLogMatch, HostRegion, TraceFile
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (?:!\d+/)?(\d+/\d+)")
-_RESUMED_FUNCTION: Final = re.compile(r" \(from line \d+ on\)$")
+_RESUMED_FUNCTION: Final = re.compile(r" \(resumed at line \d+\)$")
 
 
 def add_compile_log(file: TraceFile, log: CompileLog, source: str) -> TraceFile:

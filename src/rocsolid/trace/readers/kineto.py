@@ -1,4 +1,4 @@
-"""Reads torch.profiler (Kineto) traces: JSON, plain or gzip, of any separator and size, also damaged ones."""
+"""Reads torch.profiler (Kineto) traces: JSON, plain or gzip, with any indentation and size, also if damaged."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ _DETECTION_BYTES: Final = 1 << 20  # text from which the separator is detected; 
 _MAX_HEAD_BYTES: Final = 64 << 20
 _MAX_EVENT_BYTES: Final = 16 << 20
 _MAX_TAIL_BYTES: Final = 16 << 20
-_LONG_EVENT_BYTES: Final = 4 << 20  # from here on, only new text is searched for a boundary
-_OVERLAP_BYTES: Final = 4096
+_LONG_EVENT_BYTES: Final = 4 << 20  # if an event is longer, only new text is searched for its end
+_OVERLAP_BYTES: Final = 4096  # of the text before; a separator can be cut between two chunks
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart:
-    """A part of a plain file that one process reads; it begins and ends between two events."""
+    """The part of an uncompressed file that one process reads. It begins and ends between two events."""
 
     first: int
     last: int | None
@@ -52,7 +52,7 @@ def read_kineto(file: Path, part: FilePart | None = None, *, read_ahead: bool = 
 
 
 class _KinetoReader:
-    """Reads the text once: cuts it between events, decodes the events and adds them to the columns."""
+    """Reads the text once. It cuts the text between events, decodes the events and adds them to the columns."""
 
     def __init__(self, file: Path, part: FilePart | None, *, read_ahead: bool) -> None:
         self.file = file
@@ -63,7 +63,7 @@ class _KinetoReader:
         self.decoder = EventDecoder()
         library = c_library()
         self.scanner = Scanner(library, self.builder) if library else None
-        self.held: list[bytes] = []  # text after the last boundary
+        self.held: list[bytes] = []  # text after the last complete event, which is read with the next chunk
         self.head = b""
         self.tail = b""
         self.ended = False
@@ -87,7 +87,7 @@ class _KinetoReader:
             self.damage.append("the file is truncated: the list of events does not end")
 
     def _first_events(self, chunks: Iterator[bytes]) -> bytes:
-        """The text from the first event on, long enough to detect the separator."""
+        """Return the text from the first event on. It is long enough to detect the separator."""
         text, start = b"", None
         for chunk in chunks:
             start = find_first_event(text + chunk, len(text)) if start is None else start
@@ -102,7 +102,7 @@ class _KinetoReader:
         return text[start:]
 
     def _add_chunk(self, chunk: bytes) -> None:
-        """Decode up to the last boundary and hold the text after it."""
+        """Decode the complete events and hold the text after them."""
         if self.ended:
             self._add_to_tail(chunk)
             return
@@ -120,7 +120,7 @@ class _KinetoReader:
             self._add_to_tail(text[end:])
 
     def _has_boundary(self, chunk: bytes) -> bool:
-        """Whether a very long event ends in this chunk; gives up on it beyond `_MAX_EVENT_BYTES`."""
+        """Return whether a very long event ends in this chunk. Beyond `_MAX_EVENT_BYTES`, the event is skipped."""
         if last_event_boundary(self.held[-1][-_OVERLAP_BYTES:] + chunk, self.separator):
             return True
         self.held.append(chunk)
@@ -149,7 +149,7 @@ class _KinetoReader:
             self.builder.add_unused(PYTHON_FUNCTION, functions)
 
     def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
-        """An event is broken, or the list ends in this text: halve it until the place is found."""
+        """Halve the text until the broken event, or the end of the list of events, is found."""
         if len(parts) == 1:
             self._recover(parts[0], last=last)
             return
@@ -200,7 +200,7 @@ class _KinetoReader:
 
 
 def launch_config_text(grid: bytes, block: bytes, registers: object, shared: object) -> str:
-    """Grid, block, registers and shared memory of a launch, as far as the trace has them."""
+    """Return grid, block, registers and shared memory of a launch, as far as the trace contains them."""
     parts = [f"{label} {_triple(text)}" for label, text in (("grid", grid), ("block", block)) if text]
     parts += [f"{registers} registers"] if registers not in (None, 0) else []
     parts += [f"{shared} B shared"] if shared not in (None, 0) else []

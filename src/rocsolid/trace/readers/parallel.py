@@ -1,4 +1,4 @@
-"""Reads one large file with two processes, each one half; the child process returns its columns in files."""
+"""Reads one large file with two processes. Each reads one half; the child process writes its columns to files."""
 
 import json
 import os
@@ -26,10 +26,10 @@ from rocsolid.trace.readers.json_events import (
 from rocsolid.trace.readers.kineto import FilePart, read_kineto
 
 # A second process takes a third of a second to start, so smaller files are read by one.
-# With the C scanner, one process reads four times as much in that time.
+# With the C scanner, one process reads four times as much text in that time.
 _MIN_BYTES: Final = 96 << 20
 _MIN_BYTES_WITH_SCANNER: Final = 384 << 20
-_WINDOW_BYTES: Final = 8 << 20
+_WINDOW_BYTES: Final = 8 << 20  # text in which the separator is searched
 
 _TABLES: Final[dict[str, Any]] = {
     "device": DeviceEvents,
@@ -50,15 +50,15 @@ _JSON_FIELDS: Final = (
     "thread_names",
     "metadata",
 )
-_JSON_FILE: Final = "rest.json"
+_JSON_FILE: Final = "fields.json"
 # Columns of ids, and the strings that the ids refer to.
 _ID_COLUMNS: Final = {"name": "names", "launch_config": "launch_configs", "thread": "threads"}
 
 
 def read_in_parallel(file: Path) -> TraceColumns:
     """Like `read_kineto`, with two processes when the file is large and not compressed and there are two cores."""
-    least = _MIN_BYTES_WITH_SCANNER if c_library() else _MIN_BYTES
-    if (os.cpu_count() or 1) < 2 or is_gzip(file) or file.stat().st_size < least:  # noqa: PLR2004 - two halves
+    min_bytes = _MIN_BYTES_WITH_SCANNER if c_library() else _MIN_BYTES
+    if (os.cpu_count() or 1) < 2 or is_gzip(file) or file.stat().st_size < min_bytes:  # noqa: PLR2004 - two halves
         return read_kineto(file)
     halves = _halves(file)
     if halves is None:
@@ -104,8 +104,8 @@ def _halves(file: Path) -> tuple[dict[str, object], FilePart, FilePart] | None:
 
 
 def _start_child(file: Path, part: FilePart, out: Path) -> "subprocess.Popen[bytes]":
-    home = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
+    source_folder = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
     separator = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.separator).items()})
     return subprocess.Popen(  # noqa: S603 - this module
         [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), separator, str(out)],
@@ -133,7 +133,7 @@ def save_columns(columns: TraceColumns, folder: Path) -> None:
 
 
 def load_columns(folder: Path) -> TraceColumns:
-    """The inverse of `save_columns`. Columns are memory-mapped, so that they are read only when they are used."""
+    """Load the columns that `save_columns` wrote. They are memory-mapped, so they are read only when they are used."""
     tables = {
         table: kind(
             **{
@@ -143,13 +143,15 @@ def load_columns(folder: Path) -> TraceColumns:
         )
         for table, kind in _TABLES.items()
     }
-    rest = json.loads((folder / _JSON_FILE).read_text(encoding="utf-8"))
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
+    values_json = json.loads((folder / _JSON_FILE).read_text(encoding="utf-8"))
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values_json.items()
+    }
     return TraceColumns(**tables, **values)
 
 
 def join_columns(parts: Sequence[TraceColumns]) -> TraceColumns:
-    """The parts of one file as one. The columns of the first part are extended in place, to save memory."""
+    """Join the parts of one file. To save memory, the columns of the first part are extended in place."""
     ids: dict[str, dict[str, int]] = {kind: {} for kind in _ID_COLUMNS.values()}
     new_ids = [
         {
