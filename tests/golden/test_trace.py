@@ -266,7 +266,7 @@ def test_damaged_files(cli: Cli, tmp_path: Path) -> None:
         "trace/damaged-files",
         "\n\n".join(texts),
         replace={
-            r"after [\d,]+ bytes of text": "after N bytes of text",
+            r"after [\d,]+ decompressed bytes": "after N decompressed bytes",
             r"\(Error[^)]*\)": "(message of the gzip library)",
         },
     )

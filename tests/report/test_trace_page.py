@@ -146,11 +146,11 @@ def test_a_gap_is_shown_with_its_cause(page: "Page") -> None:
     row.press("Enter")
 
     assert "idle, cause: late-launch. Next: " in page.locator("#timeline-detail").inner_text()
-    start, length = (float(row.get_attribute(f"data-{name}") or 0) for name in ("start", "length"))
+    start, duration = (float(row.get_attribute(f"data-{name}") or 0) for name in ("start", "duration"))
     left, right = view(page)
     assert left <= start
-    assert right >= start + length
-    assert right - left < 10 * length
+    assert right >= start + duration
+    assert right - left < 10 * duration
 
 
 def test_tables_sort_and_filter(page: "Page") -> None:

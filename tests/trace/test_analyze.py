@@ -85,7 +85,7 @@ def test_each_cause_of_idle_time(tmp_path: Path, cause: str) -> None:
     (device,) = trace.devices
     (gap,) = device.gaps
 
-    assert (gap.cause.value, gap.length_ns, gap.start_ns) == (cause, 30_000, 10_000)
+    assert (gap.cause.value, gap.duration_ns, gap.start_ns) == (cause, 30_000, 10_000)
     assert [(row.cause.value, row.time_ns, row.gap_count) for row in device.idle] == [(cause, 30_000, 1)]
 
 
@@ -174,7 +174,7 @@ def test_memory_and_steps_and_regions(tmp_path: Path) -> None:
     )
     (memory,) = trace.memory
 
-    assert (memory.peak_bytes, memory.allocated_bytes, memory.at_ns) == (900, (100, 900, 50), (0, 1000, 2000))
+    assert (memory.peak_bytes, memory.allocated_bytes, memory.times_ns) == (900, (100, 900, 50), (0, 1000, 2000))
     assert [step.name for step in trace.steps] == ["ProfilerStep#1"]
     assert {region.name for region in trace.regions} == {
         "mine",

@@ -273,7 +273,7 @@ def test_rows_stay_in_the_order_of_the_file(
 ) -> None:
     """Some chunks are read by Python, between chunks that the scanner reads."""
     monkeypatch.setattr(bytestream, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(kineto, "_LAYOUT_BYTES", 500)
+    monkeypatch.setattr(kineto, "_DETECTION_BYTES", 500)
     unusual = {n for n in range(400) if n % 37 == 0}
     events = [kernel(str(n), "0.5", n, args={"stream": "7"} if n in unusual else {}) for n in range(400)]
     file = tmp_path / "t.json"

@@ -88,7 +88,7 @@ def test_regions_get_function_line_and_reason(tmp_path: Path) -> None:
 
     assert found == {
         "0/0": ("f", "a.py:1", ""),
-        "1/0": ("f (from line 3 on)", "a.py:3", "graph break at a.py:3: print"),
+        "1/0": ("f (resumed at line 3)", "a.py:3", "graph break at a.py:3: print"),
         "2/1": ("g", "b.py:7", "recompiled: the size changed"),
     }
     assert joined.compile_log
@@ -128,10 +128,10 @@ def test_a_real_trace_with_its_log(run: Path) -> None:
     found = [(r["function"], r["location"]) for r in file["regions"] if r["name"].startswith("Torch-Compiled Region")]
     script = run / "script.py"
 
-    assert sorted(found) == [("forward", f"{script}:4"), ("forward (from line 6 on)", f"{script}:6")]
-    assert {found["place"] for found in file["compile_log"]["breaks"]} == {f"{script}:6"}
+    assert sorted(found) == [("forward", f"{script}:4"), ("forward (resumed at line 6)", f"{script}:6")]
+    assert {found["location"] for found in file["compile_log"]["breaks"]} == {f"{script}:6"}
     assert file["compile_log"]["other_breaks"] == 1
-    codes = [(f["code"], f["place"]) for f in ran.json()["findings"]]
+    codes = [(f["code"], f["location"]) for f in ran.json()["findings"]]
     assert ("BRK001", f"{script}:6") in codes
     assert [code for code, _ in codes].count("BRK002") == 2  # both halves were recompiled for the longer input
 
@@ -180,7 +180,7 @@ def test_each_rank_uses_its_own_log(run: Path, tmp_path: Path) -> None:
     assert any(name.startswith("forward") for name in functions[0])
     assert not any(name.startswith("backward_of_rank_1") for name in functions[0])
     assert any(name.startswith("backward_of_rank_1") for name in functions[1])
-    places = [(f["code"], f["place"]) for f in ran.json()["findings"] if f["code"] == "BRK001"]
+    places = [(f["code"], f["location"]) for f in ran.json()["findings"] if f["code"] == "BRK001"]
     assert len(places) == len(set(places)) == 1
 
 

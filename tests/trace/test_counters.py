@@ -68,7 +68,7 @@ def test_utilization_with_times_in_the_same_rows(tmp_path: Path, heading: str) -
 def test_without_times_in_the_rows_those_of_the_trace_are_used(tmp_path: Path) -> None:
     alone = hardware(read(write_counters(tmp_path, OLD, VALUES)))
     assert (alone.kernels[0].gb_per_s, alone.kernels[0].occupancy) == (None, 0.25)
-    assert alone.unknown == ("bandwidth of 1 of 1 kernels unknown: no file has their times",)
+    assert alone.unknown == ("bandwidth of 1 of 1 kernels unknown: no file contains the durations of these kernels",)
     (tmp_path / "7_kernel_trace.csv").write_text(ROCM7)
     with_trace = hardware(read(tmp_path / "7_counter_collection.csv"))
     assert with_trace.kernels[0].time_ns == 250.0
@@ -101,7 +101,7 @@ def test_counters_of_another_program_or_gpu_are_not_merged(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("product", "message"),
     [
-        ("AMD Radeon Graphics", "peak bandwidth of AMD Radeon Graphics unknown: the catalogue has no sourced value"),
+        ("AMD Radeon Graphics", "peak bandwidth of AMD Radeon Graphics unknown: the catalogue has no documented value"),
         ("AMD Instinct MI325X", ""),
         ("AMD Instinct MI250X / MI250", ""),
         ("AMD Instinct MI999X", "peak bandwidth of AMD Instinct MI999X unknown"),
@@ -129,8 +129,11 @@ def test_a_value_that_was_not_counted_is_a_question_mark(tmp_path: Path) -> None
     ran = run_cli("trace", str(file))
 
     assert (use.kernels[0].bytes, use.kernels[0].occupancy, use.kernels[0].l2_hit_rate) == (None, None, 0.8)
-    assert "bandwidth unknown: needs FETCH_SIZE and WRITE_SIZE, not counted in this run" in use.unknown
-    assert "occupancy unknown: needs OccupancyPercent" in ran.out.replace("\n  ", " ")
+    assert (
+        "bandwidth unknown: it needs the counters FETCH_SIZE and WRITE_SIZE, which this run did not collect"
+        in use.unknown
+    )
+    assert "occupancy unknown: it needs the counters OccupancyPercent" in ran.out.replace("\n  ", " ")
     assert "attn_fwd(a, b)           2  800 ns          ?   80.0 %      ?     ?        ?" in ran.out
 
 

@@ -84,7 +84,7 @@ def test_every_layout_and_timestamp_format(tmp_path: Path, layout: str, base: st
 def test_chunks_may_end_anywhere_in_an_event(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 997 bytes end inside names, numbers and boundaries."""
     monkeypatch.setattr(module("readers.bytestream"), "CHUNK_BYTES", 997)
-    monkeypatch.setattr(module("readers.kineto"), "_LAYOUT_BYTES", 3000)
+    monkeypatch.setattr(module("readers.kineto"), "_DETECTION_BYTES", 3000)
     text = LAYOUTS[layout](some_events(BASES["epoch"]) * 3)
     (tmp_path / "t.json").write_text(text)
 

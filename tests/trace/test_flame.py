@@ -15,7 +15,7 @@ from rocsolid.api.trace import analyze_traces
 from rocsolid.model.trace_view import FlameGraph
 from rocsolid.trace.export import flame as flames
 from rocsolid.trace.export.timeline import build_timeline
-from rocsolid.trace.readers.json_events import detect_layout, find_first_event, first_event_boundary
+from rocsolid.trace.readers.json_events import detect_separator, find_first_event, first_event_boundary
 from rocsolid.trace.readers.kineto import FilePart, read_kineto
 from rocsolid.trace.readers.parallel import join_columns
 
@@ -71,9 +71,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_stacks_have_host_time_and_launched_device_time(tmp_path: Path, layout: str) -> None:
-    (tmp_path / "t.json").write_text(LAYOUTS[layout](STEPS))
+@pytest.mark.parametrize("separator", LAYOUTS)
+def test_stacks_have_host_time_and_launched_device_time(tmp_path: Path, separator: str) -> None:
+    (tmp_path / "t.json").write_text(LAYOUTS[separator](STEPS))
     flame = flame_of(tmp_path / "t.json")
 
     assert stacks(flame) == EXPECTED
@@ -155,11 +155,11 @@ def test_both_halves_of_a_file_use_the_same_thread_names(tmp_path: Path) -> None
     text = LAYOUTS["kineto"](events).encode()
     (tmp_path / "t.json").write_bytes(text)
     start = find_first_event(text) or 0
-    layout = detect_layout(text[start:])
-    middle = len(text) // 2 + (first_event_boundary(text[len(text) // 2 :], layout) or 0)
+    separator = detect_separator(text[start:])
+    middle = len(text) // 2 + (first_event_boundary(text[len(text) // 2 :], separator) or 0)
     halves = [
-        FilePart(first=start, last=middle - len(layout.between), layout=layout, has_list_end=False),
-        FilePart(first=middle, last=None, layout=layout, has_list_end=True),
+        FilePart(first=start, last=middle - len(separator.comma), separator=separator, has_list_end=False),
+        FilePart(first=middle, last=None, separator=separator, has_list_end=True),
     ]
     columns = join_columns([read_kineto(tmp_path / "t.json", half) for half in halves])
 

@@ -18,7 +18,7 @@ from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.workload import Workload
 
 _ROCPROF: Final = "rocprofv3"
-_OUTPUTS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")
+_TRACE_PATTERNS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def profile_workload(
     stacks: bool = False,
     memory: bool = False,
 ) -> ProfiledRun:
-    """Record some steps of a workload with torch.profiler into `file`; a name that ends in `.gz` is compressed."""
+    """Record some steps of a workload with torch.profiler into `file`. It is compressed if its name ends in `.gz`."""
     workload = load_workload(name)
     import torch
     from torch import profiler
@@ -77,7 +77,7 @@ def profile_workload(
 
 
 def _step_times(
-    workload: Workload, synchronize: Callable[[], Any], steps: int, after: Callable[[], Any] | None = None
+    workload: Workload, synchronize: Callable[[], Any], steps: int, after_step: Callable[[], Any] | None = None
 ) -> list[float]:
     times = []
     for _ in range(steps):
@@ -85,8 +85,8 @@ def _step_times(
         workload()
         synchronize()
         times.append((time.perf_counter() - begin) * 1e3)
-        if after is not None:
-            after()
+        if after_step is not None:
+            after_step()
     return times
 
 
@@ -96,7 +96,7 @@ def _do_nothing() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RocprofRun:
-    """The files that rocprofv3 wrote, the trace first, and a message for each counter set that it could not count."""
+    """The files that rocprofv3 wrote (the trace first), and a message for each counter set that it could not count."""
 
     files: tuple[Path, ...]
     failed_counters: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def rocprof_workload(
         name: the workload.
         folder: where the files are written.
         steps: how many calls to record.
-        warmups: how many calls before them.
+        warmups: how many calls to make before them.
         counters: the counters to collect, in one run; `None` for the counters that occupancy, L2 hit rate and
             bandwidth need, in one run each.
 
@@ -125,7 +125,7 @@ def rocprof_workload(
     command = [sys.executable, "-m", "rocsolid.api.profile", name, str(warmups), str(steps)]
     trace = ["--kernel-trace", "--hip-trace", "--memory-copy-trace", "--output-format", "json"]
     _run([tool, *trace, "-d", str(folder), "-o", "trace", "--", *command])
-    files = [file for pattern in _OUTPUTS for file in sorted(folder.rglob(pattern))][:1]
+    files = [file for pattern in _TRACE_PATTERNS for file in sorted(folder.rglob(pattern))][:1]
     if not files:
         msg = f"{_ROCPROF} succeeded but wrote no result to {folder}"
         raise CannotRunError(msg)
@@ -133,10 +133,10 @@ def rocprof_workload(
         files += _count([tool], counters, folder, "counters", command) if counters else []
         return RocprofRun(files=tuple(files))
     failed: list[str] = []
-    for number, alternatives in enumerate(COUNTER_RUNS, 1):
+    for run_number, alternatives in enumerate(COUNTER_RUNS, 1):
         for counter_set in alternatives:
             try:
-                files += _count([tool], counter_set, folder, f"counters-{number}", command)
+                files += _count([tool], counter_set, folder, f"counters-{run_number}", command)
                 break
             except CannotRunError as error:
                 failed.append(f"cannot count {', '.join(counter_set)}: {error}")
@@ -157,16 +157,16 @@ def _count(tool: Sequence[str], counters: Sequence[str], folder: Path, name: str
 
 
 def _run(command: Sequence[str]) -> None:
-    home = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
+    source_folder = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
     with tempfile.TemporaryFile() as output:
-        done = subprocess.run(  # noqa: S603 - the vendor's tool, found on the path
+        completed = subprocess.run(  # noqa: S603 - the vendor's tool, found on the path
             command, env={**os.environ, "PYTHONPATH": path}, stdout=output, stderr=subprocess.STDOUT, check=False
         )
         output.seek(0)
         last_line = output.read()[-400:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    if done.returncode != 0:
-        msg = f"{_ROCPROF} exited with {done.returncode}: {last_line}"
+    if completed.returncode != 0:
+        msg = f"{_ROCPROF} exited with {completed.returncode}: {last_line}"
         raise CannotRunError(msg)
 
 

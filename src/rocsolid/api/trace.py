@@ -19,7 +19,7 @@ _MAX_REPORT_BYTES: Final = 256 << 20
 
 
 def trace(*files: str | Path) -> TraceReport:
-    """Analyze profiler files: GPU time by kernel, idle time by cause, findings.
+    """Analyze profiler files: GPU time by kernel, idle time by cause, and findings.
 
     Args:
         files: traces of torch.profiler (JSON, plain or gzip) or of rocprofv3 (JSON, CSV, .db).
@@ -76,10 +76,10 @@ def analyze_traces(
     log = _compile_log(torch_trace) if torch_trace else None
     analyzed: list[TraceFile] = []
     timelines: dict[str, Timeline] = {}
-    for number, file in enumerate(files):
+    for index, file in enumerate(files):
         columns = read_trace(file)
         result = analyze_trace(file, columns)
-        with_timeline = timeline and number == 0
+        with_timeline = timeline and index == 0
         flame = None
         if stacks or with_timeline:
             result, flame = _add_python_stacks(file, columns, result, flame=with_timeline)
@@ -88,7 +88,7 @@ def analyze_traces(
 
             result = add_compile_log(result, log, str(torch_trace))
         analyzed.append(result)
-        if number == 0:
+        if index == 0:
             _export(columns, result, perfetto_file=perfetto_file, parquet_folder=parquet_folder)
         if with_timeline:
             from rocsolid.trace.export.timeline import build_timeline
@@ -107,7 +107,7 @@ def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
 
 
 def _compile_findings(files: Sequence[TraceFile], log: CompileLog) -> Iterator[Finding]:
-    """Graph breaks and recompiles of the functions that run in the traces."""
+    """Yield findings for the graph breaks and recompiles of the functions that run in the traces."""
     from rocsolid.observe.findings import break_findings, recompile_findings
     from rocsolid.trace.analysis.compiled_regions import graphs_in_trace
 
@@ -119,7 +119,7 @@ def _compile_findings(files: Sequence[TraceFile], log: CompileLog) -> Iterator[F
 def _add_python_stacks(
     file: Path, columns: "TraceColumns", result: TraceFile, *, flame: bool
 ) -> tuple[TraceFile, FlameGraph | None]:
-    """Read the Python functions of a trace: the line that launched each kernel, and the flame graph."""
+    """Read the Python functions of a trace. Add the lines that launched kernels, and build the flame graph."""
     from rocsolid.trace.analysis.launch_stacks import launch_locations
     from rocsolid.trace.export.flame import FlameGraphBuilder
     from rocsolid.trace.readers.python_frames import has_frames, read_frames
@@ -150,7 +150,7 @@ def _export(
 def trace_ranks(
     files: Sequence[Path], *, engine: str = "processes", torch_trace: Path | None = None
 ) -> tuple[TraceReport, tuple[str, ...]]:
-    """Analyze and compare the ranks of a job; also returns an error message for each file that cannot be read.
+    """Analyze and compare the ranks of a job. Also return an error message for each file that cannot be read.
 
     Args:
         files: one trace per rank, or one folder that contains them.
@@ -164,11 +164,11 @@ def trace_ranks(
     from rocsolid.trace.ranks import analyze_ranks, compare_ranks, trace_files_in
 
     all_files = trace_files_in(files[0]) if len(files) == 1 and not files[0].is_file() else files
-    found, errors = analyze_ranks(all_files, engine)
-    found, compile_findings = _add_logs(found, torch_trace) if torch_trace else (found, [])
-    ranks = compare_ranks(found)
-    findings = worst_first([*check_traces(found, ranks), *compile_findings])
-    return TraceReport(files=found, findings=tuple(findings), ranks=ranks), errors
+    traces, errors = analyze_ranks(all_files, engine)
+    traces, compile_findings = _add_logs(traces, torch_trace) if torch_trace else (traces, [])
+    ranks = compare_ranks(traces)
+    findings = worst_first([*check_traces(traces, ranks), *compile_findings])
+    return TraceReport(files=traces, findings=tuple(findings), ranks=ranks), errors
 
 
 def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile, ...], list[Finding]]:
@@ -192,7 +192,7 @@ def compare(before: str | Path, after: str | Path) -> TraceComparison:
 
     Args:
         before: a trace, or a report that `rocsolid trace --output json` wrote.
-        after: another.
+        after: the trace or report to compare with `before`.
 
     Example:
         >>> import rocsolid as rs, tempfile, pathlib
@@ -210,7 +210,7 @@ def compare(before: str | Path, after: str | Path) -> TraceComparison:
 
 
 def _load_or_analyze(file: Path) -> TraceFile:
-    """A saved report contains everything that a comparison needs."""
+    """Load a saved report, which contains everything that a comparison needs, or analyze a trace."""
     if file.is_file() and file.stat().st_size < _MAX_REPORT_BYTES:
         with file.open("rb") as source:
             is_report = f'"schema": "{TRACE_SCHEMA}"'.encode() in source.read(200)

@@ -33,19 +33,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where to write the trace (default: trace.json.gz)",
     )
     parser.add_argument("--no-shapes", action="store_true", help="do not record input shapes")
-    parser.add_argument("--stacks", action="store_true", help="record Python stacks; slower, and larger traces")
+    parser.add_argument("--stacks", action="store_true", help="record Python stacks; slower, and the trace is larger")
     parser.add_argument("--memory", action="store_true", help="record memory allocations")
-    parser.add_argument("--rocprof", action="store_true", help="use rocprofv3; writes to a folder next to FILE")
+    parser.add_argument(
+        "--rocprof",
+        action="store_true",
+        help="profile with rocprofv3 instead of torch.profiler; writes to a folder next to FILE",
+    )
     parser.add_argument(
         "--counter",
         action="append",
         default=[],
         metavar="NAME",
-        help="with --rocprof: collect this counter instead of those for occupancy, L2 hit rate and bandwidth",
+        help="with --rocprof: collect this counter (repeatable) instead of those for occupancy, L2 hit rate and bandwidth",
     )
     parser.add_argument("--no-counters", action="store_true", help="with --rocprof: record the trace only, in one run")
     add_fail_on(parser, "never")
-    parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and full text of notes")
+    parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and INFO findings in full")
     parser.set_defaults(ranks=False)
     add_output(parser, ("text", "json", "html"))
 
@@ -61,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
 
         folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
         counters = [] if args.no_counters else args.counter or None
-        done = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
-        sys.stderr.write(f"wrote {', '.join(map(str, done.files))}\n")
-        for line in done.failed_counters:
+        rocprof_run = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
+        sys.stderr.write(f"wrote {', '.join(map(str, rocprof_run.files))}\n")
+        for line in rocprof_run.failed_counters:
             sys.stderr.write(f"rocsolid: {line}\n")
-        return analyze_and_print(done.files, args)
+        return analyze_and_print(rocprof_run.files, args)
     from rocsolid.api.profile import profile_workload
 
     profiled = profile_workload(
@@ -78,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         memory=args.memory,
     )
     sys.stderr.write(
-        f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms, with the profiler "
-        f"{profiled.profiled_ms:.2f} ms ({profiled.overhead:+.0%})\n"
+        f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms without the profiler and "
+        f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})\n"
     )
     return analyze_and_print([profiled.file], args)

@@ -39,9 +39,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a trace of torch.profiler or rocprofv3; with --ranks, a folder",
     )
-    parser.add_argument("--ranks", action="store_true", help="the files are the ranks of one job: compare them")
+    parser.add_argument("--ranks", action="store_true", help="compare the ranks of one job: each file is one rank")
     parser.add_argument(
-        "--engine", choices=("processes", "ray"), help="what reads the files of --ranks; implies --ranks"
+        "--engine",
+        choices=("processes", "ray"),
+        help="compare ranks, and read their files with processes on this machine (default) or on a Ray cluster",
     )
     parser.add_argument(
         "--stacks", action="store_true", help="find the Python lines that launched the kernels with the most time"
@@ -55,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also write the events as Parquet files")
     add_fail_on(parser, "never")
-    parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and full text of notes")
+    parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and INFO findings in full")
     add_output(parser, ("text", "json", "html"))
 
 

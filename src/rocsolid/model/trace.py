@@ -13,7 +13,7 @@ TRACE_COMPARISON_SCHEMA = "rocsolid/trace-comparison/1"
 
 
 class Category(Enum):
-    """What a kernel computes, inferred from its name."""
+    """What a kernel computes, according to its name."""
 
     GEMM = "gemm"
     ATTENTION = "attention"
@@ -33,16 +33,16 @@ class IdleCause(Enum):
     LAUNCH_IN_PROGRESS = "launch-in-progress"  # the next launch call was running when the device became idle
     SYNC = "sync"  # a late launch, because the host was waiting for the device
     BLOCKING_COPY = "blocking-copy"  # a late launch, because the host was in a blocking copy
-    DATA_LOADER = "data-loader"  # a late launch, because the host was waiting for its data loader
-    STREAM_DEPENDENCY = "stream-dependency"  # the next work was queued and followed work of another stream
+    DATA_LOADER = "data-loader"  # a late launch, because the host was in its data loader
+    STREAM_DEPENDENCY = "stream-dependency"  # the next work was queued, after work of another stream
     BETWEEN_GRAPH_NODES = "between-graph-nodes"  # between two kernels of one replay; the profiler can cause these gaps
-    QUEUED = "queued"  # the next work was queued in the same stream and did not start
+    QUEUED = "queued"  # the next work was already queued in the same stream
     UNKNOWN = "unknown"  # the launch of the next work is not in the trace
 
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryTime:
-    """Kernels, copies and memsets of one category."""
+    """The number and the time of the kernels, copies and memsets of one category."""
 
     category: Category
     count: int
@@ -61,15 +61,15 @@ class KernelRow:
     p50_ns: int
     p99_ns: int
     graph_count: int  # runs that a graph replay launched
-    launch_config: str  # grid, block, registers and shared memory with the most total time
+    launch_config: str  # grid, block, registers and shared memory; of several, the one with the most total time
     operator: str  # the operator that launched it most often
-    position: int = 0  # among all kernels, ordered by first start
+    position: int = 0  # the index among all kernels, ordered by first start
     location: str = ""  # the Python line that launched it, with `--stacks`
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdleTime:
-    """Idle time with one cause."""
+    """The idle time that has one cause."""
 
     cause: IdleCause
     gap_count: int
@@ -82,7 +82,7 @@ class Gap:
     """One stretch of idle time."""
 
     start_ns: int  # since the device's first event
-    length_ns: int
+    duration_ns: int
     cause: IdleCause
     before: str  # the kernel or copy that ended last before the gap
     after: str  # the kernel or copy that ended the gap
@@ -104,7 +104,7 @@ class CopyRow:
 
     @property
     def gb_per_s(self) -> float:
-        """The bandwidth while copies ran."""
+        """Bytes per nanosecond of copying, which is the same number as GB/s."""
         return self.bytes / self.time_ns if self.time_ns else 0.0
 
 
@@ -135,8 +135,8 @@ class LaunchStats:
 
     launch_count: int = 0
     call_p50_ns: int = 0  # host time in the launch call
-    delay_p50_ns: int = 0  # launch latency: from the launch call to the start on the device
-    delay_p99_ns: int = 0
+    latency_p50_ns: int = 0  # launch latency: from the launch call to the start on the device
+    latency_p99_ns: int = 0
     short_kernel_count: int = 0  # kernels that take less time than their launch call
     unlinked_count: int = 0  # device events whose launch is not in the trace
     sync_count: int = 0
@@ -166,12 +166,12 @@ class HostRegion:
     longest_ns: int
     function: str = ""  # of a compiled region, with `--torch-trace`
     location: str = ""  # file:line of that function
-    reason: str = ""  # why it is a separate region, or was recompiled
+    reason: str = ""  # the graph break or recompile that made it a separate region
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileLogMatch:
-    """How a TORCH_TRACE log matches a trace."""
+    """Which compiled regions of a trace a TORCH_TRACE log contains, and its graph breaks."""
 
     source: str
     torch: str
@@ -183,11 +183,11 @@ class CompileLogMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTime:
-    """Communication between devices, and the part that did not overlap with other work."""
+    """The time in communication between devices."""
 
     count: int = 0
     time_ns: int = 0  # union over streams
-    exposed_ns: int = 0
+    exposed_ns: int = 0  # the part during which no other work ran
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +203,11 @@ class GraphCaptures:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCurve:
-    """Allocated bytes over time, reduced to at most 1500 points; times are since the allocator's first event."""
+    """Allocated bytes over time, in at most 1500 points. Times are relative to the first allocator event."""
 
     device: str
     peak_bytes: int
-    at_ns: tuple[int, ...]
+    times_ns: tuple[int, ...]
     allocated_bytes: tuple[int, ...]
 
 
@@ -256,7 +256,7 @@ class CounterRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelUtilization:
-    """Utilization of the GPU by one kernel, as a mean over its dispatches; `None` when it was not counted."""
+    """How well one kernel uses the GPU, as means over its dispatches; `None` when the counters were not collected."""
 
     kernel: str
     dispatches: int
@@ -317,7 +317,7 @@ class KernelChangeKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelChange:
-    """A kernel before and after; names are empty on the side where it does not exist."""
+    """A kernel before and after. A name is empty if the kernel exists only in the other trace."""
 
     change: KernelChangeKind
     category: Category
@@ -346,7 +346,7 @@ class MetricChange:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceComparison(NotebookResult):
-    """Two traces compared: the busiest device of each."""
+    """The comparison of two traces, on the busiest device of each."""
 
     before: str
     after: str
@@ -381,7 +381,7 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceReport(NotebookResult):
-    """The analysis of files that were read together, and the findings about them."""
+    """The analysis of one or more files, and the findings about them."""
 
     files: tuple[TraceFile, ...]
     findings: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""The timeline and the flame graph on the HTML page of a trace; not part of the JSON report."""
+"""The timeline and the flame graph on the HTML page of a trace. They are not part of the JSON report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ class FrameRow:
     count: int
     total_ns: int  # recursive calls are counted once
     self_ns: int
-    device_ns: int  # of work launched in the function and its callees
+    device_ns: int  # device time of the work that the function and its callees launched
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlameGraph:
-    """Python stacks as a tree, one entry per node in each column; the roots are threads."""
+    """Python stacks as a tree, whose roots are threads. Each tuple has one value per node, except `names` and `rows`."""
 
     names: tuple[str, ...]
     name_index: tuple[int, ...]  # into `names`
@@ -44,11 +44,12 @@ class FlameGraph:
 class Timeline:
     """The events of a trace, packed for the browser.
 
-    `data` is base64 of gzip: for each lane the differences between starts, the lengths and the name indices, as uint32.
+    `data` is compressed with gzip and encoded as base64. For each lane it contains the differences between the starts,
+    the durations, and the indices of the names, as uint32.
     """
 
     data: str
-    unit_ns: int
+    unit_ns: int  # starts and durations in `data` are multiples of this
     span_ns: int
     origin_ns: int
     names: tuple[str, ...]

@@ -8,8 +8,8 @@ from rocsolid.report.html_page import asset, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
 from rocsolid.report.units import time
 
-_CHANGES = ("", "before", "after", "change")
-_KERNELS = (
+_METRIC_HEADINGS = ("", "before", "after", "change")
+_KERNEL_HEADINGS = (
     "change",
     "kernel before",
     "kernel after",
@@ -24,7 +24,7 @@ _KERNELS = (
 
 
 def comparison_html(comparison: TraceComparison) -> str:
-    """Metrics, categories, idle time and kernels before and after."""
+    """Return the page: metrics, categories, idle time and kernels before and after."""
     sides = (
         ("before", comparison.before, comparison.before_model),
         ("after", comparison.after, comparison.after_model),
@@ -36,17 +36,17 @@ def comparison_html(comparison: TraceComparison) -> str:
         f"<h2>Summary</h2>{_metrics('metrics', comparison.metrics)}<div class='pair'>",
         f"<div><h2>Device time by category</h2>{_metrics('categories', comparison.categories)}</div>",
         f"<div><h2>Idle time by cause</h2>{_metrics('idle', comparison.idle)}</div></div>",
-        f"<h2>Kernels</h2>{sortable('kernels', _KERNELS, [_kernel(row) for row in comparison.kernels])}",
+        f"<h2>Kernels</h2>{sortable('kernels', _KERNEL_HEADINGS, [_kernel(row) for row in comparison.kernels])}",
     ]
     return page("Trace comparison", f"{comparison.before} → {comparison.after}", "\n".join(body))
 
 
 def _metrics(name: str, rows: Iterable[MetricChange]) -> str:
-    return sortable(name, _CHANGES, [_metric(row) for row in rows])
+    return sortable(name, _METRIC_HEADINGS, [_metric(row) for row in rows])
 
 
 def _metric(row: MetricChange) -> Sequence[Cell]:
-    """The unit is the end of the name; categories and causes are times."""
+    """Return the cells of a row. The end of the name decides the unit; categories and causes are times."""
     cells: Callable[[int, int], tuple[Cell, ...]] = times
     if row.name.endswith("bytes"):
         cells = sizes

@@ -1,4 +1,4 @@
-"""The flame graph on the HTML page of a trace: Python stacks by host time or by the device time that they launched."""
+"""The flame graph on the HTML page of a trace: Python stacks by host time, or by the device time of their work."""
 
 import json
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from rocsolid.model.trace_view import FlameGraph
 from rocsolid.report.sortable_table import counts, sortable, times
 
-_KEYS: Final = (
+_KEYS_HELP: Final = (
     "<kbd>↑</kbd> caller, <kbd>↓</kbd> heaviest callee, <kbd>←</kbd> <kbd>→</kbd> previous and next, <kbd>Enter</kbd> or click"
     " zoom in, <kbd>Esc</kbd> or <kbd>0</kbd> show all, <kbd>/</kbd> search"
 )
@@ -14,7 +14,7 @@ _KINDS: Final = (("code", "Python"), ("module", "nn.Module"), ("torch", "torch")
 
 
 def flame_html(flame: FlameGraph) -> str:
-    """The flame graph with its controls, and a table of Python functions."""
+    """Return the flame graph with its controls, and a table of Python functions."""
     data = {
         "names": flame.names,
         "kinds": [_kind(name) for name in flame.names],
@@ -40,13 +40,13 @@ def flame_html(flame: FlameGraph) -> str:
 <div class="timeline flame" id="flame"><canvas tabindex="0" role="application"
  aria-label="flame graph of Python stacks; arrow keys move, Enter zooms in, Escape shows all"></canvas><div class="tip" hidden></div></div>
 <pre class="detail" id="flame-detail" aria-live="polite"></pre>
-<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS}</p><p class="faint">{" ".join(filter(None, notes))}</p>
+<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS_HELP}</p><p class="faint">{" ".join(filter(None, notes))}</p>
 <script type="application/json" id="flame-about">{text}</script>
 <h3>Python functions</h3>{sortable("functions", headings, rows)}"""
 
 
 def _kind(name: str) -> int:
-    """The index into `_KINDS`, which decides the colour."""
+    """Return the kind of a frame, an index into `_KINDS`. It decides the colour."""
     if name.startswith("nn.Module"):
         return 1
     if name.startswith("torch/") or "/torch/" in name:

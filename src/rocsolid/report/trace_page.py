@@ -31,15 +31,15 @@ from rocsolid.report.trace_text import (
 )
 from rocsolid.report.units import percent, size, time
 
-_KEYS: Final = (
+_KEYS_HELP: Final = (
     "<kbd>←</kbd> <kbd>→</kbd> move, <kbd>↑</kbd> <kbd>↓</kbd> zoom, <kbd>0</kbd> show all, <kbd>/</kbd> search, <kbd>n</kbd>"
     " <kbd>p</kbd> next and previous match, wheel to zoom, drag to move, click for details"
 )
-_LARGE: Final = ("span", "busy", "idle")
+_CARD_METRICS: Final = ("span", "busy", "idle")
 
 
 def trace_html(report: TraceReport, timelines: Mapping[str, Timeline] | None = None) -> str:
-    """Findings, then one section per file: timeline, metrics and tables."""
+    """Return the page: the findings, then for each file the timeline, the metrics and the tables."""
     parts = [f"<style>{asset('trace.css')}</style>", "<h2>Findings</h2>"]
     parts.append("".join(finding_html(f) for f in report.findings) or '<p class="good">No findings.</p>')
     parts += [_ranks(report.ranks)] if report.ranks else []
@@ -107,7 +107,7 @@ def _timeline(timeline: Timeline) -> str:
 <div class="timeline" id="timeline"><canvas tabindex="0" style="height:260px" role="application"
  aria-label="timeline of the trace; arrow keys move and zoom"></canvas><div class="tip" hidden></div></div>
 <pre class="detail" id="timeline-detail" aria-live="polite"></pre>
-<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS}</p>{dropped}
+<ul class="legend">{legend}</ul><p class="faint keys">{_KEYS_HELP}</p>{dropped}
 <script type="application/json" id="timeline-about">{text}</script>
 <script type="text/plain" id="timeline-data">{timeline.data}</script>"""
 
@@ -140,10 +140,10 @@ def _device(device: DeviceTrace, key: str, offset: int, hardware: str, *, has_ti
 def _metrics(device: DeviceTrace) -> str:
     pairs = dict(metrics(device))
     cards = []
-    for label in _LARGE:
+    for label in _CARD_METRICS:
         text, _, more = pairs[label].partition(" (")
         cards.append(f"<li><span class='faint'>{label}</span><b>{escape(text)}</b>{escape(more.rstrip(')'))}</li>")
-    rest = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items() if k not in _LARGE)
+    rest = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items() if k not in _CARD_METRICS)
     total = max(sum(row.time_ns for row in device.categories), 1)
     bar = "".join(
         f'<i style="width:{100 * r.time_ns / total:.3f}%;background:var(--c-{r.category.value})" '
@@ -186,23 +186,23 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> str:
     rows = [
-        (*times(g.start_ns, g.length_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
+        (*times(g.start_ns, g.duration_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
         for g in gaps
     ]
     attributes = [
-        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-length="{g.length_ns}"'
+        f'class="gap" tabindex="0" data-start="{g.start_ns + offset}" data-duration="{g.duration_ns}"'
         f' data-details="{escape(_gap_details(g))}"'
         for g in gaps
     ]
-    headings = ["start", "length", "cause", "host activity", "launched by", "next", "previous"]
+    headings = ["start", "duration", "cause", "host activity", "launched by", "next", "previous"]
     return sortable(f"gaps-{key}", headings, rows, attributes)
 
 
 def _gap_details(gap: Gap) -> str:
     host = f" Host during the gap: {gap.host_activity}." if gap.host_activity else ""
-    by = f", launched by {gap.launch_call}" if gap.launch_call else ""
-    operator = f" in {gap.operator}" if by and gap.operator else ""
-    return f"{time(gap.length_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{by}{operator}.{host}"
+    launch = f", launched by {gap.launch_call}" if gap.launch_call else ""
+    operator = f" in {gap.operator}" if launch and gap.operator else ""
+    return f"{time(gap.duration_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{launch}{operator}.{host}"
 
 
 def _small_tables(device: DeviceTrace, key: str) -> str:
@@ -250,7 +250,7 @@ def _host(file: TraceFile, number: int) -> str:
 
 
 def _hardware(use: HardwareUtilization, number: int) -> str:
-    """Utilization by kernel; values that were not counted sort below all others."""
+    """Return the table of utilization by kernel. Unknown values sort below all others."""
     fields = ("dispatches", "time_ns", "occupancy", "l2_hit_rate", "bytes", "gb_per_s", "peak_fraction")
     rows: list[list[Cell]] = []
     for kernel in use.kernels:
@@ -265,11 +265,11 @@ def _hardware(use: HardwareUtilization, number: int) -> str:
 
 
 def _memory(curve: MemoryCurve) -> str:
-    """Allocated memory over time."""
-    last, top = max(curve.at_ns[-1], 1), max(curve.peak_bytes, 1)
+    """Return a curve of the allocated memory over time."""
+    last, top = max(curve.times_ns[-1], 1), max(curve.peak_bytes, 1)
     points = " ".join(
-        f"{1000 * at / last:.1f},{98 - 94 * allocated / top:.1f}"
-        for at, allocated in zip(curve.at_ns, curve.allocated_bytes, strict=True)
+        f"{1000 * time_ns / last:.1f},{98 - 94 * allocated / top:.1f}"
+        for time_ns, allocated in zip(curve.times_ns, curve.allocated_bytes, strict=True)
     )
     label = f"allocated memory of device {curve.device}: peak {size(curve.peak_bytes)}, over {time(last)}"
     return (

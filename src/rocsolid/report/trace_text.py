@@ -23,12 +23,12 @@ from rocsolid.report.probe_text import finding_text, summary_line
 from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
-_ROWS: Final = 12
+_MAX_ROWS: Final = 12
 _PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 
 
 def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False) -> str:
-    """All files, then the findings."""
+    """Return the report as text: all files, then the findings."""
     blocks = [block for file in report.files for block in _file(file, terminal, verbose=verbose)]
     if report.ranks:
         blocks.append(_ranks(report.ranks, terminal))
@@ -57,12 +57,12 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         lines.append("no GPU work in this trace")
     yield "\n".join(lines)
     for device in file.devices:
-        yield from _device(device, terminal, rows=_ROWS * 4 if verbose else _ROWS)
+        yield from _device(device, terminal, rows=_MAX_ROWS * 4 if verbose else _MAX_ROWS)
     yield from _host(file, terminal, verbose=verbose)
 
 
 def event_counts_text(file: TraceFile) -> str:
-    """How many events were read, not used, and skipped."""
+    """Return how many events were read, not used, and skipped."""
     unused = sum(file.unused_events.values())
     return f"{_plural(file.events, 'event')}: {unused:,} not used, {file.skipped_events:,} broken and skipped"
 
@@ -81,9 +81,9 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
     if device.kernels:
         yield _kernels(device, terminal, rows=rows)
-        origins = list(_launch_details(device, terminal, rows=min(rows, 6)))
-        if origins:
-            yield "\n".join(origins)
+        details = list(_launch_details(device, terminal, rows=min(rows, 6)))
+        if details:
+            yield "\n".join(details)
     if device.copies:
         yield _copies(device, terminal)
     if device.graphs:
@@ -150,7 +150,7 @@ def _metrics(device: DeviceTrace, terminal: Terminal) -> str:
 
 
 def metrics(device: DeviceTrace) -> Iterator[tuple[str, str]]:
-    """Label and text of each metric of a device, for text and HTML."""
+    """Yield the label and the text of each metric of a device, for text and HTML."""
     span = device.span_ns
     yield "span", time(span)
     yield "busy", f"{time(device.busy_ns)} ({percent(device.busy_ns, span)})"
@@ -165,8 +165,9 @@ def metrics(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     )
     launches = device.launches
     if launches.launch_count:
-        median = f"median {time(launches.call_p50_ns)} on the host, launch latency {time(launches.delay_p50_ns)}"
-        short = f"{_plural(launches.short_kernel_count, 'kernel')} shorter than the launch call"
+        median = f"median host time {time(launches.call_p50_ns)}, median latency {time(launches.latency_p50_ns)}"
+        verb = "is" if launches.short_kernel_count == 1 else "are"
+        short = f"{_plural(launches.short_kernel_count, 'kernel')} {verb} shorter than the launch call"
         details = f"{median}; {short}" if launches.call_p50_ns else "all of them graph launches"
         yield "launches", f"{launches.launch_count:,}; {details}"
     yield "syncs", f"{_plural(launches.sync_count, 'synchronisation')}, {time(launches.sync_time_ns)} on the host"
@@ -183,7 +184,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _launch_details(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
-    """The operator, Python line and launch configuration of the kernels with the most time."""
+    """Yield the operator, Python line and launch configuration of each of the kernels with the most time."""
     for row in device.kernels[:rows]:
         details = [
             f"launched by {row.operator}" if row.operator else "",
@@ -197,7 +198,7 @@ def _launch_details(device: DeviceTrace, terminal: Terminal, *, rows: int) -> It
 
 
 def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
-    rows = _ROWS * 4 if verbose else 6
+    rows = _MAX_ROWS * 4 if verbose else 6
     if file.steps:
         shown = [(r.name, time(r.total_ns)) for r in file.steps[:rows]]
         hidden = len(file.steps) - len(shown)
@@ -213,8 +214,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
             ],
         )
     if file.graph_breaks:
-        breaks = _plural(file.graph_breaks, "graph break")
-        yield f"{file.graph_breaks + 1} compiled regions: {breaks} or recompile{'' if file.graph_breaks == 1 else 's'}"
+        yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them because of a graph break or recompile"
     if file.compile_log:
         yield "\n".join(_compile_log(file, file.compile_log, terminal))
     if file.hardware:
@@ -232,16 +232,16 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
 
 
 def captures_text(captures: GraphCaptures) -> str:
-    """The graphs captured while the trace was recorded; empty when there were none."""
+    """Return a sentence about the graphs captured during the trace; empty when there were none."""
     if not captures.count:
         return ""
     graphs = "a graph was" if captures.count == 1 else f"{captures.count} graphs were"
-    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} launches were recorded and not run"
-    return f"{graphs} captured during this trace, in {time(captures.time_ns)} on the host; {recorded}"
+    recorded = f"{captures.recorded_launches:,} of {captures.launches:,} kernel launches were recorded instead of run"
+    return f"{graphs} captured during this trace ({time(captures.time_ns)} of host time); {recorded}"
 
 
 def _compile_log(file: TraceFile, match: CompileLogMatch, terminal: Terminal) -> Iterator[str]:
-    """The function and line of each compiled region."""
+    """Yield the function and line of each compiled region."""
     yield terminal.paint(f"compiled regions by source line, from {match.source}", "bold")
     for region in file.regions:
         if region.function:
@@ -253,7 +253,7 @@ def _compile_log(file: TraceFile, match: CompileLogMatch, terminal: Terminal) ->
 
 
 def compile_log_notes(match: CompileLogMatch) -> Iterator[str]:
-    """What of the trace is not in the log, and what of the log is not in the trace."""
+    """Yield what is in the trace but not in the log, and what is in the log but not in the trace."""
     unmatched = match.unmatched_regions
     if unmatched and not match.matched_regions:
         yield "the log is from another run: it contains none of the compiled regions of this trace"
@@ -271,15 +271,15 @@ def _hardware(use: HardwareUtilization, terminal: Terminal, *, rows: int) -> str
     title = "GPU utilization by kernel, from hardware counters"
     known = any(value is not None for u in use.kernels for value in (u.occupancy, u.l2_hit_rate, u.bytes))
     table = _table(terminal, title, UTILIZATION_HEADINGS, cells) if known else terminal.paint(title, "bold")
-    more = [peak_text(use) if known else "", *use.unknown]
-    return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in more if text)])
+    notes = [peak_text(use) if known else "", *use.unknown]
+    return "\n".join([table, *(terminal.paint(terminal.wrap(text, indent="  "), "dim") for text in notes if text)])
 
 
 UTILIZATION_HEADINGS: Final = ("", "dispatches", "mean", "occupancy", "L2 hits", "moved", "GB/s", "of peak")
 
 
 def utilization_cells(use: KernelUtilization) -> tuple[str, ...]:
-    """The values of a kernel; a question mark for those that were not counted."""
+    """Return the values of a kernel, with a question mark for those that are not known."""
     return (
         f"{use.dispatches:,}",
         "?" if use.time_ns is None else time(use.time_ns),
@@ -296,7 +296,7 @@ def _share(value: float | None) -> str:
 
 
 def peak_text(use: HardwareUtilization) -> str:
-    """The peak values of the GPU that the table refers to."""
+    """Return the peak values of the GPU, to which the table refers."""
     parts = [
         f"{use.peak_gb_per_s:,.1f} GB/s memory bandwidth" if use.peak_gb_per_s else "",
         f"{use.waves_per_unit} wavefronts per compute unit" if use.waves_per_unit else "",
@@ -321,7 +321,7 @@ def _ranks(ranks: Ranks, terminal: Terminal) -> str:
 
 
 def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose: bool = False) -> str:
-    """Metrics, categories, idle time and kernels before and after."""
+    """Return metrics, categories, idle time and kernels before and after, as text."""
     models = [m or "unknown device" for m in (comparison.before_model, comparison.after_model)]
     head = "\n".join(
         f"{label}  {name} · {model}"
@@ -336,7 +336,7 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
         )
         if rows
     ]
-    shown = comparison.kernels if verbose else comparison.kernels[: 2 * _ROWS]
+    shown = comparison.kernels if verbose else comparison.kernels[: 2 * _MAX_ROWS]
     counts = [f"{sum(row.change is kind for row in comparison.kernels)} {kind.value}" for kind in KernelChangeKind]
     kernels = [_kernel_change(row, max(24, terminal.width - 62)) for row in shown]
     tables.append(
@@ -346,7 +346,7 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
 
 
 def _metric_change(row: MetricChange) -> tuple[str, str, str, str]:
-    """The unit is the end of the name; categories and causes are times."""
+    """Return the cells of a row. The end of the name decides the unit; categories and causes are times."""
     show = size if row.name.endswith("bytes") else str if row.name.endswith(("count", "launches")) else time
     change = f"{100 * (row.after - row.before) / row.before:+.1f} %" if row.before else "new"
     label = row.name.removesuffix("_ns").replace("_", " ")
@@ -369,7 +369,8 @@ def _table(terminal: Terminal, title: str, headings: Sequence[str], rows: Iterab
     lines = [tuple(headings), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     text = [
-        f"  {line[0]:<{widths[0]}}  " + "  ".join(f"{cell:>{w}}" for cell, w in zip(line[1:], widths[1:], strict=True))
+        f"  {line[0]:<{widths[0]}}  "
+        + "  ".join(f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
         for line in lines
     ]
     return "\n".join([terminal.paint(title, "bold"), terminal.paint(text[0], "dim"), *text[1:]])

@@ -1,4 +1,4 @@
-"""A trace as columns of numbers: the input of the analysis."""
+"""The columns of numbers that a trace is read into. They are the input of the analysis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -23,7 +23,7 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEvents:
-    """Kernels, copies and memsets. Times are in ns; names and launch configurations are ids; -1 means unknown."""
+    """Kernels, copies and memsets. Times are in ns. Names and launch configurations are ids. -1 means unknown."""
 
     start: Column
     end: Column
@@ -59,14 +59,14 @@ class HostEvents:
 class MemoryEvents:
     """Allocations and frees that the profiler recorded."""
 
-    at: Column
+    time: Column
     change: Column
     allocated: Column
     reserved: Column
     device: Column  # -1 for the host
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.time)
 
 
 @dataclass(kw_only=True)
@@ -75,8 +75,8 @@ class CounterSum:
 
     count: int = 0  # dispatches
     total: float = 0.0
-    timed: int = 0  # dispatches whose time is known
-    time_ns: int = 0  # the time of those
+    timed: int = 0  # dispatches with a known duration
+    time_ns: int = 0  # the sum of these durations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class TraceColumns:
 COLUMN_TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "start": np.int64,
     "end": np.int64,
-    "at": np.int64,
+    "time": np.int64,
     "kind": np.uint8,
     "name": np.int32,
     "device": np.int32,
@@ -124,15 +124,15 @@ _PENDING_PARTS: Final = 64
 
 
 class IdTable(dict[Any, int]):
-    """Gives each distinct value an id: looking up a new value assigns the next one."""
+    """Gives each distinct value an id. The lookup of a new value assigns the next id."""
 
     def __missing__(self, value: object) -> int:
-        self[value] = number = len(self)
-        return number
+        self[value] = new_id = len(self)
+        return new_id
 
 
 class GrowingTable(Generic[T]):
-    """A table to which rows are appended in place, so that no column is ever held twice in memory."""
+    """A table that grows in place when rows are appended, so that no column is in memory twice."""
 
     def __init__(self, table: type[T], first: T | None = None) -> None:
         """Start empty, or with the columns of `first`, which must not be used afterwards."""
@@ -145,7 +145,7 @@ class GrowingTable(Generic[T]):
         self._pending: list[T] = []
 
     def add(self, part: T) -> None:
-        """Append rows. Parts are collected first, because one append costs as much as a thousand rows."""
+        """Append rows. Parts are collected first, because one append takes as long as a thousand rows."""
         self._pending.append(part)
         if len(self._pending) >= _PENDING_PARTS:
             self._append_pending()
@@ -171,17 +171,17 @@ class GrowingTable(Generic[T]):
 
 
 def select_rows(table: T, selection: RowSelection) -> T:
-    """The rows of a table that a mask, row numbers or a slice select."""
+    """Return the rows of a table that a mask, row numbers or a slice select."""
     return type(table)(**{f.name: getattr(table, f.name)[selection] for f in fields(table)})
 
 
 def sorted_unique(values: Column) -> Column:
-    """Each value once, sorted. `np.unique` hashes, which is slower, and imports numpy's masked arrays."""
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+    """Return each value once, sorted. `np.unique` is slower, because it hashes, and it imports numpy's masked arrays."""
+    in_order = np.sort(values)
+    return in_order[np.append(True, in_order[1:] != in_order[:-1])] if len(in_order) else in_order
 
 
-def thread_name(columns: TraceColumns, number: int) -> str:
-    """The name of a thread in the trace, or its id."""
-    name = columns.thread_names.get(columns.threads[number], columns.threads[number])
+def thread_name(columns: TraceColumns, thread_id: int) -> str:
+    """Return the name of a thread in the trace, or its pid and tid."""
+    name = columns.thread_names.get(columns.threads[thread_id], columns.threads[thread_id])
     return name if name.startswith("thread") else f"thread {name}"

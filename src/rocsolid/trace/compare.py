@@ -27,27 +27,29 @@ _METRICS: Final = (
     "graph_kernel_count",
     "graph_kernel_time_ns",
 )
-_NOTICEABLE: Final = 0.03  # a smaller change of the mean time counts as the same
+_MIN_CHANGE: Final = 0.03  # a kernel whose mean time changes by less is reported as "same"
 Pair = tuple[KernelRow, KernelRow]
 
 
 def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
-    """Compare the busiest device of each trace; the devices may be of different vendors."""
+    """Compare the busiest device of each trace. The devices can be of different vendors."""
     old, new = _busiest(before), _busiest(after)
     return TraceComparison(
         before=before.file,
         after=after.file,
         before_model=old.model,
         after_model=new.model,
-        metrics=tuple(MetricChange(name=n, before=getattr(old, n), after=getattr(new, n)) for n in _METRICS),
-        categories=_changes(
+        metrics=tuple(
+            MetricChange(name=name, before=getattr(old, name), after=getattr(new, name)) for name in _METRICS
+        ),
+        categories=_metric_changes(
             [(row.category.value, row.time_ns) for row in old.categories],
             [(row.category.value, row.time_ns) for row in new.categories],
         ),
-        idle=_changes(
+        idle=_metric_changes(
             [(row.cause.value, row.time_ns) for row in old.idle], [(row.cause.value, row.time_ns) for row in new.idle]
         ),
-        kernels=tuple(sorted(_kernels(old, new), key=lambda row: -abs(row.delta_ns))),
+        kernels=tuple(sorted(_kernel_changes(old, new), key=lambda row: -abs(row.delta_ns))),
     )
 
 
@@ -58,17 +60,17 @@ def _busiest(file: TraceFile) -> DeviceTrace:
     return max(file.devices, key=lambda device: device.busy_ns)
 
 
-def _changes(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> tuple[MetricChange, ...]:
+def _metric_changes(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> tuple[MetricChange, ...]:
     old, new = dict(before), dict(after)
     rows = [MetricChange(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**old, **new}]
     return tuple(sorted(rows, key=lambda row: -max(row.before, row.after)))
 
 
-def _kernels(old: DeviceTrace, new: DeviceTrace) -> Iterable[KernelChange]:
-    pairs, removed, added = match(old.kernels, new.kernels)
+def _kernel_changes(old: DeviceTrace, new: DeviceTrace) -> Iterable[KernelChange]:
+    pairs, removed, added = match_kernels(old.kernels, new.kernels)
     for before, after in pairs:
         yield KernelChange(
-            change=_change(before, after),
+            change=_change_kind(before, after),
             category=after.category,
             operator=after.operator or before.operator,
             before=before.name,
@@ -84,13 +86,13 @@ def _kernels(old: DeviceTrace, new: DeviceTrace) -> Iterable[KernelChange]:
         yield _unmatched(row, KernelChangeKind.ADDED)
 
 
-def match(
+def match_kernels(
     before: Iterable[KernelRow], after: Iterable[KernelRow]
 ) -> tuple[list[Pair], list[KernelRow], list[KernelRow]]:
-    """Matched pairs, and the kernels without a match before and after.
+    """Return the matched pairs, the unmatched kernels of `before` and the unmatched kernels of `after`.
 
-    Kernels are matched by name and operator, then by name alone, then by operator and category in the order of their
-    first run, because libraries and vendors give the kernels of one operator different names.
+    Kernels are matched by name and operator. Those that are left are matched by name only, and then by operator and
+    category in the order of their first run: libraries and vendors name the kernels of an operator differently.
     """
     old, new = list(before), list(after)
     pairs: list[Pair] = []
@@ -100,9 +102,9 @@ def match(
         lambda row: (row.operator, row.category) if row.operator else None,
     )
     for key in keys:
-        found = _pair_by(old, new, key)
-        pairs += found
-        paired_old, paired_new = {id(a) for a, _ in found}, {id(b) for _, b in found}
+        new_pairs = _pair_by(old, new, key)
+        pairs += new_pairs
+        paired_old, paired_new = {id(a) for a, _ in new_pairs}, {id(b) for _, b in new_pairs}
         old = [row for row in old if id(row) not in paired_old]
         new = [row for row in new if id(row) not in paired_new]
     return pairs, old, new
@@ -113,21 +115,21 @@ def _pair_by(old: list[KernelRow], new: list[KernelRow], key: Callable[[KernelRo
     for row in sorted(old, key=lambda row: row.position):
         if key(row) is not None:
             unpaired[key(row)].append(row)
-    found = []
+    pairs = []
     for row in sorted(new, key=lambda row: row.position):
         candidates = unpaired.get(key(row)) if key(row) is not None else None
         if candidates:
-            found.append((candidates.pop(0), row))
-    return found
+            pairs.append((candidates.pop(0), row))
+    return pairs
 
 
-def _change(before: KernelRow, after: KernelRow) -> KernelChangeKind:
+def _change_kind(before: KernelRow, after: KernelRow) -> KernelChangeKind:
     if before.name != after.name:
         return KernelChangeKind.REPLACED
     ratio = after.mean_ns / before.mean_ns if before.mean_ns else 1.0
-    if ratio < 1 - _NOTICEABLE:
+    if ratio < 1 - _MIN_CHANGE:
         return KernelChangeKind.FASTER
-    return KernelChangeKind.SLOWER if ratio > 1 + _NOTICEABLE else KernelChangeKind.SAME
+    return KernelChangeKind.SLOWER if ratio > 1 + _MIN_CHANGE else KernelChangeKind.SAME
 
 
 def _unmatched(row: KernelRow, change: KernelChangeKind) -> KernelChange:

@@ -23,7 +23,7 @@ _PATTERNS: Final = ("*.json", "*.json.gz", "*.db")
 
 
 def trace_files_in(folder: Path) -> list[Path]:
-    """The traces in a folder."""
+    """Return the traces in a folder."""
     if not folder.is_dir():
         msg = f"{folder} is not a folder; --ranks needs the folder with one trace per rank"
         raise InputError(msg)
@@ -35,14 +35,14 @@ def trace_files_in(folder: Path) -> list[Path]:
 
 
 def analyze_ranks(files: Sequence[Path], engine: str = "processes") -> tuple[tuple[TraceFile, ...], tuple[str, ...]]:
-    """Analyze all files: the results in the order of the files, and an error message for each unreadable file."""
+    """Analyze all files. Return the results in the order of the files, and an error message for each unreadable file."""
     results = list(_with_ray(files) if engine == "ray" else _with_processes(files))
     traces = tuple(result for result in results if isinstance(result, TraceFile))
     return traces, tuple(result for result in results if isinstance(result, str))
 
 
 def analyze_one(file: Path) -> TraceFile | str:
-    """Analyze one file in this process; the error message when it is not a trace."""
+    """Analyze one file in this process. Return the error message when it is not a trace."""
     try:
         with gc_paused():
             return analyze_trace(file, read_trace(file, single_process=True))
@@ -51,24 +51,24 @@ def analyze_one(file: Path) -> TraceFile | str:
 
 
 def _with_processes(files: Sequence[Path]) -> Iterator[TraceFile | str]:
-    """One process per core, including this one, each with about the same number of bytes to read."""
+    """Analyze the files with one process per core, including this one. Each reads about the same number of bytes."""
     build_if_worthwhile(files)
     workers = min(os.cpu_count() or 1, len(files))
     shares: list[list[Path]] = [[] for _ in range(workers)]
     for file in sorted(files, key=_size, reverse=True):
         min(shares, key=lambda share: sum(map(_size, share))).append(file)
-    own, *others = shares
-    found: dict[Path, TraceFile | str] = {}
+    own_share, *child_shares = shares
+    results: dict[Path, TraceFile | str] = {}
     with tempfile.TemporaryDirectory(prefix="rocsolid-ranks-") as folder:
-        children = [_start_child(share, Path(folder) / f"{number}.pickle") for number, share in enumerate(others)]
+        children = [_start_child(share, Path(folder) / f"{index}.pickle") for index, share in enumerate(child_shares)]
         try:
-            found.update((file, analyze_one(file)) for file in own)
+            results.update((file, analyze_one(file)) for file in own_share)
             for child in children:
-                found |= child.result()
+                results |= child.result()
         finally:
             for child in children:
                 child.stop()
-    yield from (found[file] for file in files)
+    yield from (results[file] for file in files)
 
 
 def _size(file: Path) -> int:
@@ -88,8 +88,8 @@ class _Child:
         if code != 0:
             msg = f"a child process that reads ranks exited with {code}; its error output is above"
             raise CannotRunError(msg)
-        found: dict[Path, TraceFile | str] = pickle.loads(self.out.read_bytes())  # noqa: S301 - our own private folder
-        return found
+        results: dict[Path, TraceFile | str] = pickle.loads(self.out.read_bytes())  # noqa: S301 - our own private folder
+        return results
 
     def stop(self) -> None:
         self.kill()  # does nothing when the process has ended
@@ -97,16 +97,16 @@ class _Child:
 
 
 def _start_child(files: Sequence[Path], out: Path) -> _Child:
-    """Fork when this process has one thread, which saves the imports; otherwise start a new interpreter.
+    """Start a child process: a fork if this process has only one thread, otherwise a new interpreter.
 
-    A fork of a process with other threads copies the locks that they hold, which are then never released.
+    A fork does not have to import modules again. But if other threads hold locks, these stay locked in the fork forever.
     """
     if _has_one_thread():
         fork = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
         fork.start()
         return _Child(out=out, wait=lambda: _exit_code(fork), kill=fork.kill)
-    home = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
+    source_folder = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
     process = subprocess.Popen(  # noqa: S603 - this module
         [sys.executable, "-m", "rocsolid.trace.ranks", str(out), *map(str, files)],
         env={**os.environ, "PYTHONPATH": path},
@@ -126,13 +126,13 @@ def _exit_code(process: "multiprocessing.process.BaseProcess") -> int | None:
 
 
 def _has_one_thread() -> bool:
-    """Whether this process has one thread, counting those not started by Python; False where /proc is missing."""
+    """Return whether this process has one thread, also counting threads of libraries; False where /proc is missing."""
     tasks = Path("/proc/self/task")
     return tasks.is_dir() and len(list(tasks.iterdir())) == 1
 
 
 def _with_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
-    """One Ray task per file. A Ray cluster that is started here is shut down at the end."""
+    """Analyze each file in a Ray task. If no Ray cluster is running, one is started and shut down at the end."""
     try:
         import ray
     except ImportError as missing:
@@ -143,11 +143,11 @@ def _with_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
     try:
         remote: Callable[..., object] = ray.remote(analyze_one).remote
         # Ray workers run in other folders, so they get absolute paths; the results keep the names that were given.
-        found = ray.get([remote(file.absolute()) for file in files])
+        results = ray.get([remote(file.absolute()) for file in files])
     finally:
         if started_here:
             ray.shutdown()
-    for file, result in zip(files, found, strict=True):
+    for file, result in zip(files, results, strict=True):
         if isinstance(result, TraceFile):
             yield replace(result, file=str(file))
         else:
@@ -155,16 +155,16 @@ def _with_ray(files: Sequence[Path]) -> Iterator[TraceFile | str]:
 
 
 def compare_ranks(files: Sequence[TraceFile]) -> Ranks:
-    """The busiest device of each rank, slowest first. A file that names no rank gets its position in the list."""
+    """Compare the busiest device of each rank, slowest first. The rank of a file without one is its index in `files`."""
     rows = []
-    for number, file in enumerate(files):
+    for index, file in enumerate(files):
         if not file.devices:
             continue
-        device = max(file.devices, key=lambda d: d.busy_ns)
+        device = max(file.devices, key=lambda device: device.busy_ns)
         collectives = device.collectives
         rows.append(
             RankRow(
-                rank=file.rank if file.rank is not None else number,
+                rank=file.rank if file.rank is not None else index,
                 file=file.file,
                 device=device.device,
                 span_ns=device.span_ns,

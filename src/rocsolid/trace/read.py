@@ -1,4 +1,4 @@
-"""Read a profiler file of any supported format; the first bytes decide the format, not the file name."""
+"""Reads a profiler file of any supported format. The first bytes decide the format, not the file name."""
 
 import importlib.util
 from pathlib import Path
@@ -9,7 +9,7 @@ from rocsolid.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from rocsolid.trace.columns import TraceColumns
 
-_FORMATS = "torch.profiler traces (JSON, plain or gzip) and rocprofv3 JSON, CSV and .db files"
+_SUPPORTED_FORMATS = "torch.profiler traces (JSON, plain or gzip) and rocprofv3 JSON, CSV and .db files"
 
 
 def require_extra() -> None:
@@ -24,7 +24,7 @@ def read_trace(file: Path, *, single_process: bool = False) -> "TraceColumns":
 
     Args:
         file: the trace.
-        single_process: start no second process and no thread.
+        single_process: read the file in this process and thread only.
 
     Raises:
         InputError: the file is not a supported trace.
@@ -67,4 +67,4 @@ def _unsupported(file: Path, head: bytes) -> str:
         return f"{file} is a zip archive; unpack it first"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return f"{file} is compressed with zstd; decompress it first (zstd -d)"
-    return f"{file} is not a supported trace. Supported: {_FORMATS}"
+    return f"{file} is not a supported trace. Supported: {_SUPPORTED_FORMATS}"

@@ -253,10 +253,10 @@
     if (!row) return;
     for (const other of document.querySelectorAll("tr.chosen")) other.classList.remove("chosen");
     row.classList.add("chosen");
-    const start = Number(row.dataset.start), length = Number(row.dataset.length);
-    mark = [start, start + length];
+    const start = Number(row.dataset.start), duration = Number(row.dataset.duration);
+    mark = [start, start + duration];
     detail.textContent = row.dataset.details;
-    look(start - length * 1.5, start + length * 2.5);
+    look(start - duration * 1.5, start + duration * 2.5);
     box.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 

@@ -1,1 +1,1 @@
-"""Hazards in a trace: time that could be saved, and parts that cannot be trusted."""
+"""Rules about traces: time that could be saved, and numbers that may be wrong."""

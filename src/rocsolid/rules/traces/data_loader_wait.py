@@ -1,19 +1,19 @@
 """The device waits for the data loader.
 
 ## What it does
-Adds up the gaps in which the CPU spent at least half of the time in a data loader.
+Adds up the gaps on a device during which the CPU was in a data loader for at least half of the gap.
 
 ## Why it matters
 The device cannot work faster than its data arrives.
 
 ## Example
-    enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__: 31 ms of a step of 80 ms
+    enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ takes 31 ms in a step of 80 ms
 
 ## Use instead
     DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)
 
 ## When to allow it
-In the first step, while worker processes start.
+In the first step, in which the worker processes start.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
-_SHARE = 0.05
+_MIN_IDLE_SHARE = 0.05  # of the traced time
 
 RULE = Rule(
     code="TRC005",
@@ -36,9 +36,9 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """Waiting for at least 5 % of the traced time."""
+    """Report waiting for the data loader from 5 % of the traced time on."""
     for idle in device.idle:
-        if idle.cause is IdleCause.DATA_LOADER and idle.time_ns >= _SHARE * device.span_ns:
+        if idle.cause is IdleCause.DATA_LOADER and idle.time_ns >= _MIN_IDLE_SHARE * device.span_ns:
             yield RULE.found(
                 f"device {device.device}",
                 location=file.file,

@@ -1,18 +1,18 @@
 """The device waits for the CPU to launch the next kernel.
 
 ## What it does
-Adds up the gaps on a device that ended with a late launch: the next work was launched, or was being launched, only
-after the device had become idle.
+Adds up the gaps on a device that a late launch caused: when the device became idle, the CPU had not begun to launch the
+next work, or the launch call was still running.
 Gaps in which the CPU was in a synchronization, a blocking copy or a data loader are reported by other rules.
-Time in which the CPU captured a graph does not count: launches are recorded then, and the device is idle. If that is
-most of the time, the finding says so and does not advise a capture.
+Time in which a graph was captured does not count: launches are then recorded and not run, so the device is idle. If
+a capture explains most of the gaps, the finding says so and does not advise to capture.
 
 ## Why it matters
 A launch costs several microseconds on the CPU. A small kernel finishes before the next one is launched. A CUDA graph
 replays all kernels with one launch.
 
 ## Example
-    device 2: 3.1 of 3.5 ms idle, 60 kernels, 60 launches
+    device 2 is idle for 3.1 of 3.5 ms: 60 kernels, each with its own launch call
 
 ## Use instead
     fast = rs.capture(model)              # one launch for the whole call
@@ -27,27 +27,27 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
-_SHARE = 0.1
-_MOSTLY_REPLAYED = 0.5
+_MIN_LATE_SHARE = 0.1  # of the traced time
+_MIN_REPLAYED_SHARE = 0.5  # of the kernel time
 _GAIN = " Expected gain: up to {waited_ms:.2f} ms, {share:.0%} of the traced time."
-_CAPTURE = "Capture the call in a graph: fast = rs.capture(model)."
-_ALREADY_REPLAYED = "The kernels are already replayed: reduce the CPU work between replays, or capture that too."
-_PROFILE_REPLAYS = "Profile calls that replay the graph. They show what can still be gained."
+_CAPTURE_ADVICE = "Capture the call in a graph: fast = rs.capture(model)."
+_REPLAYED_ADVICE = "Most kernels already run in graph replays: reduce the CPU work between replays, or capture it too."
+_PROFILE_ADVICE = "Profile calls that replay the graph: only these show how much time can still be saved."
 _CAPTURING = " A graph is being captured: {recorded:,} launches were recorded instead of run, so the device is idle."
 _PROBABLY_CAPTURING = (
-    " A graph is probably being captured, although the trace does not show its begin and end: {silent:,} of {launches:,} "
+    " A graph is probably being captured, although the trace does not show its begin and end: {without_work:,} of {launches:,} "
     "launches started no work on any device."
 )
 _ALSO_CAPTURED = " Another {captured_ms:.2f} ms passed while a graph was captured."
 # A few launches without work at the edge of a trace are normal.
-_SILENT_SHARE, _MIN_SILENT = 0.5, 20
+_MIN_SHARE_WITHOUT_WORK, _MIN_LAUNCHES_WITHOUT_WORK = 0.5, 20
 
 RULE = Rule(
     code="TRC001",
     name="launch-bound",
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
-    why="The CPU launches {launches} times for {kernels} kernels; {replayed:.0%} of the kernel time is in graph replays.{capture}",
+    why="The CPU makes {launches} launch calls for {kernels} kernels; {replayed:.0%} of the kernel time is in graph replays.{capture}",
     fix="{advice}",
     check="rocsolid compare before.json.gz after.json.gz",
     since="0.1",
@@ -55,26 +55,26 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """Late launches for at least 10 % of the traced time outside captures; INFO if a capture explains them."""
+    """Report late launches from 10 % of the traced time on; as INFO if a graph capture explains them."""
     late = [idle for idle in device.idle if idle.cause in (IdleCause.LATE_LAUNCH, IdleCause.LAUNCH_IN_PROGRESS)]
     total_ns = sum(idle.time_ns for idle in late)
     captured_ns = sum(idle.capture_ns for idle in late)
-    threshold_ns = _SHARE * device.span_ns
+    threshold_ns = _MIN_LATE_SHARE * device.span_ns
     if not device.span_ns or total_ns < threshold_ns:
         return
     captures = file.captures
     probably_capturing = not captures.count and captures.launches_without_work >= max(
-        _MIN_SILENT, _SILENT_SHARE * captures.launches
+        _MIN_LAUNCHES_WITHOUT_WORK, _MIN_SHARE_WITHOUT_WORK * captures.launches
     )
     capturing = total_ns - captured_ns < threshold_ns or probably_capturing
     waited_ns = total_ns if capturing else total_ns - captured_ns
     share = waited_ns / device.span_ns
     replayed = device.graph_kernel_time_ns / max(device.kernel_time_ns, 1)
     if capturing:
-        text, advice = _PROBABLY_CAPTURING if probably_capturing else _CAPTURING, _PROFILE_REPLAYS
+        capture_text, advice = _PROBABLY_CAPTURING if probably_capturing else _CAPTURING, _PROFILE_ADVICE
     else:
-        text = _ALSO_CAPTURED if captured_ns else ""
-        advice = _ALREADY_REPLAYED if replayed >= _MOSTLY_REPLAYED else _CAPTURE
+        capture_text = _ALSO_CAPTURED if captured_ns else ""
+        advice = _REPLAYED_ADVICE if replayed >= _MIN_REPLAYED_SHARE else _CAPTURE_ADVICE
         advice += _GAIN.format(waited_ms=waited_ns / 1e6, share=share)
     yield RULE.found(
         f"device {device.device}",
@@ -87,9 +87,9 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         launches=device.launches.launch_count,
         kernels=device.kernel_count,
         replayed=replayed,
-        capture=text.format(
+        capture=capture_text.format(
             recorded=captures.recorded_launches,
-            silent=captures.launches_without_work,
+            without_work=captures.launches_without_work,
             launches=captures.launches,
             captured_ms=captured_ns / 1e6,
         ),

@@ -4,7 +4,7 @@
 Counts the copies between CPU and GPU and their average size.
 
 ## Why it matters
-Each copy costs a call on the CPU and a start on the GPU, a few microseconds in all, however few bytes it moves.
+Each copy needs a call on the CPU and a start on the GPU. Together they take a few microseconds, however small it is.
 
 ## Example
     for key, value in batch.items():
@@ -15,7 +15,7 @@ Each copy costs a call on the CPU and a start on the GPU, a few microseconds in 
     flat = flat.to("cuda", non_blocking=True)     # one copy, then views of it
 
 ## When to allow it
-When they happen once, at the start.
+When the copies happen only once, at the start.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, TraceFile
 
-_MIN_COUNT, _MAX_BYTES = 32, 64 * 1024
+_MIN_COPIES = 32
+_MAX_MEAN_BYTES = 64 * 1024
 
 RULE = Rule(
     code="TRC003",
@@ -38,17 +39,17 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """At least 32 copies of less than 64 kB on average."""
+    """Report at least 32 copies from or to the host (H) of less than 64 kB on average."""
     for row in device.copies:
-        sized = row.count - row.unknown_size_count
-        if "H" not in row.direction or sized < _MIN_COUNT or row.bytes >= _MAX_BYTES * sized:
+        sized_count = row.count - row.unknown_size_count
+        if "H" not in row.direction or sized_count < _MIN_COPIES or row.bytes >= _MAX_MEAN_BYTES * sized_count:
             continue
         yield RULE.found(
             f"device {device.device}",
             location=file.file,
             count=row.count,
             direction=row.direction,
-            mean_kb=row.bytes / sized / 1e3,
+            mean_kb=row.bytes / sized_count / 1e3,
             gb_per_s=row.gb_per_s,
             time_ms=row.time_ns / 1e6,
         )

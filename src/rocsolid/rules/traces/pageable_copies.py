@@ -13,7 +13,7 @@ The driver copies the data twice, through its own buffer, and the CPU waits for 
     DataLoader(..., pin_memory=True), then x.to(device, non_blocking=True)
 
 ## When to allow it
-For data that is copied once.
+For data that is copied only once.
 """
 
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ RULE = Rule(
     message="{count} {direction} copies on {subject} use pageable memory: {megabytes:.1f} MB at {gb_per_s:.1f} GB/s",
     why="Pageable memory is copied twice, and the call blocks the CPU until the copy is done.",
     fix="Pin the host memory (pin_memory=True) and copy with x.to(device, non_blocking=True).",
-    check="Profile again: the trace then labels these copies Pinned",
+    check="Profile again: the trace then shows these copies as Pinned",
     since="0.1",
 )
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """At least 1 MB in pageable copies."""
+    """Report pageable copies of at least 1 MB in total."""
     for row in device.copies:
         if row.memory == "pageable" and row.bytes >= _MIN_BYTES:
             yield RULE.found(

@@ -7,10 +7,10 @@ Compares ranks that were traced together: which one computes longest, and which 
 A collective ends when the last rank arrives, so all devices are as slow as the slowest.
 
 ## Example
-    rank 3 computes 92 ms; the others compute 81 ms and wait
+    rank 3 computes for 92 ms; the others compute for 81 ms and then wait
 
 ## Use instead
-Look at that rank alone: its clocks (rocm-smi, nvidia-smi), its data, its share of the experts.
+Look at that rank alone: the clocks of its GPU (rocm-smi, nvidia-smi), its data, its share of the experts.
 
 ## When to allow it
 When ranks have different work by design, such as pipeline stages.
@@ -21,28 +21,28 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import Ranks
 
-_RATIO = 1.05
+_MIN_RATIO = 1.05  # to the median
 
 RULE = Rule(
     code="TRC012",
     name="rank-straggler",
     severity=Severity.WARNING,
-    message="{subject} computes {slowest_ms:.2f} ms; the median of {count} ranks is {median_ms:.2f} ms",
+    message="{subject} computes for {slowest_ms:.2f} ms; the median of {count} ranks is {median_ms:.2f} ms",
     why="The other ranks wait for it in collectives, up to {waiting_ms:.2f} ms.",
     fix="Look at that rank alone: clocks and temperature of its device, its data, its share of the work.",
-    check="rocsolid trace DIR --ranks   (all ranks then compute for the same time)",
+    check="rocsolid trace DIR --ranks   (after the fix, all ranks compute for about the same time)",
     since="0.1",
 )
 
 
 def check_ranks(ranks: Ranks) -> Iterator[Finding]:
-    """A rank at least 5 % slower than the median of three or more ranks."""
+    """Report a rank that is at least 5 % slower than the median of three or more ranks."""
     times = sorted(row.compute_ns for row in ranks.rows)
     if len(times) < 3:  # noqa: PLR2004 - a median needs three ranks
         return
     slowest = max(ranks.rows, key=lambda row: row.compute_ns)
     median = times[len(times) // 2]
-    if slowest.compute_ns >= _RATIO * median and median:
+    if slowest.compute_ns >= _MIN_RATIO * median and median:
         yield RULE.found(
             f"rank {slowest.rank}",
             location=slowest.file,

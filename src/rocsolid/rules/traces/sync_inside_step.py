@@ -4,8 +4,8 @@
 Adds up the gaps in which the launching thread was in a synchronization or a blocking copy.
 
 ## Why it matters
-The queue of launches runs empty, so the launches that follow cannot overlap with GPU work. It also makes the call
-impossible to capture in a CUDA graph.
+No more work is queued on the GPU, so the launches that follow cannot overlap with GPU work. A call with a host sync
+also cannot be captured in a CUDA graph.
 
 ## Example
     if loss.item() > best: ...            # waits for the loss of this step
@@ -15,7 +15,7 @@ impossible to capture in a CUDA graph.
     x = x.to(device, non_blocking=True)   # from pinned memory
 
 ## When to allow it
-At the end of a measured step, and where a value decides what runs next.
+At the end of a measured step, and where Python needs the value to decide what runs next.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
 
-_SHARE = 0.02
+_MIN_IDLE_SHARE = 0.02  # of the traced time
 
 RULE = Rule(
     code="TRC002",
     name="sync-inside-step",
     severity=Severity.WARNING,
     message="{subject} is idle for {waited_ms:.2f} ms ({share:.1%}) because of {gaps} host syncs",
-    why="While the CPU waits, it launches nothing. The longest gap is before {after}. A CUDA graph cannot be captured across a host sync.",
+    why="While the CPU waits, it launches nothing. The longest gap ends when {next_kernel} starts. A CUDA graph cannot be captured across a host sync.",
     fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True.",
     check="rocsolid trace {file}   (shows idle time by cause)",
     since="0.1",
@@ -38,18 +38,18 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """Gaps after host syncs for at least 2 % of the traced time."""
+    """Report gaps after host syncs from 2 % of the traced time on."""
     waits = [idle for idle in device.idle if idle.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)]
-    waited = sum(idle.time_ns for idle in waits)
-    if not device.span_ns or waited < _SHARE * device.span_ns:
+    waited_ns = sum(idle.time_ns for idle in waits)
+    if not device.span_ns or waited_ns < _MIN_IDLE_SHARE * device.span_ns:
         return
     longest = next((gap for gap in device.gaps if gap.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY)), None)
     yield RULE.found(
         f"device {device.device}",
         location=file.file,
-        waited_ms=waited / 1e6,
-        share=waited / device.span_ns,
+        waited_ms=waited_ns / 1e6,
+        share=waited_ns / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
-        after=(longest.after[:60] if longest else "") or "unknown work",
+        next_kernel=(longest.after[:60] if longest else "") or "unknown work",
         call=(longest.host_activity if longest else "") or "the synchronization",
     )

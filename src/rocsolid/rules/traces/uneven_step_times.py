@@ -8,13 +8,13 @@ A mean over such steps is misleading. First find what slows some of them: recomp
 another program.
 
 ## Example
-    ProfilerStep#7: 210 ms, the others 80 ms
+    ProfilerStep#7 takes 210 ms, the other steps take 80 ms
 
 ## Use instead
 Run `rocsolid trace` on one slow and one fast step, then `rocsolid compare`.
 
 ## When to allow it
-When steps differ on purpose: evaluation, checkpoints.
+When steps differ on purpose, for example because of evaluation or checkpoints.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, TraceFile
 
-_STEPS, _RATIO = 3, 1.5
+_MIN_STEPS = 3
+_MIN_RATIO = 1.5  # of the longest step to the median
 
 RULE = Rule(
     code="TRC010",
@@ -37,13 +38,13 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding]:
-    """At least three steps, one of them at least 1.5 times as long as the median."""
-    if device is not None or len(file.steps) < _STEPS:
+    """Report a step that is at least 1.5 times as long as the median of three or more steps."""
+    if device is not None or len(file.steps) < _MIN_STEPS:
         return
     times = sorted(step.total_ns for step in file.steps)
     median = times[len(times) // 2]
     longest = max(file.steps, key=lambda step: step.total_ns)
-    if longest.total_ns >= _RATIO * median:
+    if longest.total_ns >= _MIN_RATIO * median:
         yield RULE.found(
             file.file,
             location=file.file,

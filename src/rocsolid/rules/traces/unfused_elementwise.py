@@ -1,7 +1,7 @@
 """Much of the GPU time goes into elementwise kernels that are not fused.
 
 ## What it does
-Adds up the time of torch's own elementwise kernels, which run one operation each.
+Adds up the time of torch's own elementwise kernels, each of which computes one operation.
 
 ## Why it matters
 Each kernel reads its inputs from memory and writes its output back. A compiler that fuses neighbouring operations
@@ -14,7 +14,7 @@ avoids most of that traffic.
     model = rs.compile(model)             # Inductor generates one kernel for a chain of operations
 
 ## When to allow it
-When they belong to the optimizer step, which has its own fused version (fused=True).
+When the kernels belong to the optimizer step: optimizers have their own fused version (fused=True).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import Category, DeviceTrace, TraceFile
 
-_SHARE = 0.25
+_MIN_UNFUSED_SHARE = 0.25  # of the busy time
 
 RULE = Rule(
     code="TRC011",
@@ -37,14 +37,14 @@ RULE = Rule(
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
-    """At least 25 % of the busy time in torch's own elementwise kernels."""
+    """Report torch's own elementwise kernels from 25 % of the busy time on."""
     kernels = [row for row in device.kernels if row.category is Category.ELEMENTWISE and "at::native" in row.name]
-    time = sum(row.total_ns for row in kernels)
-    if device.busy_ns and time >= _SHARE * device.busy_ns:
+    time_ns = sum(row.total_ns for row in kernels)
+    if device.busy_ns and time_ns >= _MIN_UNFUSED_SHARE * device.busy_ns:
         yield RULE.found(
             f"device {device.device}",
             location=file.file,
-            time_ms=time / 1e6,
-            share=time / device.busy_ns,
+            time_ms=time_ns / 1e6,
+            share=time_ns / device.busy_ns,
             count=sum(row.count for row in kernels),
         )

@@ -15,16 +15,18 @@ from rocsolid.trace.analysis.intervals import coverage
 from rocsolid.trace.analysis.link_launches import LaunchLinks, launching_operators, link_launches
 from rocsolid.trace.columns import Column, EventKind, RowSelection, TraceColumns, select_rows, sorted_unique
 
-_CLOCK_JUMP_NS: Final = 60 * 10**9
+# A gap is reported as a jump of the clock if it is longer than both limits.
+_MIN_CLOCK_JUMP_NS: Final = 60 * 10**9
+_MIN_CLOCK_JUMP_SHARE: Final = 0.9  # of the span of the trace
 
 
 def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
-    """The complete analysis of one file."""
+    """Analyze the columns of one file."""
     links = link_launches(columns)
     operators = launching_operators(columns, links)
     captures = find_captures(columns, links)
     devices = sorted_unique(columns.device.device)
-    found = TraceFile(
+    result = TraceFile(
         file=str(file),
         producer=columns.producer,
         events=columns.events,
@@ -34,7 +36,8 @@ def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
         rank=_rank(columns),
         platform=_platform(columns),
         devices=tuple(
-            _device(columns, int(d), links, operators, captures, only_device=len(devices) == 1) for d in devices
+            _device(columns, int(device_id), links, operators, captures, only_device=len(devices) == 1)
+            for device_id in devices
         ),
         steps=host_activity.steps(columns),
         regions=host_activity.regions(columns),
@@ -43,21 +46,22 @@ def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
         memory=host_activity.memory_curves(columns),
         counters=counter_rows(columns),
     )
-    if not found.counters:
-        return found
-    return replace(found, hardware=hardware_utilization(found.counters, described_device(columns), kernel_times(found)))
+    if not result.counters:
+        return result
+    hardware = hardware_utilization(result.counters, described_device(columns), kernel_times(result))
+    return replace(result, hardware=hardware)
 
 
 def _device(
     columns: TraceColumns,
-    number: int,
+    device_id: int,
     links: LaunchLinks,
     operators: Column,
     captures: CaptureWindows,
     *,
     only_device: bool,
 ) -> DeviceTrace:
-    selection: RowSelection = slice(None) if only_device else np.flatnonzero(columns.device.device == number)
+    selection: RowSelection = slice(None) if only_device else np.flatnonzero(columns.device.device == device_id)
     device = select_rows(columns.device, selection)
     operator = operators[selection]
     in_graph = links.in_graph[selection]
@@ -67,21 +71,21 @@ def _device(
     covered = coverage(device.start, device.end)
     gaps = classify_gaps(columns, device, selection, links, covered)
     return DeviceTrace(
-        device=str(number),
+        device=str(device_id),
         kernel_count=int(is_kernel.sum()),
         kernel_time_ns=int(time[is_kernel].sum()),
-        span_ns=covered.span,
-        busy_ns=covered.busy,
-        idle_ns=covered.span - covered.busy,
+        span_ns=covered.span_ns,
+        busy_ns=covered.busy_ns,
+        idle_ns=covered.span_ns - covered.busy_ns,
         copy_count=int(is_copy.sum()),
         copy_bytes=int(np.maximum(device.bytes[is_copy], 0).sum()),
         graph_launches=_graph_launches(columns, device.correlation, links, only_device=only_device),
         graph_kernel_count=int(replayed.sum()),
         graph_kernel_time_ns=int(time[replayed].sum()),
         skipped_events=columns.skipped,
-        model=_model(columns, number),
-        compute_units=_device_property(columns, number, "compute_units"),
-        waves_per_unit=_device_property(columns, number, "waves_per_unit"),
+        model=_model(columns, device_id),
+        compute_units=_device_property(columns, device_id, "compute_units"),
+        waves_per_unit=_device_property(columns, device_id, "waves_per_unit"),
         stream_count=len(sorted_unique(device.stream)),
         memset_count=int((device.kind == EventKind.MEMSET).sum()),
         categories=kernels.category_times(columns, device),
@@ -97,28 +101,27 @@ def _device(
 
 
 def _graph_launches(columns: TraceColumns, correlation: Column, links: LaunchLinks, *, only_device: bool) -> int:
-    """All graph launches in a file with one device; otherwise those that launched work on this device."""
+    """Count the graph launches of a device: in a file with one device all, otherwise those with work on this device."""
     if only_device:
         return len(links.graph_calls)
     return int(np.isin(columns.calls.correlation[links.graph_calls], correlation).sum())
 
 
 def clock_jumps(columns: TraceColumns) -> tuple[str, ...]:
-    """A message for each device with one gap over a minute that is over 90 % of the trace.
+    """Return a message for each device with one gap of over a minute that is over 90 % of the trace.
 
-    The clock was changed while the trace was recorded, or the file holds two runs.
+    The reason is a change of the clock while the trace was recorded, or two runs in one file.
     """
-    found = []
-    for number in sorted_unique(columns.device.device):
-        mine = columns.device.device == number
-        covered = coverage(columns.device.start[mine], columns.device.end[mine])
-        lengths = covered.gap_end - covered.gap_start
-        longest = int(lengths.max(initial=0))
-        if longest > _CLOCK_JUMP_NS and longest > 0.9 * covered.span:
-            found.append(
-                f"the clock of device {number} jumps by {longest / 1e9:.0f} s: one gap is nearly the whole trace"
+    messages = []
+    for device_id in sorted_unique(columns.device.device):
+        on_device = columns.device.device == device_id
+        covered = coverage(columns.device.start[on_device], columns.device.end[on_device])
+        longest_ns = int((covered.gap_end - covered.gap_start).max(initial=0))
+        if longest_ns > _MIN_CLOCK_JUMP_NS and longest_ns > _MIN_CLOCK_JUMP_SHARE * covered.span_ns:
+            messages.append(
+                f"the clock of device {device_id} jumps by {longest_ns / 1e9:.0f} s: one gap is nearly the whole trace"
             )
-    return tuple(found)
+    return tuple(messages)
 
 
 def _rank(columns: TraceColumns) -> int | None:
@@ -128,8 +131,8 @@ def _rank(columns: TraceColumns) -> int | None:
 
 
 def _platform(columns: TraceColumns) -> str:
-    """`rocm`, `cuda` or empty, by the names of runtime calls: ROCm builds use CUDA's category names."""
-    called = [columns.names[n] for n in sorted_unique(columns.calls.name)]
+    """Return `rocm`, `cuda` or nothing, from the names of runtime calls: ROCm builds use CUDA's category names."""
+    called = [columns.names[name_id] for name_id in sorted_unique(columns.calls.name)]
     if columns.producer.startswith("rocp") or any(name.startswith("hip") for name in called):
         return "rocm"
     if any(name.startswith("cu") for name in called):
@@ -139,16 +142,16 @@ def _platform(columns: TraceColumns) -> str:
 
 def _device_properties(columns: TraceColumns) -> list[dict[str, Any]]:
     listed = columns.metadata.get("deviceProperties")
-    return [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _device_property(columns: TraceColumns, number: int, name: str) -> int:
-    values = [e.get(name) for e in _device_properties(columns) if e.get("id") == number]
+def _device_property(columns: TraceColumns, device_id: int, name: str) -> int:
+    values = [entry.get(name) for entry in _device_properties(columns) if entry.get("id") == device_id]
     return values[0] if values and isinstance(values[0], int) else 0
 
 
-def _model(columns: TraceColumns, number: int) -> str:
-    """The device's name. When its id is not listed, the name of the listed devices, if they all share one."""
-    by_id = {e.get("id"): str(e.get("name") or "") for e in _device_properties(columns)}
+def _model(columns: TraceColumns, device_id: int) -> str:
+    """Return the name of a device. If its id is not listed, return the name that all listed devices share, if any."""
+    by_id = {entry.get("id"): str(entry.get("name") or "") for entry in _device_properties(columns)}
     names = {name for name in by_id.values() if name}
-    return by_id.get(number) or (names.pop() if len(names) == 1 else "")
+    return by_id.get(device_id) or (names.pop() if len(names) == 1 else "")

@@ -1,4 +1,4 @@
-"""Finds when graphs were captured. During a capture, launches are recorded and the device is idle."""
+"""Finds the times at which graphs were captured. During a capture, launches are recorded and do not run."""
 
 import re
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import GraphCaptures
-from rocsolid.trace.analysis.intervals import total, union
+from rocsolid.trace.analysis.intervals import total_time, union
 from rocsolid.trace.analysis.link_launches import LaunchLinks, events_named, row_mask
 from rocsolid.trace.columns import Column, TraceColumns, sorted_unique
 
-_BEGIN: Final = re.compile(r"(cuda|hip|cu)StreamBeginCapture")
-_END: Final = re.compile(r"(cuda|hip|cu)StreamEndCapture")
-_LAUNCH: Final = re.compile(r"(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel|cudaLaunch\b|hipExtLaunch")
+_BEGIN_CAPTURE: Final = re.compile(r"(cuda|hip|cu)StreamBeginCapture")
+_END_CAPTURE: Final = re.compile(r"(cuda|hip|cu)StreamEndCapture")
+_LAUNCH_KERNEL: Final = re.compile(r"(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel|cudaLaunch\b|hipExtLaunch")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureWindows:
-    """The time intervals in which any thread captured a graph, and the counts of launches."""
+    """The time intervals in which at least one thread captured a graph, and the numbers for the report."""
 
     start: Column
     end: Column
@@ -26,11 +26,14 @@ class CaptureWindows:
 
 
 def find_captures(columns: TraceColumns, links: LaunchLinks) -> CaptureWindows:
-    """Captures from begin to end call. A begin or end outside the trace counts as the start or end of the trace."""
+    """Find the captures: the time from each call that begins a capture to the call that ends it.
+
+    If one of these calls is not in the trace, the start or end of the trace is used instead.
+    """
     calls = columns.calls
-    begins, ends = events_named(columns, calls, _BEGIN), events_named(columns, calls, _END)
-    launches = events_named(columns, calls, _LAUNCH)
-    without_work = launches[~row_mask(links.call[links.call >= 0], len(calls))[launches]]
+    begins, ends = events_named(columns, calls, _BEGIN_CAPTURE), events_named(columns, calls, _END_CAPTURE)
+    launches = events_named(columns, calls, _LAUNCH_KERNEL)
+    without_work = launches[~row_mask(links.call_row[links.call_row >= 0], len(calls))[launches]]
     windows: list[tuple[int, int]] = []
     for thread in sorted_unique(calls.thread[np.concatenate((begins, ends))]).tolist():
         thread_begins = calls.start[begins[calls.thread[begins] == thread]]
@@ -40,7 +43,7 @@ def find_captures(columns: TraceColumns, links: LaunchLinks) -> CaptureWindows:
     start, end = union(start, end)
     counts = GraphCaptures(
         count=len(windows),
-        time_ns=total(start, end),
+        time_ns=total_time(start, end),
         recorded_launches=int(_inside(calls.start[without_work], start, end).sum()),
         launches_without_work=len(without_work),
         launches=len(launches),
@@ -48,22 +51,24 @@ def find_captures(columns: TraceColumns, links: LaunchLinks) -> CaptureWindows:
     return CaptureWindows(start=start, end=end, counts=counts)
 
 
-def _pair(begins: Column, ends: Column, first: int, last: int) -> list[tuple[int, int]]:
-    """Match the begin and end calls of one thread; captures on several streams may overlap."""
-    moments = sorted([(int(at), 1) for at in begins] + [(int(at), -1) for at in ends])
-    found, opened = [], list[int]()
-    for at, kind in moments:
-        if kind > 0:
-            opened.append(at)
+def _pair(begins: Column, ends: Column, trace_start: int, trace_end: int) -> list[tuple[int, int]]:
+    """Match the begin and end calls of one thread. Captures on several streams can be nested."""
+    calls = sorted(
+        [(int(time), True) for time in begins] + [(int(time), False) for time in ends]
+    )  # False first: at the same time, an end comes before a begin
+    windows, open_begins = [], list[int]()
+    for time, is_begin in calls:
+        if is_begin:
+            open_begins.append(time)
         else:
-            found.append((opened.pop() if opened else first, at))
-    return [*found, *((at, last) for at in opened)]
+            windows.append((open_begins.pop() if open_begins else trace_start, time))
+    return [*windows, *((begin, trace_end) for begin in open_begins)]
 
 
-def _inside(moments: Column, start: Column, end: Column) -> Column:
-    """Which moments are inside one of the sorted, disjoint intervals."""
-    number = np.searchsorted(start, moments, side="right") - 1
+def _inside(times: Column, start: Column, end: Column) -> Column:
+    """Return for each time whether it is inside one of the sorted, disjoint intervals."""
+    interval = np.searchsorted(start, times, side="right") - 1  # the last interval that starts before the time
     if not len(start):
-        return np.zeros(len(moments), dtype=np.bool_)
-    inside: Column = (number >= 0) & (moments <= end[np.maximum(number, 0)])
+        return np.zeros(len(times), dtype=np.bool_)
+    inside: Column = (interval >= 0) & (times <= end[np.maximum(interval, 0)])
     return inside

@@ -1,4 +1,7 @@
-"""The category of a kernel by its name: a table of patterns, each with names from real traces that it must match."""
+"""Finds the category of a kernel from its name, with a table of patterns.
+
+The examples of each pattern are kernel names from real traces that it must match.
+"""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from rocsolid.model.trace import Category
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """Kernel names of one family. The first pattern that matches decides the category."""
+    """A pattern for the kernel names of one family. The first pattern that matches decides the category."""
 
     family: str
     category: Category
@@ -18,7 +21,7 @@ class Pattern:
     examples: tuple[str, ...]
 
 
-# Order matters: specific patterns before general ones, library prefixes before words that any name may contain.
+# The order matters: specific patterns come first, and prefixes of libraries come before words that any name may contain.
 PATTERNS: Final = (
     Pattern(
         family="NCCL and RCCL",
@@ -117,14 +120,14 @@ PATTERNS: Final = (
 
 
 @cache
-def _table() -> tuple[tuple[re.Pattern[str], Category], ...]:
-    return tuple((re.compile(p.pattern), p.category) for p in PATTERNS)
+def _compiled_patterns() -> tuple[tuple[re.Pattern[str], Category], ...]:
+    return tuple((re.compile(entry.pattern), entry.category) for entry in PATTERNS)
 
 
-@lru_cache(maxsize=1 << 15)  # all ranks have the same names
+@lru_cache(maxsize=1 << 15)  # the ranks of a job have the same kernel names
 def category(name: str) -> Category:
-    """The category of a kernel; `OTHER` when no pattern matches its name."""
-    for pattern, found in _table():
+    """Return the category of a kernel; `OTHER` when no pattern matches its name."""
+    for pattern, matched_category in _compiled_patterns():
         if pattern.search(name):
-            return found
+            return matched_category
     return Category.OTHER

@@ -9,7 +9,7 @@ from rocsolid.model.compile_log import CompiledGraph, CompileLog, GraphBreak, Gr
 from rocsolid.model.trace import CompileLogMatch, HostRegion, TraceFile
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (?:!\d+/)?(\d+/\d+)")
-_RESUMED: Final = re.compile(r" \(from line \d+ on\)$")
+_RESUMED_FUNCTION: Final = re.compile(r" \(resumed at line \d+\)$")
 
 
 def add_compile_log(file: TraceFile, log: CompileLog, source: str) -> TraceFile:
@@ -19,14 +19,14 @@ def add_compile_log(file: TraceFile, log: CompileLog, source: str) -> TraceFile:
         if graph.kind is not GraphKind.BACKWARD:
             by_id.setdefault(graph.compile_id, []).append(graph)
     regions = tuple(_with_source(region, by_id, log.breaks) for region in file.regions)
-    ids = [(region, compile_id(region.name)) for region in regions]
-    graphs = [graph for _, name in ids if name for graph in by_id.get(name, ())]
-    breaks = tuple(found for found in log.breaks if _is_in_trace(found, graphs))
+    ids = [(region, compile_id(region.name)) for region in regions]  # an empty id for other annotations
+    graphs = [graph for _, region_id in ids if region_id for graph in by_id.get(region_id, ())]
+    breaks = tuple(graph_break for graph_break in log.breaks if _is_in_trace(graph_break, graphs))
     match = CompileLogMatch(
         source=source,
         torch=log.torch,
         matched_regions=sum(bool(region.function) for region, _ in ids),
-        unmatched_regions=tuple(region.name for region, name in ids if name and not region.function),
+        unmatched_regions=tuple(region.name for region, region_id in ids if region_id and not region.function),
         breaks=breaks,
         other_breaks=len(log.breaks) - len(breaks),
     )
@@ -34,13 +34,13 @@ def add_compile_log(file: TraceFile, log: CompileLog, source: str) -> TraceFile:
 
 
 def compile_id(region: str) -> str:
-    """The compile id (such as `0/1`) in the name of a compiled region; empty for other annotations."""
+    """Return the compile id (such as `0/1`) in the name of a compiled region; empty for other annotations."""
     found = _REGION.match(region)
     return found[1] if found else ""
 
 
 def graphs_in_trace(file: TraceFile, log: CompileLog) -> tuple[CompiledGraph, ...]:
-    """The compiled graphs of the log that run in the trace."""
+    """Return the compiled graphs of the log that run in the trace."""
     ids = {compile_id(region.name) for region in file.regions} - {""}
     return tuple(graph for graph in log.graphs if graph.compile_id in ids)
 
@@ -56,26 +56,26 @@ def _with_source(region: HostRegion, by_id: dict[str, list[CompiledGraph]], brea
         return region
     locations = list(dict.fromkeys(graph.location for graph in graphs))
     causes = [graph.recompile.cause for graph in graphs if graph.recompile]
-    broken = [
-        f"graph break at {found.location}: {found.cause}"
-        for found in breaks
-        if found.location in locations and any(_RESUMED.search(graph.function) for graph in graphs)
+    break_reasons = [
+        f"graph break at {graph_break.location}: {graph_break.cause}"
+        for graph_break in breaks
+        if graph_break.location in locations and any(_RESUMED_FUNCTION.search(graph.function) for graph in graphs)
     ]
     return replace(
         region,
         function=" or ".join(dict.fromkeys(graph.function for graph in graphs)),
         location=" or ".join(locations),
-        reason="; ".join(dict.fromkeys((*broken, *(f"recompiled: {cause}" for cause in causes)))),
+        reason="; ".join(dict.fromkeys((*break_reasons, *(f"recompiled: {cause}" for cause in causes)))),
     )
 
 
-def _is_in_trace(found: GraphBreak, graphs: Iterable[CompiledGraph]) -> bool:
-    """Whether a graph break is in one of the graphs, or in a function that one of them calls."""
-    file = found.location.rpartition(":")[0]
+def _is_in_trace(graph_break: GraphBreak, graphs: Iterable[CompiledGraph]) -> bool:
+    """Return whether a graph break is in one of the graphs, or in a function that one of them calls."""
+    file = graph_break.location.rpartition(":")[0]
     for graph in graphs:
-        if graph.location in (found.location, *found.stack):
+        if graph.location in (graph_break.location, *graph_break.stack):
             return True
-        same = _RESUMED.sub("", graph.function) == found.function
-        if same and graph.location.rpartition(":")[0] == file:
+        same_function = _RESUMED_FUNCTION.sub("", graph.function) == graph_break.function
+        if same_function and graph.location.rpartition(":")[0] == file:
             return True
     return False

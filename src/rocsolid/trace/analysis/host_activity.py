@@ -1,4 +1,4 @@
-"""Launches, graph replays, steps, compiled regions, collectives and memory."""
+"""Computes launch statistics, graph replays, steps, compiled regions, collective time and memory over time."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ from rocsolid.model.trace import (
     RuntimeCallRow,
 )
 from rocsolid.trace.analysis.categories import category
-from rocsolid.trace.analysis.intervals import overlap, total, union
+from rocsolid.trace.analysis.intervals import overlap, total_time, union
 from rocsolid.trace.analysis.kernels import group_rows, percentile
 from rocsolid.trace.analysis.link_launches import LaunchLinks, events_named, row_mask
 from rocsolid.trace.columns import Column, DeviceEvents, EventKind, HostEvents, RowSelection, TraceColumns
@@ -25,38 +25,41 @@ _COMPILED: Final = re.compile(
     r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|CompiledFxGraph|Inductor|TorchDynamo|Pregraph bytecode"
 )
 _REGION: Final = re.compile(r"Torch-Compiled Region: \d+/\d+")
-_CURVE_POINTS: Final = 1500
+_MAX_CURVE_POINTS: Final = 1500
 _MAX_REGIONS: Final = 200
 
 
 def launch_stats(
     columns: TraceColumns, device: DeviceEvents, selection: RowSelection, links: LaunchLinks
 ) -> LaunchStats:
-    """Launch calls, launch latency and synchronisations of a device."""
+    """Compute the statistics of the launch calls and synchronisations of a device."""
     calls = columns.calls
-    call = links.call[selection]
-    linked = np.flatnonzero(call >= 0)
+    call_row = links.call_row[selection]
+    linked = np.flatnonzero(call_row >= 0)
     single = linked[~links.in_graph[selection][linked]]  # launched one by one, not by a graph
     kernels = single[device.kind[single] == EventKind.KERNEL]
     time = calls.end - calls.start
-    # Where the clocks of host and device disagree, work can seem to start before its launch. That is no latency.
-    delay = np.sort(np.maximum(device.start[single] - calls.start[call[single]], 0))
-    used = np.sort(time[row_mask(call[single], len(calls))])
+    # If the clocks of host and device differ, work can seem to start before its launch. Its latency counts as 0.
+    latency = np.sort(np.maximum(device.start[single] - calls.start[call_row[single]], 0))
+    launch_times = np.sort(time[row_mask(call_row[single], len(calls))])
     rows = []
     for name, members in group_rows(calls.name, time):
-        mine = time[members]
+        call_times = time[members]
         rows.append(
             RuntimeCallRow(
-                name=columns.names[name], count=len(mine), total_ns=int(mine.sum()), p50_ns=percentile(mine, 0.5)
+                name=columns.names[name],
+                count=len(call_times),
+                total_ns=int(call_times.sum()),
+                p50_ns=percentile(call_times, 0.5),
             )
         )
     return LaunchStats(
-        launch_count=int(row_mask(call[linked], len(calls)).sum()),
-        call_p50_ns=percentile(used, 0.5) if len(used) else 0,
-        delay_p50_ns=percentile(delay, 0.5) if len(delay) else 0,
-        delay_p99_ns=percentile(delay, 0.99) if len(delay) else 0,
-        short_kernel_count=int((device.end[kernels] - device.start[kernels] < time[call[kernels]]).sum()),
-        unlinked_count=int((call < 0).sum()),
+        launch_count=int(row_mask(call_row[linked], len(calls)).sum()),
+        call_p50_ns=percentile(launch_times, 0.5) if len(launch_times) else 0,
+        latency_p50_ns=percentile(latency, 0.5) if len(latency) else 0,
+        latency_p99_ns=percentile(latency, 0.99) if len(latency) else 0,
+        short_kernel_count=int((device.end[kernels] - device.start[kernels] < time[call_row[kernels]]).sum()),
+        unlinked_count=int((call_row < 0).sum()),
         sync_count=len(links.sync_calls),
         sync_time_ns=int(time[links.sync_calls].sum()),
         calls=tuple(sorted(rows, key=lambda row: -row.total_ns)),
@@ -66,62 +69,66 @@ def launch_stats(
 def graph_rows(
     columns: TraceColumns, device: DeviceEvents, in_graph: Column, links: LaunchLinks
 ) -> tuple[GraphRow, ...]:
-    """Graph replays, grouped by the number and the names of their kernels."""
+    """Group the graph replays by the number and the names of their kernels."""
     kernels = np.flatnonzero(in_graph & (device.kind == EventKind.KERNEL))
     if not len(kernels):
         return ()
     calls = columns.calls
-    launched = calls.correlation[links.graph_calls], (calls.end - calls.start)[links.graph_calls]
-    launch_ns = dict(zip(*(column.tolist() for column in launched), strict=True))
+    launches = calls.correlation[links.graph_calls], (calls.end - calls.start)[links.graph_calls]
+    launch_ns = dict(zip(*(column.tolist() for column in launches), strict=True))  # by correlation id
     replays = group_rows(device.correlation[kernels], device.start[kernels])
-    ordered = kernels[replays.order]
+    ordered = kernels[replays.sorted_rows]
     times = np.add.reduceat((device.end - device.start)[ordered], replays.begin)
-    firsts = device.name[ordered[replays.begin]]
+    first_names = device.name[ordered[replays.begin]]
     # Sorted by name within each replay, so that replays of the same kernels have equal bytes.
     names = device.name[kernels[np.lexsort((device.name[kernels], device.correlation[kernels]))]]
-    seen: dict[tuple[int, bytes], list[int]] = {}
-    each = zip(*(c.tolist() for c in (replays.keys, replays.begin, replays.end, times, firsts)), strict=True)
-    for correlation, begin, end, time, first in each:
-        row = seen.setdefault((end - begin, names[begin:end].tobytes()), [0, 0, first, 0])
+    # By number and names of kernels: replays, kernel time, name of the first kernel, time of the launch calls.
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    replay_rows = zip(
+        *(c.tolist() for c in (replays.keys, replays.begin, replays.end, times, first_names)), strict=True
+    )
+    for correlation, begin, end, time, first_name in replay_rows:
+        row = groups.setdefault((end - begin, names[begin:end].tobytes()), [0, 0, first_name, 0])
         row[0] += 1
         row[1] += time
         row[3] += launch_ns.get(correlation, 0)
-    found = [
+    rows = [
         GraphRow(
-            launches=launches,
+            launches=count,
             kernels_each=key[0],
             kernel_time_ns=time,
-            first_kernel=columns.names[first],
-            launch_mean_ns=calls_ns / launches,
+            first_kernel=columns.names[first_name],
+            launch_mean_ns=calls_ns / count,
         )
-        for key, (launches, time, first, calls_ns) in seen.items()
+        for key, (count, time, first_name, calls_ns) in groups.items()
     ]
-    return tuple(sorted(found, key=lambda row: -row.kernel_time_ns))
+    return tuple(sorted(rows, key=lambda row: -row.kernel_time_ns))
 
 
 def collective_time(columns: TraceColumns, device: DeviceEvents) -> CollectiveTime:
-    """Time in collectives, and the part during which no other work ran (exposed)."""
+    """Return the time in collectives, and the exposed part of it, during which no other work ran."""
     is_collective = np.array([category(name) is Category.COLLECTIVE for name in columns.names], dtype=np.bool_)
-    mine = is_collective[device.name] & (device.kind == EventKind.KERNEL)
-    if not mine.any():
+    selected = is_collective[device.name] & (device.kind == EventKind.KERNEL)
+    if not selected.any():
         return CollectiveTime()
-    start, end = union(device.start[mine], device.end[mine])
-    hidden = int(overlap(start, end, device.start[~mine], device.end[~mine]).sum())
-    return CollectiveTime(count=int(mine.sum()), time_ns=total(start, end), exposed_ns=total(start, end) - hidden)
+    start, end = union(device.start[selected], device.end[selected])
+    hidden_ns = int(overlap(start, end, device.start[~selected], device.end[~selected]).sum())
+    time_ns = total_time(start, end)
+    return CollectiveTime(count=int(selected.sum()), time_ns=time_ns, exposed_ns=time_ns - hidden_ns)
 
 
 def steps(columns: TraceColumns) -> tuple[HostRegion, ...]:
-    """The profiler steps in time order."""
-    notes = columns.annotations
-    found = events_named(columns, notes, _STEP)
+    """Return the profiler steps in time order."""
+    annotations = columns.annotations
+    rows = events_named(columns, annotations, _STEP)
     return tuple(
-        _region(columns.names[notes.name[n]], (notes.end - notes.start)[n : n + 1])
-        for n in found[np.argsort(notes.start[found], kind="stable")]
+        _region(columns.names[annotations.name[row]], (annotations.end - annotations.start)[row : row + 1])
+        for row in rows[np.argsort(annotations.start[rows], kind="stable")]
     )
 
 
 def regions(columns: TraceColumns) -> tuple[HostRegion, ...]:
-    """Compiled regions, marks of the compiler and all annotations except steps."""
+    """Return compiled regions, other events of the compiler, and all annotations except steps."""
     found = [
         *_regions(columns, columns.ops, events_named(columns, columns.ops, _COMPILED)),
         *_regions(
@@ -134,7 +141,7 @@ def regions(columns: TraceColumns) -> tuple[HostRegion, ...]:
 
 
 def graph_breaks(columns: TraceColumns) -> int:
-    """The number of compiled regions minus one: each further region starts at a graph break or recompile."""
+    """Return the number of compiled regions minus one: each further region starts at a graph break or recompile."""
     return max(0, sum(bool(_REGION.match(name)) for name in columns.names) - 1)
 
 
@@ -146,7 +153,7 @@ def _regions(columns: TraceColumns, events: HostEvents, rows: Column) -> list[Ho
 
 
 def _region(name: str, times: Column) -> HostRegion:
-    """`times` must be sorted."""
+    """Return the row for a region. `times` must be sorted."""
     return HostRegion(
         name=name,
         count=len(times),
@@ -158,21 +165,21 @@ def _region(name: str, times: Column) -> HostRegion:
 
 
 def memory_curves(columns: TraceColumns) -> tuple[MemoryCurve, ...]:
-    """Allocated bytes over time for each device, reduced to the peak of each section of the trace."""
+    """Return the allocated bytes over time for each device. Each point is the peak of one section of the trace."""
     memory = columns.memory
-    found = []
-    for device, members in group_rows(memory.device, memory.at):
+    curves = []
+    for device, members in group_rows(memory.device, memory.time):
         allocated = memory.allocated[members]
         if device < 0 or not len(allocated):
             continue
-        parts = np.array_split(np.arange(len(allocated)), min(_CURVE_POINTS, len(allocated)))
+        parts = np.array_split(np.arange(len(allocated)), min(_MAX_CURVE_POINTS, len(allocated)))
         peaks = np.array([part[np.argmax(allocated[part])] for part in parts])
-        found.append(
+        curves.append(
             MemoryCurve(
                 device=str(device),
                 peak_bytes=int(allocated.max()),
-                at_ns=tuple((memory.at[members][peaks] - memory.at[members][0]).tolist()),
+                times_ns=tuple((memory.time[members][peaks] - memory.time[members][0]).tolist()),
                 allocated_bytes=tuple(allocated[peaks].tolist()),
             )
         )
-    return tuple(found)
+    return tuple(curves)

@@ -1,4 +1,4 @@
-"""Arithmetic of time intervals in columns."""
+"""Unions, gaps and overlaps of time intervals. The starts and ends of the intervals are columns."""
 
 from dataclasses import dataclass
 
@@ -11,65 +11,64 @@ from rocsolid.trace.columns import Column
 class Coverage:
     """The time that a set of events covers, and the gaps between them."""
 
-    span: int
-    busy: int
-    first: int  # the start of the first event
+    span_ns: int  # from the start of the first event to the end of the last
+    busy_ns: int
+    first_start: int
     gap_start: Column
     gap_end: Column
-    before: Column  # for each gap, the row of the event that ended last before it
-    after: Column  # for each gap, the row of the event that ended it
+    row_before: Column  # for each gap, the row of the event that ended last before it
+    row_after: Column  # for each gap, the row of the event that started at its end
 
 
 def coverage(start: Column, end: Column) -> Coverage:
-    """The union of the events and the gaps between them."""
+    """Compute the time that at least one event covers, and the gaps in which there is none."""
     order = np.lexsort((end, start))
     starts, ends = start[order], end[order]
-    latest = np.maximum.accumulate(ends)
-    gaps = np.flatnonzero(starts[1:] > latest[:-1]) + 1
-    # The events that end later than all events before them. The last of these before a gap is the one that ended last.
-    records = np.flatnonzero(np.append(True, ends[1:] > latest[:-1]))
-    ended_last = records[np.searchsorted(records, gaps, side="left") - 1]
-    span = int(latest[-1] - starts[0])
+    latest_end = np.maximum.accumulate(ends)
+    gaps = np.flatnonzero(starts[1:] > latest_end[:-1]) + 1
+    # Of all events before a gap, the one that ended last is the last that ended later than all events before it.
+    new_latest = np.flatnonzero(np.append(True, ends[1:] > latest_end[:-1]))
+    ended_last = new_latest[np.searchsorted(new_latest, gaps, side="left") - 1]
+    span_ns = int(latest_end[-1] - starts[0])
     return Coverage(
-        span=span,
-        busy=span - int((starts[gaps] - latest[gaps - 1]).sum()),
-        first=int(starts[0]),
-        gap_start=latest[gaps - 1],
+        span_ns=span_ns,
+        busy_ns=span_ns - int((starts[gaps] - latest_end[gaps - 1]).sum()),
+        first_start=int(starts[0]),
+        gap_start=latest_end[gaps - 1],
         gap_end=starts[gaps],
-        before=order[ended_last],
-        after=order[gaps],
+        row_before=order[ended_last],
+        row_after=order[gaps],
     )
 
 
 def union(start: Column, end: Column) -> tuple[Column, Column]:
-    """Disjoint, sorted intervals that cover the same time."""
+    """Return disjoint, sorted intervals that cover the same time."""
     if len(start) == 0:
         return start, end
     order = np.argsort(start, kind="stable")
-    starts, latest = start[order], np.maximum.accumulate(end[order])
-    is_first = np.concatenate(([True], starts[1:] > latest[:-1]))
+    starts, latest_end = start[order], np.maximum.accumulate(end[order])
+    is_first = np.concatenate(([True], starts[1:] > latest_end[:-1]))
     last = np.append(np.flatnonzero(is_first)[1:] - 1, len(starts) - 1)
-    return starts[is_first], latest[last]
+    return starts[is_first], latest_end[last]
 
 
-def total(start: Column, end: Column) -> int:
-    """The total length of disjoint intervals."""
+def total_time(start: Column, end: Column) -> int:
+    """Return the total duration of disjoint intervals."""
     return int((end - start).sum())
 
 
-def covered_before(start: Column, end: Column, moment: Column) -> Column:
-    """For each moment, how much time the disjoint, sorted intervals cover before it."""
-    lengths = np.concatenate(([0], np.cumsum(end - start)))
-    number = np.searchsorted(start, moment, side="right")
-    inside = np.where(
-        number > 0, np.minimum(moment, end[np.maximum(number - 1, 0)]) - start[np.maximum(number - 1, 0)], 0
-    )
-    return lengths[np.maximum(number - 1, 0)] + np.where(number > 0, inside, 0)
+def covered_before(start: Column, end: Column, times: Column) -> Column:
+    """Return for each time how much time before it the disjoint, sorted intervals cover."""
+    durations = np.concatenate(([0], np.cumsum(end - start)))
+    started = np.searchsorted(start, times, side="right")  # how many intervals start before each time
+    last = np.maximum(started - 1, 0)
+    inside = np.where(started > 0, np.minimum(times, end[last]) - start[last], 0)
+    return durations[last] + np.where(started > 0, inside, 0)
 
 
 def overlap(start: Column, end: Column, other_start: Column, other_end: Column) -> Column:
-    """For each interval, how much of it the union of the other intervals covers."""
+    """Return for each interval how much of it the union of the other intervals covers."""
     if len(other_start) == 0:
         return np.zeros(len(start), dtype=np.int64)
-    left, right = union(other_start, other_end)
-    return covered_before(left, right, end) - covered_before(left, right, start)
+    union_start, union_end = union(other_start, other_end)
+    return covered_before(union_start, union_end, end) - covered_before(union_start, union_end, start)

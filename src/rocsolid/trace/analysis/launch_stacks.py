@@ -1,4 +1,4 @@
-"""Finds the Python line that launched each of the kernels with the most time, from the Python functions of the trace."""
+"""Finds the Python lines that launched the kernels with the most time. The trace must contain Python functions."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,37 +18,37 @@ _TORCH_FRAMES: Final = ("torch/", "<built-in", "nn.Module", "/torch/", "site-pac
 
 @dataclass(frozen=True, kw_only=True)
 class _Launches:
-    """When the longest runs of each kernel were launched, and by which thread."""
+    """The launches of the longest runs of each kernel."""
 
-    moments: dict[tuple[str, str], list[int]]  # by device and kernel name
-    thread: dict[int, str]  # by moment
+    times: dict[tuple[str, str], list[int]]  # the times of the launches, by device and kernel name
+    thread: dict[int, str]  # the thread of each launch, by time
 
 
 @dataclass(kw_only=True)
 class LaunchLocations:
-    """Searches the frames for the innermost one around each launch that is not a frame of torch."""
+    """Searches for the innermost Python frame of each launch that is not a frame of torch."""
 
     launches: _Launches
-    moments: Column  # of all launches, sorted
-    best: dict[int, tuple[bool, bool, int, str]] = field(default_factory=dict)  # by moment
+    times: Column  # the times of all launches, sorted
+    best: dict[int, tuple[bool, bool, int, str]] = field(default_factory=dict)  # the best frame so far, by launch time
 
     def add(self, frames: Frames) -> None:
         """Search more frames."""
-        if not len(self.moments):
+        if not len(self.times):
             return
-        first = np.searchsorted(self.moments, frames.start, side="left")
-        last = np.searchsorted(self.moments, frames.end, side="right")
-        length = frames.end - frames.start
-        for number in np.flatnonzero(last > first).tolist():
-            name = frames.names[number]
+        first = np.searchsorted(self.times, frames.start, side="left")
+        last = np.searchsorted(self.times, frames.end, side="right")
+        duration = frames.end - frames.start
+        for frame in np.flatnonzero(last > first).tolist():
+            name = frames.names[frame]
             in_torch = any(part in name for part in _TORCH_FRAMES)
-            for moment in self.moments[first[number] : last[number]].tolist():
-                # Preferred: a frame of the launching thread, outside torch, and the shortest. A thread of the autograd
-                # engine has no frames; then the frame of the thread that waits for it is used.
-                other_thread = self.launches.thread[moment] != frames.threads[number]
-                rank = (other_thread, in_torch, int(length[number]), name)
-                if moment not in self.best or rank < self.best[moment]:
-                    self.best[moment] = rank
+            for time in self.times[first[frame] : last[frame]].tolist():
+                # The lowest rank is best: a frame of the launching thread, not in torch, and the shortest. Threads of the
+                # autograd engine have no frames; for them, the frame of the thread that waits for them is used.
+                other_thread = self.launches.thread[time] != frames.threads[frame]
+                rank = (other_thread, in_torch, int(duration[frame]), name)
+                if time not in self.best or rank < self.best[time]:
+                    self.best[time] = rank
 
     def apply(self, file: TraceFile) -> TraceFile:
         """Set the location of each kernel that was launched inside a Python frame."""
@@ -57,37 +57,37 @@ class LaunchLocations:
     def _apply(self, device: DeviceTrace) -> DeviceTrace:
         rows = []
         for row in device.kernels:
-            moments = self.launches.moments.get((device.device, row.name), [])
-            location = next((self.best[moment][-1] for moment in moments if moment in self.best), "")
+            times = self.launches.times.get((device.device, row.name), [])
+            location = next((self.best[time][-1] for time in times if time in self.best), "")
             rows.append(replace(row, location=location))
         return replace(device, kernels=tuple(rows))
 
 
 def launch_locations(columns: TraceColumns, file: TraceFile) -> LaunchLocations:
-    """A search for the launches of the kernels with the most time."""
+    """Prepare the search for the kernels with the most time."""
     links = link_launches(columns)
     device, calls = columns.device, columns.calls
-    moments: dict[tuple[str, str], list[int]] = {}
+    times: dict[tuple[str, str], list[int]] = {}
     thread: dict[int, str] = {}
-    name_ids = {name: number for number, name in enumerate(columns.names)}
-    for one in file.devices:
-        for row in one.kernels[:_MAX_KERNELS]:
-            mine = np.flatnonzero(
+    name_ids = {name: name_id for name_id, name in enumerate(columns.names)}
+    for device_trace in file.devices:
+        for row in device_trace.kernels[:_MAX_KERNELS]:
+            runs = np.flatnonzero(
                 (device.name == name_ids[row.name])
-                & (device.device == int(one.device))
+                & (device.device == int(device_trace.device))
                 & (device.kind == EventKind.KERNEL)
-                & (links.call >= 0)
+                & (links.call_row >= 0)
             )
-            longest = mine[np.argsort(device.start[mine] - device.end[mine], kind="stable")][:_LAUNCHES_PER_KERNEL]
-            launched = links.call[longest]
-            moments[one.device, row.name] = calls.start[launched].tolist()
+            longest = runs[np.argsort(device.start[runs] - device.end[runs], kind="stable")][:_LAUNCHES_PER_KERNEL]
+            call_rows = links.call_row[longest]
+            times[device_trace.device, row.name] = calls.start[call_rows].tolist()
             thread.update(
                 zip(
-                    calls.start[launched].tolist(),
-                    (columns.threads[n] for n in calls.thread[launched].tolist()),
+                    calls.start[call_rows].tolist(),
+                    (columns.threads[thread_id] for thread_id in calls.thread[call_rows].tolist()),
                     strict=True,
                 )
             )
     return LaunchLocations(
-        launches=_Launches(moments=moments, thread=thread), moments=np.array(sorted(thread), dtype=np.int64)
+        launches=_Launches(times=times, thread=thread), times=np.array(sorted(thread), dtype=np.int64)
     )

@@ -16,12 +16,12 @@ _DATA_LOADER: Final = re.compile(r"enumerate\(DataLoader\)|_BaseDataLoaderIter|D
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchLinks:
-    """The launch call of each device event, and the rows of graph launches, synchronisations and blocking copies."""
+    """Which runtime call launched each device event, and which calls are graph launches, synchronisations and copies."""
 
-    call: Column  # for each device event, the row of its call; -1 for none
-    graph_calls: Column
-    sync_calls: Column
-    copy_calls: Column
+    call_row: Column  # for each device event, the row of the call that launched it; -1 for none
+    graph_calls: Column  # the rows of calls that launch a graph
+    sync_calls: Column  # the rows of calls that synchronise
+    copy_calls: Column  # the rows of blocking copies
     in_graph: Column  # for each device event, whether a graph replay launched it
 
 
@@ -31,7 +31,7 @@ def link_launches(columns: TraceColumns) -> LaunchLinks:
     graph_calls = events_named(columns, calls, _GRAPH_LAUNCH)
     in_graph = np.isin(columns.device.correlation, calls.correlation[graph_calls]) & (columns.device.correlation >= 0)
     return LaunchLinks(
-        call=_launch_calls(columns.device, calls),
+        call_row=_launch_call_rows(columns.device, calls),
         graph_calls=graph_calls,
         sync_calls=events_named(columns, calls, _SYNC),
         copy_calls=events_named(columns, calls, _BLOCKING_COPY),
@@ -40,31 +40,31 @@ def link_launches(columns: TraceColumns) -> LaunchLinks:
 
 
 def events_named(columns: TraceColumns, events: HostEvents, pattern: re.Pattern[str]) -> Column:
-    """The rows of events whose name matches a pattern."""
+    """Return the rows of the events whose name matches a pattern."""
     matches = np.array([bool(pattern.match(name)) for name in columns.names], dtype=np.bool_)
     return np.flatnonzero(matches[events.name]) if len(events) else np.zeros(0, dtype=np.int64)
 
 
 def row_mask(rows: Column, count: int) -> Column:
-    """Row numbers as a mask of `count` rows. numpy's set operations are much slower for millions of rows."""
-    found = np.zeros(count, dtype=np.bool_)
-    found[rows] = True
-    return found
+    """Return a mask of `count` rows that is True for `rows`. numpy's set operations are much slower for millions of rows."""
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[rows] = True
+    return mask
 
 
 def data_loader_times(columns: TraceColumns) -> tuple[Column, Column]:
-    """Starts and ends of the time that the host spent in a data loader."""
-    found = [(e, events_named(columns, e, _DATA_LOADER)) for e in (columns.ops, columns.annotations)]
+    """Return the starts and ends of the times that the host spent in a data loader."""
+    loaders = [(table, events_named(columns, table, _DATA_LOADER)) for table in (columns.ops, columns.annotations)]
     return (
-        np.concatenate([events.start[rows] for events, rows in found]),
-        np.concatenate([events.end[rows] for events, rows in found]),
+        np.concatenate([table.start[rows] for table, rows in loaders]),
+        np.concatenate([table.end[rows] for table, rows in loaders]),
     )
 
 
-def _launch_calls(device: DeviceEvents, calls: HostEvents) -> Column:
-    """The row of each device event's call: the latest call with its correlation id that began before it.
+def _launch_call_rows(device: DeviceEvents, calls: HostEvents) -> Column:
+    """Return for each device event the row of the call with the same correlation id.
 
-    A correlation id can occur more than once.
+    If several calls have this id, it is the latest one that began before the event.
     """
     none = np.full(len(device), -1, dtype=np.int64)
     candidates = np.flatnonzero(calls.correlation >= 0)
@@ -83,52 +83,55 @@ def _launch_calls(device: DeviceEvents, calls: HostEvents) -> Column:
 
 
 def launching_operators(columns: TraceColumns, links: LaunchLinks) -> Column:
-    """For each device event, the name id of the operator that launched it; -1 for none.
+    """Return for each device event the name id of the operator that launched it; -1 for none.
 
-    The profiler gives both the same external id. Without one, the innermost operator around the launch call is used.
+    The profiler gives an operator and its work the same external id. For work without one, it is the innermost
+    operator that was running when the launch call began.
     """
     found = _operators_by_id(columns, columns.device.external)
-    missing = np.flatnonzero((found < 0) & (links.call >= 0))
+    missing = np.flatnonzero((found < 0) & (links.call_row >= 0))
     if len(missing) and len(columns.ops):
-        found[missing] = _enclosing_operators(columns, links.call[missing])
+        found[missing] = _enclosing_operators(columns, links.call_row[missing])
     return found
 
 
 def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
-    """The name id of the innermost operator around each call; walks calls and operators in time order, per thread."""
+    """Return for each call the name id of the innermost operator that encloses it; -1 for none."""
     ops = columns.ops
     rows, inverse = np.unique(calls, return_inverse=True)
     found = np.full(len(rows), -1, dtype=np.int32)
     for thread in sorted_unique(columns.calls.thread[rows]):
-        mine = np.flatnonzero(columns.calls.thread[rows] == thread)
-        mine = mine[np.argsort(columns.calls.start[rows[mine]], kind="stable")]
-        inside = np.flatnonzero(ops.thread == thread)
-        inside = inside[np.lexsort((-ops.end[inside], ops.start[inside]))]
-        starts, ends, names = ops.start[inside].tolist(), ops.end[inside].tolist(), ops.name[inside].tolist()
+        # Go through the calls and the operators of a thread in time order, with a stack of the operators that run.
+        thread_calls = np.flatnonzero(columns.calls.thread[rows] == thread)
+        thread_calls = thread_calls[np.argsort(columns.calls.start[rows[thread_calls]], kind="stable")]
+        thread_ops = np.flatnonzero(ops.thread == thread)
+        thread_ops = thread_ops[np.lexsort((-ops.end[thread_ops], ops.start[thread_ops]))]
+        starts, ends, names = (column[thread_ops].tolist() for column in (ops.start, ops.end, ops.name))
         open_ops: list[int] = []
-        following = 0
-        for number, moment in zip(mine.tolist(), columns.calls.start[rows[mine]].tolist(), strict=True):
-            while following < len(starts) and starts[following] <= moment:
-                while open_ops and ends[open_ops[-1]] < starts[following]:
+        next_op = 0
+        call_starts = columns.calls.start[rows[thread_calls]].tolist()
+        for call, call_start in zip(thread_calls.tolist(), call_starts, strict=True):
+            while next_op < len(starts) and starts[next_op] <= call_start:
+                while open_ops and ends[open_ops[-1]] < starts[next_op]:
                     open_ops.pop()
-                open_ops.append(following)
-                following += 1
-            while open_ops and ends[open_ops[-1]] < moment:
+                open_ops.append(next_op)
+                next_op += 1
+            while open_ops and ends[open_ops[-1]] < call_start:
                 open_ops.pop()
             if open_ops:
-                found[number] = names[open_ops[-1]]
+                found[call] = names[open_ops[-1]]
     return found[inverse]
 
 
 def _operators_by_id(columns: TraceColumns, external: Column) -> Column:
-    """The name id of the operator with each external id; of several, the one that started last, which is innermost."""
+    """Return for each external id the name id of its operator; of several, the innermost, which started last."""
     ops = columns.ops
     known = np.flatnonzero(ops.external >= 0)
     if len(known) == 0:
         return np.full(len(external), -1, dtype=np.int32)
     order = known[np.lexsort((ops.start[known], ops.external[known]))]
     ids = ops.external[order]
-    at = np.searchsorted(ids, external, side="right") - 1
-    hit = (at >= 0) & (external >= 0)
-    hit &= ids[np.maximum(at, 0)] == external
-    return np.where(hit, ops.name[order[np.maximum(at, 0)]], -1).astype(np.int32)
+    last = np.searchsorted(ids, external, side="right") - 1
+    has_operator = (last >= 0) & (external >= 0)
+    has_operator &= ids[np.maximum(last, 0)] == external
+    return np.where(has_operator, ops.name[order[np.maximum(last, 0)]], -1).astype(np.int32)

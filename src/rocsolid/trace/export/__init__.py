@@ -1,1 +1,1 @@
-"""Timeline and flame graph for the HTML page, and files for Perfetto and Parquet."""
+"""Builds the timeline and the flame graph for the HTML page, and writes files for Perfetto and Parquet."""

@@ -21,18 +21,18 @@ _ADDRESS_OR_NUMBER: Final = re.compile(r" at 0x[0-9a-fA-F]+|(?<=^nn\.Module: )(.
 
 @dataclass(kw_only=True)
 class FlameGraphBuilder:
-    """Collects frames chunk by chunk; when there are more than `MAX_FRAMES`, it keeps the longest."""
+    """Builds a flame graph from frames that are added chunk by chunk. Of more than `MAX_FRAMES`, the longest are kept."""
 
     names: IdTable = field(default_factory=IdTable)
-    name_ids: dict[str, int] = field(default_factory=dict)  # a cache from names in the trace to ids in `names`
+    name_ids: dict[str, int] = field(default_factory=dict)  # a cache: the id in `names` of each name in the trace
     threads: IdTable = field(default_factory=IdTable)
-    parts: list[tuple[Column, Column, Column, Column]] = field(default_factory=list)
-    held: int = 0
+    parts: list[tuple[Column, Column, Column, Column]] = field(default_factory=list)  # start, end, name, thread
+    frame_count: int = 0  # in `parts`
     dropped: int = 0
 
     def add(self, frames: Frames) -> None:
         """Add frames."""
-        if len(self.name_ids) > _MAX_CACHED_NAMES:  # every address is another name
+        if len(self.name_ids) > _MAX_CACHED_NAMES:  # names with addresses are all different
             self.name_ids.clear()
         name_ids = self.name_ids
         for name in set(frames.names).difference(name_ids):
@@ -40,8 +40,8 @@ class FlameGraphBuilder:
         names = np.array([name_ids[name] for name in frames.names], dtype=np.int32)
         threads = np.array([self.threads[thread] for thread in frames.threads], dtype=np.int32)
         self.parts.append((frames.start, frames.end, names, threads))
-        self.held += len(names)
-        if self.held > 2 * MAX_FRAMES:
+        self.frame_count += len(names)
+        if self.frame_count > 2 * MAX_FRAMES:
             self._drop_shortest()
 
     def _drop_shortest(self) -> None:
@@ -49,42 +49,43 @@ class FlameGraphBuilder:
         kept = longest_mask(end - start, MAX_FRAMES)
         self.dropped += int((~kept).sum())
         self.parts = [(start[kept], end[kept], name[kept], thread[kept])]
-        self.held = int(kept.sum())
+        self.frame_count = int(kept.sum())
 
     def build(self, columns: TraceColumns) -> FlameGraph | None:
-        """The tree of all stacks; None without frames."""
+        """Return the tree of all stacks; None when there are no frames."""
         if not self.parts:
             return None
         self._drop_shortest()
         start, end, name, thread = self.parts[0]
         launches = _launches(columns)
         tree = _Tree(names=list(self.names))
-        for number, thread_id in enumerate(self.threads):
-            mine = np.flatnonzero(thread == number)
-            mine = mine[np.lexsort((-end[mine], start[mine]))]
+        for index, thread_id in enumerate(self.threads):
+            rows = np.flatnonzero(thread == index)
+            rows = rows[np.lexsort((-end[rows], start[rows]))]
             label = columns.thread_names.get(thread_id, f"thread {thread_id}")
-            tree.add_thread(label, start[mine], end[mine], name[mine], launches.pop(thread_id, _NONE))
-        for thread_id, given in launches.items():
+            tree.add_thread(label, start[rows], end[rows], name[rows], launches.pop(thread_id, _NO_LAUNCHES))
+        for thread_id, thread_launches in launches.items():
             label = columns.thread_names.get(thread_id, f"thread {thread_id}")
-            tree.add_thread(f"{label}: no Python frames", *_EMPTY, given)
+            tree.add_thread(f"{label}: no Python frames", *_NO_FRAMES, thread_launches)
         return tree.flame_graph(self.dropped)
 
 
 def _common_name(name: str) -> str:
+    """Return the name without an address or layer number."""
     return _ADDRESS_OR_NUMBER.sub(lambda found: found[1] or "", name)
 
 
-_NONE: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-_EMPTY: Final = (_NONE[0], _NONE[0], _NONE[0])
+_NO_LAUNCHES: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+_NO_FRAMES: Final = (_NO_LAUNCHES[0], _NO_LAUNCHES[0], _NO_LAUNCHES[0])
 
 
 def _launches(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
-    """For each thread, the start of each call that launched work, and the device time of that work."""
+    """Return for each thread the starts of the calls that launched work, and the device time of that work."""
     links = link_launches(columns)
-    linked = np.flatnonzero(links.call >= 0)
+    linked = np.flatnonzero(links.call_row >= 0)
     time = columns.device.end - columns.device.start
     sums = np.zeros(len(columns.calls), dtype=np.int64)
-    np.add.at(sums, links.call[linked], time[linked])
+    np.add.at(sums, links.call_row[linked], time[linked])
     calls = np.flatnonzero(sums)
     calls = calls[np.argsort(columns.calls.start[calls], kind="stable")]
     thread = columns.calls.thread[calls]
@@ -96,7 +97,7 @@ def _launches(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
 
 @dataclass(kw_only=True)
 class _Tree:
-    """A tree in which stacks share the nodes of their common callers; a parent has a lower number than its children."""
+    """A tree of stacks. Stacks share the nodes of their common callers; a parent comes before its children."""
 
     names: list[str]
     name: list[int] = field(default_factory=list)
@@ -104,16 +105,17 @@ class _Tree:
     host: list[int] = field(default_factory=list)
     device: list[int] = field(default_factory=list)
     count: list[int] = field(default_factory=list)
-    known: dict[tuple[int, int], int] = field(default_factory=dict)
+    node_ids: dict[tuple[int, int], int] = field(default_factory=dict)  # by parent and name
 
     def node(self, parent: int, name: int) -> int:
-        found = self.known.setdefault((parent, name), len(self.name))
-        if found == len(self.name):
+        """Return the child of a node that has this name; it is added if it is new."""
+        node_id = self.node_ids.setdefault((parent, name), len(self.name))
+        if node_id == len(self.name):
             self.name.append(name)
             self.parent.append(parent)
             for column in (self.host, self.device, self.count):
                 column.append(0)
-        return found
+        return node_id
 
     def add_thread(self, label: str, start: Column, end: Column, name: Column, launches: tuple[Column, Column]) -> None:
         """Add the stacks of one thread. Frames are sorted by start, the longer first."""
@@ -121,18 +123,18 @@ class _Tree:
         root = self.node(-1, len(self.names) - 1)
         self.count[root] = 1
         stack = [root]
-        ends = [2**63]  # of the frames on the stack
-        moments, device_ns = (column.tolist() for column in launches)
-        following = 0
-        host, count, known = self.host, self.count, self.known
+        ends = [2**63]  # when the frames on the stack end
+        launch_times, device_ns = (column.tolist() for column in launches)
+        next_launch = 0
+        host, count, node_ids = self.host, self.count, self.node_ids
         for begin, stop, called in zip(start.tolist(), end.tolist(), name.tolist(), strict=True):
-            while following < len(moments) and moments[following] < begin:
-                self._add_launch(stack, ends, moments[following], device_ns[following])
-                following += 1
+            while next_launch < len(launch_times) and launch_times[next_launch] < begin:
+                self._add_launch(stack, ends, launch_times[next_launch], device_ns[next_launch])
+                next_launch += 1
             while ends[-1] <= begin:
                 ends.pop()
                 stack.pop()
-            node = known.get((stack[-1], called), -1)
+            node = node_ids.get((stack[-1], called), -1)
             if node < 0:
                 node = self.node(stack[-1], called)
             host[node] += stop - begin
@@ -141,11 +143,12 @@ class _Tree:
                 host[root] += stop - begin
             stack.append(node)
             ends.append(stop)
-        for moment, amount in zip(moments[following:], device_ns[following:], strict=True):
-            self._add_launch(stack, ends, moment, amount)
+        for time, work_ns in zip(launch_times[next_launch:], device_ns[next_launch:], strict=True):
+            self._add_launch(stack, ends, time, work_ns)
 
-    def _add_launch(self, stack: list[int], ends: list[int], moment: int, device_ns: int) -> None:
-        while ends[-1] <= moment:
+    def _add_launch(self, stack: list[int], ends: list[int], time: int, device_ns: int) -> None:
+        """Add the device time of a launch to the innermost frame that was running."""
+        while ends[-1] <= time:
             ends.pop()
             stack.pop()
         self.device[stack[-1]] += device_ns
@@ -158,12 +161,12 @@ class _Tree:
                 self.device[parent] += self.device[node]
                 self_ns[parent] -= self.host[node]
         kept = self._heaviest()
-        number = {node: position for position, node in enumerate(kept)}
+        new_index = {node: index for index, node in enumerate(kept)}
         ids: dict[int, int] = {}
         return FlameGraph(
             name_index=tuple(ids.setdefault(self.name[node], len(ids)) for node in kept),
             names=tuple(self.names[name] for name in ids),
-            parent=tuple(number.get(self.parent[node], -1) for node in kept),
+            parent=tuple(new_index.get(self.parent[node], -1) for node in kept),
             host_ns=tuple(self.host[node] for node in kept),
             device_ns=tuple(self.device[node] for node in kept),
             count=tuple(self.count[node] for node in kept),
@@ -173,18 +176,21 @@ class _Tree:
         )
 
     def _heaviest(self) -> list[int]:
-        """At most `MAX_NODES` nodes. A parent is never lighter than a child, so the result is a tree."""
+        """Return the nodes with the most time, at most `MAX_NODES`.
+
+        A parent has at least as much time as each of its children, so the result is a tree.
+        """
         host, device = np.array(self.host, dtype=np.float64), np.array(self.device, dtype=np.float64)
         roots = np.array(self.parent) < 0
         weight = np.maximum(host / max(host[roots].sum(), 1), device / max(device[roots].sum(), 1))
         if len(weight) <= MAX_NODES:
             return list(range(len(weight)))
-        least = np.partition(weight, len(weight) - MAX_NODES)[len(weight) - MAX_NODES]
-        kept: list[int] = np.flatnonzero((weight > least) | roots).tolist()
+        threshold = np.partition(weight, len(weight) - MAX_NODES)[len(weight) - MAX_NODES]
+        kept: list[int] = np.flatnonzero((weight > threshold) | roots).tolist()
         return kept
 
     def _rows(self, self_ns: list[int]) -> tuple[FrameRow, ...]:
-        """The sum of each function over all stacks; recursive calls count once."""
+        """Add up the times of each function over all stacks. Recursive calls count once."""
         sums: dict[int, list[int]] = {}
         for node, name in enumerate(self.name):
             if self.parent[node] < 0:
@@ -200,11 +206,11 @@ class _Tree:
                 )
             ):
                 row[column] += value
-        found = [
-            FrameRow(name=self.names[name], count=count, total_ns=total, self_ns=max(0, own), device_ns=device)
-            for name, (count, total, own, device) in sums.items()
+        rows = [
+            FrameRow(name=self.names[name], count=count, total_ns=total, self_ns=max(0, self_time), device_ns=device)
+            for name, (count, total, self_time, device) in sums.items()
         ]
-        return tuple(sorted(found, key=lambda row: (-row.self_ns, row.name))[:_MAX_ROWS])
+        return tuple(sorted(rows, key=lambda row: (-row.self_ns, row.name))[:_MAX_ROWS])
 
     def _has_ancestor(self, node: int, name: int) -> bool:
         ancestor = self.parent[node]

@@ -12,7 +12,7 @@ _TABLES = ("device", "calls", "ops", "annotations", "memory")
 
 
 def write_parquet(folder: Path, columns: TraceColumns) -> list[Path]:
-    """Write `device.parquet`, `calls.parquet` and so on, with strings in place of ids and times in integer ns."""
+    """Write `device.parquet`, `calls.parquet` and so on. Ids are replaced by strings; times are integer nanoseconds."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -32,7 +32,7 @@ class _LaneEvents:
 
 
 def build_timeline(columns: TraceColumns) -> Timeline:
-    """Lanes for the streams of each device, then for each thread one lane per nesting depth."""
+    """Build the timeline: one lane for each stream of each device, then one lane for each nesting depth of each thread."""
     lanes = [*_device_lanes(columns), *_host_lanes(columns)]
     if not lanes:
         return Timeline(data="", unit_ns=1, span_ns=0, origin_ns=0, names=(), categories=(), lanes=())
@@ -41,15 +41,15 @@ def build_timeline(columns: TraceColumns) -> Timeline:
     span = max(int(lane.end.max()) for lane in kept if len(lane.start)) - origin
     unit = max(1, -(-span // _MAX_UINT32))
     parts: list[Column] = []
-    known: dict[int, int] = {}
+    name_index: dict[int, int] = {}  # the index in the timeline of each name id
     for lane in kept:
         start = (lane.start - origin) // unit
         parts.append(np.diff(start, prepend=0).astype("<u4"))
         parts.append(np.minimum(-(-(lane.end - lane.start) // unit), _MAX_UINT32).astype("<u4"))
-        numbers, inverse = np.unique(lane.name, return_inverse=True)
-        own = np.array([known.setdefault(int(n), len(known)) for n in numbers], dtype="<u4")
-        parts.append(own[inverse])
-    names = tuple(columns.names[n] for n in known)
+        name_ids, inverse = np.unique(lane.name, return_inverse=True)
+        indices = np.array([name_index.setdefault(int(n), len(name_index)) for n in name_ids], dtype="<u4")
+        parts.append(indices[inverse])
+    names = tuple(columns.names[name_id] for name_id in name_index)
     packed = gzip.compress(b"".join(part.tobytes() for part in parts), 6, mtime=0)
     return Timeline(
         data=base64.b64encode(packed).decode(),
@@ -58,11 +58,13 @@ def build_timeline(columns: TraceColumns) -> Timeline:
         origin_ns=origin,
         names=names,
         categories=tuple(_CATEGORIES.index(category(name)) for name in names),
-        lanes=tuple(TimelineLane(label=e.label, kind=e.kind, depth=e.depth, count=len(e.start)) for e in kept),
+        lanes=tuple(
+            TimelineLane(label=lane.label, kind=lane.kind, depth=lane.depth, count=len(lane.start)) for lane in kept
+        ),
         dropped_events=dropped,
         device_start_ns={
-            str(number): int(columns.device.start[columns.device.device == number].min()) - origin
-            for number in np.unique(columns.device.device)
+            str(device_id): int(columns.device.start[columns.device.device == device_id].min()) - origin
+            for device_id in np.unique(columns.device.device)
         },
     )
 
@@ -70,18 +72,18 @@ def build_timeline(columns: TraceColumns) -> Timeline:
 def _device_lanes(columns: TraceColumns) -> list[_LaneEvents]:
     device = columns.device
     pairs = np.stack([device.device.astype(np.int64), device.stream])
-    found = []
-    for number, stream in np.unique(pairs, axis=1).T.tolist():
-        mine = np.flatnonzero((device.device == number) & (device.stream == stream))
-        mine = mine[np.argsort(device.start[mine], kind="stable")]
-        label = f"device {number} · stream {stream}"
-        kind = "device" if (device.kind[mine] == EventKind.KERNEL).any() else "copy"
-        found.append(
+    lanes = []
+    for device_id, stream in np.unique(pairs, axis=1).T.tolist():
+        rows = np.flatnonzero((device.device == device_id) & (device.stream == stream))
+        rows = rows[np.argsort(device.start[rows], kind="stable")]
+        label = f"device {device_id} · stream {stream}"
+        kind = "device" if (device.kind[rows] == EventKind.KERNEL).any() else "copy"
+        lanes.append(
             _LaneEvents(
-                label=label, kind=kind, depth=0, start=device.start[mine], end=device.end[mine], name=device.name[mine]
+                label=label, kind=kind, depth=0, start=device.start[rows], end=device.end[rows], name=device.name[rows]
             )
         )
-    return sorted(found, key=lambda lane: -len(lane.start))
+    return sorted(lanes, key=lambda lane: -len(lane.start))
 
 
 def _host_lanes(columns: TraceColumns) -> list[_LaneEvents]:
@@ -89,28 +91,28 @@ def _host_lanes(columns: TraceColumns) -> list[_LaneEvents]:
     start, end, name, thread = (
         np.concatenate([getattr(table, field) for table in tables]) for field in ("start", "end", "name", "thread")
     )
-    found = []
-    for number in np.unique(thread):
-        mine = np.flatnonzero(thread == number)
-        mine = mine[np.lexsort((-end[mine], start[mine]))]
-        depth = _depths(start[mine], end[mine])
+    lanes = []
+    for thread_id in np.unique(thread):
+        rows = np.flatnonzero(thread == thread_id)
+        rows = rows[np.lexsort((-end[rows], start[rows]))]
+        depth = _depths(start[rows], end[rows])
         for level in range(min(int(depth.max(initial=0)) + 1, _MAX_DEPTH)):
-            here = mine[depth == level]
-            found.append(
+            at_level = rows[depth == level]
+            lanes.append(
                 _LaneEvents(
-                    label=thread_name(columns, number) if level == 0 else "",
+                    label=thread_name(columns, thread_id) if level == 0 else "",
                     kind="host",
                     depth=level,
-                    start=start[here],
-                    end=end[here],
-                    name=name[here],
+                    start=start[at_level],
+                    end=end[at_level],
+                    name=name[at_level],
                 )
             )
-    return found
+    return lanes
 
 
 def _depths(start: Column, end: Column) -> Column:
-    """The nesting depth of each event. Events are sorted by start, the longer first."""
+    """Return the nesting depth of each event. Events must be sorted by start, the longer first."""
     depths: list[int] = []
     open_until: list[int] = []
     for begin, until in zip(start.tolist(), end.tolist(), strict=True):
@@ -122,15 +124,15 @@ def _depths(start: Column, end: Column) -> Column:
 
 
 def _drop_shortest(lanes: list[_LaneEvents]) -> tuple[list[_LaneEvents], int]:
-    """The longest events, and how many were dropped, when there are more than `MAX_EVENTS`."""
+    """Return the `MAX_EVENTS` longest events, and the number of events that were dropped."""
     total = sum(len(lane.start) for lane in lanes)
     if total <= MAX_EVENTS:
         return lanes, 0
-    lengths = np.concatenate([lane.end - lane.start for lane in lanes])
-    least = int(np.partition(lengths, total - MAX_EVENTS)[total - MAX_EVENTS])
+    durations = np.concatenate([lane.end - lane.start for lane in lanes])
+    threshold = int(np.partition(durations, total - MAX_EVENTS)[total - MAX_EVENTS])
     kept = []
     for lane in lanes:
-        long = lane.end - lane.start > least
+        long = lane.end - lane.start > threshold
         kept.append(
             _LaneEvents(
                 label=lane.label,

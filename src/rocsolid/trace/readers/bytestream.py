@@ -1,4 +1,4 @@
-"""The bytes of a file, plain or gzip, in chunks of bounded size; damaged gzip data ends the stream early."""
+"""Reads the bytes of a plain or gzip file in chunks of limited size. If gzip data is damaged, the text before it is read."""
 
 import queue
 import threading
@@ -10,8 +10,10 @@ from typing import Any, Final
 from rocsolid.errors import InputError
 
 CHUNK_BYTES: Final = 1 << 19  # small enough that what is decoded from it stays in the CPU cache
-_SMALL_CHUNK_BYTES: Final = 1 << 16  # the most text that is lost before broken gzip data
-_PACKED_BYTES: Final = 1 << 16  # the rest of it is copied for every chunk of text, so it is kept short
+_SMALL_CHUNK_BYTES: Final = 1 << 16  # at most this much text before broken gzip data is lost
+_PACKED_BYTES: Final = (
+    1 << 16
+)  # compressed bytes per read; small, because the unused rest is copied for each chunk of text
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # A trace compresses 10 to 60 times. A file beyond this ratio, after this much text, is a decompression bomb.
 _BOMB_RATIO: Final = 400
@@ -19,9 +21,10 @@ _BOMB_MIN_BYTES: Final = 256 << 20
 
 
 class ByteStream:
-    """Iterates over the chunks of a file. Afterwards `damage` is the reason why it ended early, or empty.
+    """Iterates over the chunks of a file, from offset `first` to `last`.
 
-    `read_ahead` decompresses in a thread. Turn it off where every core is busy anyway.
+    Afterwards, `damage` is the reason if the file could not be read to its end; otherwise it is empty.
+    `read_ahead` decompresses in a thread. It does not help when all cores are already busy.
     """
 
     def __init__(self, file: Path, *, first: int = 0, last: int | None = None, read_ahead: bool = True) -> None:
@@ -45,9 +48,9 @@ class ByteStream:
     def _plain(self, size: int) -> Iterator[bytes]:
         with self.file.open("rb") as source:
             source.seek(self._first)
-            at = self._first
-            while chunk := source.read(size if self._last is None else min(size, self._last - at)):
-                at += len(chunk)
+            offset = self._first
+            while chunk := source.read(size if self._last is None else min(size, self._last - offset)):
+                offset += len(chunk)
                 yield chunk
 
     def _decompressed(self) -> Iterator[bytes]:
@@ -63,7 +66,7 @@ class ByteStream:
             yield b"".join(collected)
 
     def _decompressed_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """Text in chunks of at most `chunk_bytes`."""
+        """Yield the decompressed text in chunks of at most `chunk_bytes`."""
         decompressor, packed_bytes, text_bytes = _decompressor(), 0, 0
         for packed in self._plain(_PACKED_BYTES):
             packed_bytes += len(packed)
@@ -76,7 +79,7 @@ class ByteStream:
                     if chunk_bytes > _SMALL_CHUNK_BYTES:  # read again in small chunks, so that less text is lost
                         yield from _skip(self._decompressed_chunks(_SMALL_CHUNK_BYTES), text_bytes)
                         return
-                    self.damage = f"the gzip data is broken after {text_bytes:,} bytes of text ({broken})"
+                    self.damage = f"the gzip data is broken after {text_bytes:,} decompressed bytes ({broken})"
                     return
                 packed = decompressor.unused_data if decompressor.eof else decompressor.unconsumed_tail  # noqa: PLW2901
                 text_bytes += len(text)
@@ -90,11 +93,11 @@ class ByteStream:
                 elif not decompressor.eof:
                     break
         if not decompressor.eof:
-            self.damage = f"the gzip data ends early, after {text_bytes:,} bytes of text"
+            self.damage = f"the gzip data ends early, after {text_bytes:,} decompressed bytes"
 
 
 def _skip(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """The texts without their first `count` bytes."""
+    """Yield the texts without their first `count` bytes."""
     for text in texts:
         if count < len(text):
             yield text[count:]
@@ -102,7 +105,7 @@ def _skip(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
 
 
 def read_in_thread(chunks: Iterator[bytes], depth: int = 4) -> Iterator[bytes]:
-    """The same chunks, produced by a thread up to `depth` chunks ahead; its exceptions are raised here."""
+    """Yield the same chunks, produced by a thread up to `depth` chunks ahead. Its exceptions are raised here."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=depth)
     stop = threading.Event()
 
@@ -131,7 +134,7 @@ def read_in_thread(chunks: Iterator[bytes], depth: int = 4) -> Iterator[bytes]:
 def _put(
     ready: "queue.Queue[bytes | BaseException | None]", item: bytes | BaseException | None, stop: threading.Event
 ) -> bool:
-    """Wait for room in the queue; False when the consumer has stopped."""
+    """Put an item into the queue when it has room. Return False when the consumer has stopped."""
     while not stop.is_set():
         try:
             ready.put(item, timeout=0.05)
@@ -142,7 +145,7 @@ def _put(
 
 
 def is_gzip(file: Path) -> bool:
-    """Whether a file is gzip, by its first bytes."""
+    """Return whether a file is gzip, from its first bytes."""
     try:
         with file.open("rb") as source:
             return source.read(2) == _GZIP_MAGIC
@@ -152,7 +155,7 @@ def is_gzip(file: Path) -> bool:
 
 
 def first_bytes(file: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of the decompressed text."""
+    """Return the first bytes of the decompressed text."""
     return next(iter(ByteStream(file, read_ahead=False)), b"")[:size]
 
 

@@ -1,4 +1,4 @@
-"""Reads events into columns with the C scanner, as long as the text is well-formed and contains nothing unusual."""
+"""Reads events into columns with the C scanner. It reads only well-formed text with values of the usual types."""
 
 import ctypes
 import weakref
@@ -22,13 +22,13 @@ _ROW: Final = np.dtype(
 )
 _SPAN: Final = np.dtype((np.uintp, 2))
 _UNKNOWN: Final = -(2**63)
-_BATCH: Final = 4096
+_FLUSH_ROWS: Final = 4096  # rows that the scanner holds before they are added to the columns
 # After this many failed texts in a row, reading in Python alone is faster.
 _MAX_FAILURES: Final = 8
 
 
 class Scanner:
-    """Reads texts of events into a column builder."""
+    """Reads the text of events into a column builder."""
 
     def __init__(self, library: ctypes.CDLL, builder: KinetoColumnBuilder) -> None:
         self._library, self._builder = library, builder
@@ -49,14 +49,17 @@ class Scanner:
 
     @property
     def failing(self) -> bool:
-        """Whether the scanner fails on this file so often that it should not be used."""
+        """Whether the scanner has failed on this file so often that it should not be used any more."""
         return self._failures >= _MAX_FAILURES
 
     def read(self, text: bytes, end: int) -> bool:
-        """Read the events up to `end`; False when something is unusual, and then none of them is read."""
+        """Read the events up to `end`. Return False when something is unusual; then none of them is read."""
         if self._scan(text, end):
             self._failures = 0
-            if sum(self._library.scanner_rows(self._handle, table).count for table in range(len(_TABLES))) >= _BATCH:
+            if (
+                sum(self._library.scanner_rows(self._handle, table).count for table in range(len(_TABLES)))
+                >= _FLUSH_ROWS
+            ):
                 self.flush()
             return True
         self._failures += 1
@@ -80,49 +83,53 @@ class Scanner:
     def flush(self) -> None:
         """Add everything read so far to the column builder."""
         library, builder = self._library, self._builder
-        for number, name in enumerate(_TABLES):
-            found = _view(library.scanner_rows(self._handle, number), _ROW)
-            if len(found):
-                builder.events += len(found)
-                getattr(builder, name).add(self._device_events(found) if name == "device" else self._host_events(found))
+        for index, table in enumerate(_TABLES):
+            rows = _view(library.scanner_rows(self._handle, index), _ROW)
+            if len(rows):
+                builder.events += len(rows)
+                getattr(builder, table).add(self._device_events(rows) if table == "device" else self._host_events(rows))
         counts = _view(library.scanner_categories(self._handle), np.dtype(np.int64))
         if counts.any():
             categories = self._strings(_CATEGORIES, 0)
-            for number in np.flatnonzero(counts).tolist():
-                builder.add_unused(categories[number].decode(), int(counts[number]))
+            for index in np.flatnonzero(counts).tolist():
+                builder.add_unused(categories[index].decode(), int(counts[index]))
         phases = _view(library.scanner_phases(self._handle), np.dtype(np.int64))
-        for number in np.flatnonzero(phases).tolist():
-            builder.add_unused(f"phase {chr(number)}", int(phases[number]))
+        for character in np.flatnonzero(phases).tolist():
+            builder.add_unused(f"phase {chr(character)}", int(phases[character]))
         library.scanner_clear(self._handle)
 
-    def _device_events(self, found: Column) -> DeviceEvents:
+    def _device_events(self, rows: Column) -> DeviceEvents:
         return DeviceEvents(
-            **{name: found[name].copy() for name in _INT64_COLUMNS if name != "device"},
-            device=found["device"].astype(np.int32),
-            kind=found["kind"].astype(np.uint8),
-            name=self._builder_ids(_NAMES, found["name"]),
-            launch_config=self._builder_ids(_LAUNCH_CONFIGS, found["other"]),
+            **{name: rows[name].copy() for name in _INT64_COLUMNS if name != "device"},
+            device=rows["device"].astype(np.int32),
+            kind=rows["kind"].astype(np.uint8),
+            name=self._builder_ids(_NAMES, rows["name"]),
+            launch_config=self._builder_ids(_LAUNCH_CONFIGS, rows["other"]),
         )
 
-    def _host_events(self, found: Column) -> HostEvents:
+    def _host_events(self, rows: Column) -> HostEvents:
         return HostEvents(
-            **{name: found[name].copy() for name in ("start", "end", "correlation", "external")},
-            name=self._builder_ids(_NAMES, found["name"]),
-            thread=self._builder_ids(_THREADS, found["other"]),
+            **{name: rows[name].copy() for name in ("start", "end", "correlation", "external")},
+            name=self._builder_ids(_NAMES, rows["name"]),
+            thread=self._builder_ids(_THREADS, rows["other"]),
         )
 
     def _builder_ids(self, which: int, scanner_ids: Column) -> Column:
-        """The builder's ids for ids of the scanner."""
-        known = self._ids[which]
-        if int(scanner_ids.max()) >= len(known.builder_ids):
-            known.add(self._strings(which, len(known.builder_ids)))
-        return known.builder_ids[scanner_ids]
+        """Return the builder's ids for ids of the scanner. `which` is the string table, such as `_NAMES`."""
+        id_map = self._ids[which]
+        if int(scanner_ids.max()) >= len(id_map.builder_ids):
+            id_map.add(self._strings(which, len(id_map.builder_ids)))
+        return id_map.builder_ids[scanner_ids]
 
     def _strings(self, which: int, first: int) -> list[bytes]:
+        """Return the strings of a table from the id `first` on."""
         ends = _view(self._library.scanner_string_ends(self._handle, which), np.dtype(np.uintp)).tolist()
         characters = self._library.scanner_characters(self._handle, which)
         starts = [0, *ends][first : len(ends)]
-        return [ctypes.string_at(characters.at + a, b - a) for a, b in zip(starts, ends[first:], strict=True)]
+        return [
+            ctypes.string_at(characters.address + start, end - start)
+            for start, end in zip(starts, ends[first:], strict=True)
+        ]
 
 
 class _IdMap:
@@ -161,7 +168,7 @@ def _thread(key: bytes) -> tuple[int, int]:
 
 
 def _view(array: Array, kind: "np.dtype[Any]") -> Column:
-    """An array of the scanner, without a copy; valid until the scanner is called again."""
+    """Return an array of the scanner without a copy. It is valid until the scanner is called again."""
     if not array.count:
         return np.empty(0, dtype=kind)
-    return np.frombuffer((ctypes.c_char * (array.count * kind.itemsize)).from_address(array.at), dtype=kind)
+    return np.frombuffer((ctypes.c_char * (array.count * kind.itemsize)).from_address(array.address), dtype=kind)

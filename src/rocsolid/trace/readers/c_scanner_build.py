@@ -1,4 +1,4 @@
-"""Builds the C scanner once with the machine's C compiler; without a compiler, traces are read in Python."""
+"""Builds the C scanner once, if the machine has a C compiler. Without a compiler, traces are read in Python."""
 
 import ctypes
 import functools
@@ -17,7 +17,7 @@ from rocsolid.measure import user_cache
 
 _log = logging.getLogger("rocsolid")
 _SOURCES: Final = Path(__file__).with_name("scan")
-_SWITCH: Final = "ROCSOLID_NATIVE"
+_VARIABLE: Final = "ROCSOLID_NATIVE"
 # Building takes 0.7 s. Reading this much text without the scanner takes 0.4 to 1 s longer.
 _MIN_TEXT_BYTES: Final = 128 << 20
 _GZIP_RATIO: Final = 12  # estimated bytes of text per byte of gzip
@@ -27,11 +27,11 @@ _BUILD_TIMEOUT_S: Final = 60.0
 class Array(ctypes.Structure):
     """An array that the scanner owns: its address and its length."""
 
-    _fields_ = (("at", ctypes.c_void_p), ("count", ctypes.c_size_t))
+    _fields_ = (("address", ctypes.c_void_p), ("count", ctypes.c_size_t))
 
 
 def build_if_worthwhile(files: Iterable[Path]) -> None:
-    """Build the library unless it exists or these files are too short for it to save time."""
+    """Build the library, unless it exists or these files are too small for it to save time."""
     file = library_file()
     with suppress(OSError):  # a folder or a file without permission
         if file is not None and not file.exists() and sum(map(_text_bytes, files)) >= _MIN_TEXT_BYTES:
@@ -43,7 +43,7 @@ def _text_bytes(file: Path) -> int:
 
 
 def build(file: Path) -> bool:
-    """Compile the library into this file. A failure is only logged, because Python can read traces too."""
+    """Compile the library into this file. A failure is only logged, because traces can also be read in Python."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         _log.debug("reading traces in Python only: no C compiler found")
@@ -69,7 +69,7 @@ def build(file: Path) -> bool:
 
 @functools.cache
 def c_library() -> ctypes.CDLL | None:
-    """The library, when it is built and no other user can have written it."""
+    """Return the library if it is built and cannot have been written by another user; otherwise None."""
     file = library_file()
     with suppress(OSError):
         return load_library(file) if file and file.exists() else None
@@ -78,8 +78,8 @@ def c_library() -> ctypes.CDLL | None:
 
 def load_library(file: Path) -> ctypes.CDLL | None:
     """Load a library and declare its functions."""
-    if why := user_cache.untrusted_reason(file):
-        _log.warning("reading traces in Python only, which is slower: %s", why)
+    if reason := user_cache.untrusted_reason(file):
+        _log.warning("reading traces in Python only, which is slower: %s", reason)
         return None
     try:
         return _declare(ctypes.CDLL(str(file)))
@@ -89,8 +89,8 @@ def load_library(file: Path) -> ctypes.CDLL | None:
 
 
 def library_file() -> Path | None:
-    """Where the library is cached, by source and machine type; None when it is disabled or there is no home folder."""
-    if os.environ.get(_SWITCH) == "0":
+    """Return where the library is cached, for this source and machine type; None when it is disabled or has no folder."""
+    if os.environ.get(_VARIABLE) == "0":
         return None
     sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
     tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]

@@ -17,14 +17,14 @@ DEVICE_CATEGORIES: Final = {
     "gpu_memset": EventKind.MEMSET,
     "Memset": EventKind.MEMSET,
 }
-HOST_CATEGORIES: Final = {  # to the table of `TraceColumns`
+HOST_CATEGORIES: Final = {  # for each category, the table of `TraceColumns`
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "calls"),
     **dict.fromkeys(("cpu_op", "Operator"), "ops"),
     "user_annotation": "annotations",
 }
 PYTHON_FUNCTION: Final = "python_function"
 
-# Producers write numbers as numbers or as text: device 0 or "0", bytes 512 or "512".
+# Some programs write numbers as text: device "0" instead of 0.
 Loose = int | float | str | None
 _EMPTY: Final = Raw(b"")
 
@@ -63,7 +63,7 @@ class HostArgs(Struct, gc=False, frozen=True):
 
 
 class ByCategory(Struct, gc=False):
-    """`Complete` for the decoder that selects the type by category; `cat` is an attribute of the type."""
+    """The same as `Complete`, for the decoder that selects the type by category. `cat` is an attribute of the type."""
 
     ph: Literal["X"]
     ts: Raw = _EMPTY
@@ -119,7 +119,7 @@ class Meta(Struct, tag_field="ph", tag="M", gc=False):
     args: MetaArgs | None = None
 
 
-# All other phases of the format are checked and counted, and nothing of them is kept.
+# Events of all other phases are checked and counted; none of their fields is kept.
 _OTHER_PHASES: Final = tuple(
     defstruct(f"Phase{number}", [], tag_field="ph", tag=phase, gc=False)
     for number, phase in enumerate("BEIbneSTpFstfPCNODVvRc,()")
@@ -165,10 +165,11 @@ _MAX_FAILURES: Final = 8  # after this many failed chunks, trying the category d
 
 
 class EventDecoder:
-    """Decodes chunks of events; once it has seen Python functions, it checks and counts them without building them.
+    """Decodes chunks of events. Python functions are checked and counted without decoding their fields.
 
-    Python functions are 90 % of many traces, and the analysis does not use them. `DECODER` selects the struct by phase,
-    and so builds a full object for each. The category decoder builds an empty one.
+    In many traces, 90 % of the events are Python functions, which the analysis does not use. `DECODER` selects the
+    struct by phase and builds a full object for each of them. `_CATEGORY_DECODER` selects it by category and builds an
+    empty object. It is used as soon as a Python function was seen.
     """
 
     def __init__(self) -> None:
@@ -176,7 +177,7 @@ class EventDecoder:
         self._failures = 0
 
     def decode(self, text: bytes) -> tuple[list[Any], int]:
-        """The events of a JSON list, and the number of Python functions left out; raises when an event is broken."""
+        """Return the events of a JSON list, and the number of Python functions left out. Raise when an event is broken."""
         if self.has_functions and self._failures < _MAX_FAILURES:
             if not text.isascii():
                 text.decode()  # msgspec does not check the UTF-8 of strings that it skips
@@ -187,7 +188,9 @@ class EventDecoder:
             else:
                 types = list(map(type, events))
                 functions = countOf(types, PythonFunction)
-                return [e for e, kind in zip(events, types, strict=True) if kind is not PythonFunction], functions
+                return [
+                    event for event, kind in zip(events, types, strict=True) if kind is not PythonFunction
+                ], functions
         events = DECODER.decode(text)
         # Searching the text for functions would take 5 % of the reading time in a trace that has none.
         self.has_functions = self.has_functions or any(

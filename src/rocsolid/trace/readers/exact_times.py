@@ -1,4 +1,4 @@
-"""Timestamps and durations as text in microseconds, converted to exact nanoseconds."""
+"""Converts timestamps (text) and durations in microseconds to exact nanoseconds."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -11,14 +11,14 @@ from msgspec import Raw
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 # Below this many microseconds, a double times 1000, rounded, is exact. Above it, the digits are parsed.
-_EXACT_US: Final = float(2**43)
-_LARGEST_US: Final = 9.0e15
+_MAX_EXACT_US: Final = float(2**43)
+_MAX_US: Final = 9.0e15
 _MAX_DIGITS: Final = 16  # of microseconds; as nanoseconds they fit into 64 bits until the year 2255
 _COMMA, _DOT = b",."
 
 
 def parse_timestamps(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
-    """Microseconds as text to nanoseconds, and a mask of the texts that are valid times."""
+    """Convert microseconds as text to nanoseconds. Also return a mask of the texts that are valid times."""
     joined = b",".join(texts)
     characters = np.frombuffer(joined, dtype=np.uint8)
     ends = np.append(np.flatnonzero(characters == _COMMA), len(characters))
@@ -37,27 +37,28 @@ def parse_timestamps(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
 
 
 def parse_durations(values: Sequence[int | float | None]) -> tuple[Int64, Bools]:
-    """Microseconds to nanoseconds, and a mask of the values that are valid durations."""
-    given = np.array(values, dtype=np.float64)  # None becomes NaN
-    good = np.isfinite(given) & (given >= 0) & (given < _LARGEST_US)
-    return np.rint(np.where(good, given, 0.0) * 1000.0).astype(np.int64), good
+    """Convert microseconds to nanoseconds. Also return a mask of the values that are valid durations."""
+    durations = np.array(values, dtype=np.float64)  # None becomes NaN
+    good = np.isfinite(durations) & (durations >= 0) & (durations < _MAX_US)
+    return np.rint(np.where(good, durations, 0.0) * 1000.0).astype(np.int64), good
 
 
-def _integers(joined: bytes, count: int, unit: int) -> tuple[Int64, Bools]:
-    found = np.fromstring(joined, dtype=np.int64, sep=",")
-    if len(found) != count:  # does not happen: the caller checked that the text is digits only
+def _integers(joined: bytes, count: int, unit_ns: int) -> tuple[Int64, Bools]:
+    """Convert `count` integers, joined by commas, to nanoseconds."""
+    values = np.fromstring(joined, dtype=np.int64, sep=",")
+    if len(values) != count:  # does not happen: the caller checked that the text is digits only
         return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
-    good = found < int(_LARGEST_US) * (1000 // unit)
-    return np.where(good, found, 0) * unit, good
+    good = values < int(_MAX_US) * (1000 // unit_ns)
+    return np.where(good, values, 0) * unit_ns, good
 
 
 def _decimals(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
-    """Numbers with any number of decimals: as doubles where these are exact, otherwise one by one."""
+    """Convert numbers with any number of decimals: as doubles if these are exact, otherwise one by one."""
     try:
         values = np.array([float(bytes(text)) for text in texts])
     except ValueError:
         return _one_by_one(texts)
-    if len(values) and float(np.abs(values).max()) >= _EXACT_US:
+    if len(values) and float(np.abs(values).max()) >= _MAX_EXACT_US:
         return _one_by_one(texts)
     return np.rint(values * 1000.0).astype(np.int64), np.ones(len(values), dtype=np.bool_)
 
@@ -65,12 +66,12 @@ def _decimals(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
 def _one_by_one(texts: Sequence[Raw]) -> tuple[Int64, Bools]:
     found = np.zeros(len(texts), dtype=np.int64)
     good = np.zeros(len(texts), dtype=np.bool_)
-    for number, text in enumerate(texts):
+    for index, text in enumerate(texts):
         try:
             value = Decimal(bytes(text).decode())
-            usable = value.is_finite() and abs(value) <= Decimal(_LARGEST_US)
+            usable = value.is_finite() and abs(value) <= Decimal(_MAX_US)
         except (ArithmeticError, ValueError):
             continue
         if usable:
-            found[number], good[number] = int((value * 1000).to_integral_value()), True
+            found[index], good[index] = int((value * 1000).to_integral_value()), True
     return found, good

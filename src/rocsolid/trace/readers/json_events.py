@@ -1,13 +1,14 @@
-"""Where events begin and end in the text of a JSON trace, for any indentation, also in damaged text."""
+"""Finds where the events of a JSON trace begin and end in its text, with any indentation and in damaged files."""
 
 import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-_EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+_LIST_START: Final = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+_MAX_LIST_START_BYTES: Final = 100  # the start of the list can be cut between two chunks
 _BARE_LIST: Final = re.compile(rb"\s*\[\s*(?=\{)")
-# A boundary between two events in any layout: no argument list starts with one of these keys.
+# The text between two events, with any indentation. Nested objects are not matched: none starts with one of these keys.
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|name|cat|ts|pid|args|bp|dur)"\s*:')
 _NEXT_EVENT: Final = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid|args|bp|dur|size)"\s*:)')
 _SPACE_OR_COMMA: Final = re.compile(rb"[\s,]*")
@@ -18,130 +19,138 @@ _DECODER: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The text at a boundary between two events: the end of one, the separator, the beginning of the next."""
+class EventSeparator:
+    """The text that separates two events in one file, such as `}, {`. It depends on how the file is indented."""
 
-    end: bytes  # the closing brace, with its indentation when it is on a line of its own
-    between: bytes
-    begin: bytes  # the opening brace, with the first key when everything is on one line
+    event_end: bytes  # the closing brace, with its indentation if it is on its own line
+    comma: bytes  # the comma with the space around it
+    event_start: bytes  # the opening brace, with the first key if the events are on one line
 
     @property
     def text(self) -> bytes:
-        """The whole boundary."""
-        return self.end + self.between + self.begin
+        """The whole separator."""
+        return self.event_end + self.comma + self.event_start
 
     def split(self, events: bytes) -> list[bytes]:
-        """Split text at its boundaries; a part is one event, or several when their boundary looks different."""
+        """Split text at each separator.
+
+        A part is one event. It contains several events if the text between them differs from the separator.
+        """
         parts = events.split(self.text)
         last = len(parts) - 1
-        return [(self.begin if n else b"") + part + (self.end if n < last else b"") for n, part in enumerate(parts)]
+        return [
+            (self.event_start if index else b"") + part + (self.event_end if index < last else b"")
+            for index, part in enumerate(parts)
+        ]
 
 
-DEFAULT_LAYOUT: Final = Layout(end=b"}", between=b", ", begin=b'{"ph"')
+DEFAULT_SEPARATOR: Final = EventSeparator(event_end=b"}", comma=b", ", event_start=b'{"ph"')
 
 
-def find_first_event(text: bytes, since: int = 0) -> int | None:
-    """The offset of the first event, searched from `since` on; `None` when it is not in this text."""
-    found = _EVENTS.search(text, max(0, since - 100)) or _BARE_LIST.match(text)
+def find_first_event(text: bytes, start: int = 0) -> int | None:
+    """Return the offset of the first event; None when there is none. The text before `start` was already searched."""
+    found = _LIST_START.search(text, max(0, start - _MAX_LIST_START_BYTES)) or _BARE_LIST.match(text)
     return found.end() if found else None
 
 
-def detect_layout(events: bytes) -> Layout:
-    """The layout of a trace, from its first two events."""
+def detect_separator(events: bytes) -> EventSeparator:
+    """Return the separator between the first two events."""
     text = events[: 1 << 20].decode("latin-1")  # one character per byte, so that offsets are the same
     try:
         _, end = _DECODER.raw_decode(text, 0)
     except (ValueError, RecursionError):
-        return _layout_after_damage(events)
-    between = re.compile(r"\s*,\s*").match(text, end)
-    if between is None:
-        return DEFAULT_LAYOUT
-    return _layout(text, end, between.end())
+        return _separator_after_damage(events)
+    comma = re.compile(r"\s*,\s*").match(text, end)
+    if comma is None:
+        return DEFAULT_SEPARATOR
+    return _separator(text, end, comma.end())
 
 
-def _layout_after_damage(events: bytes) -> Layout:
-    """The first event is broken: use the first text that looks like a boundary."""
+def _separator_after_damage(events: bytes) -> EventSeparator:
+    """Return the first text that looks like a separator. Used when the first event is broken."""
     found = _BOUNDARY.search(events)
     if found is None:
-        return DEFAULT_LAYOUT
-    return _layout(events[: found.end()].decode("latin-1"), found.start() + 1, found.end(1))
+        return DEFAULT_SEPARATOR
+    return _separator(events[: found.end()].decode("latin-1"), found.start() + 1, found.end(1))
 
 
-def _layout(text: str, end: int, begin: int) -> Layout:
-    between = text[end:begin]
+def _separator(text: str, end: int, begin: int) -> EventSeparator:
+    """Return the separator between an event that ends at `end` and one that begins at `begin`."""
+    comma = text[end:begin]
     closing, opening = "}", "{"
-    if "\n" in between:
-        line = text.rfind("\n", 0, end - 1)
-        if not text[line + 1 : end - 1].strip():
-            closing = text[line:end]
+    if "\n" in comma:
+        line_start = text.rfind("\n", 0, end - 1)
+        if not text[line_start + 1 : end - 1].strip():
+            closing = text[line_start:end]
     else:
         key = re.compile(r'\{\s*"[^"]*"').match(text, begin)
         opening = key.group() if key else "{"
-    return Layout(end=closing.encode("latin-1"), between=between.encode("latin-1"), begin=opening.encode("latin-1"))
+    return EventSeparator(
+        event_end=closing.encode("latin-1"), comma=comma.encode("latin-1"), event_start=opening.encode("latin-1")
+    )
 
 
-def last_event_boundary(text: bytes, layout: Layout) -> tuple[int, int] | None:
-    """Where the last complete event ends, and where the next one begins."""
-    at = text.rfind(layout.text)
-    if at >= 0:
-        end = at + len(layout.end)
-        return end, end + len(layout.between)
+def last_event_boundary(text: bytes, separator: EventSeparator) -> tuple[int, int] | None:
+    """Return where the last complete event ends and where the next one begins; None when no event ends here."""
+    offset = text.rfind(separator.text)
+    if offset >= 0:
+        end = offset + len(separator.event_end)
+        return end, end + len(separator.comma)
     boundaries = list(_BOUNDARY.finditer(text, max(0, len(text) - (1 << 20))))
     return (boundaries[-1].start() + 1, boundaries[-1].end(1)) if boundaries else None
 
 
-def first_event_boundary(text: bytes, layout: Layout) -> int | None:
-    """Where the first event after a boundary begins."""
-    at = text.find(layout.text)
-    return at + len(layout.end) + len(layout.between) if at >= 0 else None
+def first_event_boundary(text: bytes, separator: EventSeparator) -> int | None:
+    """Return where the first event after a separator begins; None when there is no separator."""
+    offset = text.find(separator.text)
+    return offset + len(separator.event_end) + len(separator.comma) if offset >= 0 else None
 
 
 def parse_metadata(head: bytes, tail: bytes) -> dict[str, Any]:
-    """The values before and after the events: devices, versions, the rank. Text that is not JSON is ignored."""
-    found: dict[str, Any] = {}
+    """Return the values before and after the events, such as devices, versions and the rank. Invalid JSON is ignored."""
+    metadata: dict[str, Any] = {}
     start = head.find(b"{")
     for text in (head[start:] + b"]}" if start >= 0 else b"", b'{"traceEvents":[' + tail.lstrip()):
-        # Kineto writes one value per line, and newer versions leave an empty line where a value would be.
         try:
             data = json.loads(text.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict):
-            found.update(data)
-    found.pop("traceEvents", None)
-    return found
+            metadata.update(data)
+    metadata.pop("traceEvents", None)
+    return metadata
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveredEvents:
-    """The complete events of a damaged text, the number of broken ones, and where the list of events ended."""
+    """The events that were found in a damaged text."""
 
-    events: tuple[bytes, ...]
-    lost: int
-    end: int | None
+    events: tuple[bytes, ...]  # complete events
+    broken: int  # the number of broken events
+    list_end: int | None  # the offset at which the list of events ends; None when it does not end in this text
 
 
 def recover_events(text: bytes, *, last: bool) -> RecoveredEvents:
-    """Go through a text event by event and skip the broken ones. `last`: this is the end of the file."""
+    """Go through a text event by event and skip the broken ones. `last` means that the file ends with this text."""
     characters = text.decode("latin-1")  # one character per byte, so that offsets are the same
     events: list[bytes] = []
-    lost, at = 0, 0
+    broken, offset = 0, 0
     while True:
-        space = _SPACE_OR_COMMA.match(text, at)
-        at = space.end() if space else at
-        if _LIST_END.match(text, at):
-            return RecoveredEvents(events=tuple(events), lost=lost, end=at)
-        if at >= len(text):
-            return RecoveredEvents(events=tuple(events), lost=lost, end=None)
+        space = _SPACE_OR_COMMA.match(text, offset)
+        offset = space.end() if space else offset
+        if _LIST_END.match(text, offset):
+            return RecoveredEvents(events=tuple(events), broken=broken, list_end=offset)
+        if offset >= len(text):
+            return RecoveredEvents(events=tuple(events), broken=broken, list_end=None)
         try:
-            _, after = _DECODER.raw_decode(characters, at)
+            _, event_end = _DECODER.raw_decode(characters, offset)
         except (ValueError, RecursionError):
-            lost += 1
-            following = _NEXT_EVENT.search(text, at)
-            if following is None:
-                end = _LIST_END_AFTER_EVENT.search(text, at) if last else None
-                return RecoveredEvents(events=tuple(events), lost=lost, end=end.end() if end else None)
-            at = following.end()
+            broken += 1
+            next_event = _NEXT_EVENT.search(text, offset)
+            if next_event is None:
+                end = _LIST_END_AFTER_EVENT.search(text, offset) if last else None
+                return RecoveredEvents(events=tuple(events), broken=broken, list_end=end.end() if end else None)
+            offset = next_event.end()
             continue
-        events.append(text[at:after])
-        at = after
+        events.append(text[offset:event_end])
+        offset = event_end

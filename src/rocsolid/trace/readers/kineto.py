@@ -1,4 +1,4 @@
-"""Reads torch.profiler (Kineto) traces: JSON, plain or gzip, of any layout and size, also damaged ones."""
+"""Reads torch.profiler (Kineto) traces: JSON, plain or gzip, with any indentation and size, also if damaged."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from rocsolid.trace.readers.c_scanner import Scanner
 from rocsolid.trace.readers.c_scanner_build import c_library
 from rocsolid.trace.readers.event_decoder import DECODER, PYTHON_FUNCTION, EventDecoder
 from rocsolid.trace.readers.json_events import (
-    DEFAULT_LAYOUT,
-    Layout,
-    detect_layout,
+    DEFAULT_SEPARATOR,
+    EventSeparator,
+    detect_separator,
     find_first_event,
     last_event_boundary,
     parse_metadata,
@@ -25,21 +25,21 @@ from rocsolid.trace.readers.json_events import (
 )
 from rocsolid.trace.readers.kineto_columns import KinetoColumnBuilder
 
-_LAYOUT_BYTES: Final = 1 << 20  # text from which the layout is detected; it must hold two events
+_DETECTION_BYTES: Final = 1 << 20  # text from which the separator is detected; it must hold two events
 _MAX_HEAD_BYTES: Final = 64 << 20
 _MAX_EVENT_BYTES: Final = 16 << 20
 _MAX_TAIL_BYTES: Final = 16 << 20
-_LONG_EVENT_BYTES: Final = 4 << 20  # from here on, only new text is searched for a boundary
-_OVERLAP_BYTES: Final = 4096
+_LONG_EVENT_BYTES: Final = 4 << 20  # if an event is longer, only new text is searched for its end
+_OVERLAP_BYTES: Final = 4096  # of the text before; a separator can be cut between two chunks
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart:
-    """A part of a plain file that one process reads; it begins and ends between two events."""
+    """The part of an uncompressed file that one process reads. It begins and ends between two events."""
 
     first: int
     last: int | None
-    layout: Layout
+    separator: EventSeparator
     has_list_end: bool  # whether the list of events ends in this part
 
 
@@ -52,18 +52,18 @@ def read_kineto(file: Path, part: FilePart | None = None, *, read_ahead: bool = 
 
 
 class _KinetoReader:
-    """Reads the text once: cuts it between events, decodes the events and adds them to the columns."""
+    """Reads the text once. It cuts the text between events, decodes the events and adds them to the columns."""
 
     def __init__(self, file: Path, part: FilePart | None, *, read_ahead: bool) -> None:
         self.file = file
         self.read_ahead = read_ahead
         self.part = part
-        self.layout = part.layout if part else DEFAULT_LAYOUT
+        self.separator = part.separator if part else DEFAULT_SEPARATOR
         self.builder = KinetoColumnBuilder()
         self.decoder = EventDecoder()
         library = c_library()
         self.scanner = Scanner(library, self.builder) if library else None
-        self.held: list[bytes] = []  # text after the last boundary
+        self.held: list[bytes] = []  # text after the last complete event, which is read with the next chunk
         self.head = b""
         self.tail = b""
         self.ended = False
@@ -87,29 +87,29 @@ class _KinetoReader:
             self.damage.append("the file is truncated: the list of events does not end")
 
     def _first_events(self, chunks: Iterator[bytes]) -> bytes:
-        """The text from the first event on, long enough to detect the layout."""
+        """Return the text from the first event on. It is long enough to detect the separator."""
         text, start = b"", None
         for chunk in chunks:
             start = find_first_event(text + chunk, len(text)) if start is None else start
             text += chunk
-            if len(text) > _MAX_HEAD_BYTES or (start is not None and len(text) - start > _LAYOUT_BYTES):
+            if len(text) > _MAX_HEAD_BYTES or (start is not None and len(text) - start > _DETECTION_BYTES):
                 break
         if start is None:
             msg = f'{self.file} is not a trace: it has no "traceEvents" list'
             raise InputError(msg)
         self.head = text[:start]
-        self.layout = detect_layout(text[start:])
+        self.separator = detect_separator(text[start:])
         return text[start:]
 
     def _add_chunk(self, chunk: bytes) -> None:
-        """Decode up to the last boundary and hold the text after it."""
+        """Decode the complete events and hold the text after them."""
         if self.ended:
             self._add_to_tail(chunk)
             return
         if sum(map(len, self.held)) > _LONG_EVENT_BYTES and not self._has_boundary(chunk):
             return
         text = b"".join((*self.held, chunk))
-        boundary = last_event_boundary(text, self.layout)
+        boundary = last_event_boundary(text, self.separator)
         if boundary is None:
             self.held = [text]
             return
@@ -120,8 +120,8 @@ class _KinetoReader:
             self._add_to_tail(text[end:])
 
     def _has_boundary(self, chunk: bytes) -> bool:
-        """Whether a very long event ends in this chunk; gives up on it beyond `_MAX_EVENT_BYTES`."""
-        if last_event_boundary(self.held[-1][-_OVERLAP_BYTES:] + chunk, self.layout):
+        """Return whether a very long event ends in this chunk. Beyond `_MAX_EVENT_BYTES`, the event is skipped."""
+        if last_event_boundary(self.held[-1][-_OVERLAP_BYTES:] + chunk, self.separator):
             return True
         self.held.append(chunk)
         size = sum(map(len, self.held))
@@ -137,7 +137,7 @@ class _KinetoReader:
         try:
             self._decode_valid(b"".join((b"[", memoryview(text)[:end], b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._decode_parts(self.layout.split(text[:end]), last=last)
+            self._decode_parts(self.separator.split(text[:end]), last=last)
         if self.scanner:
             self.builder.flush()  # before the scanner continues, so that rows stay in file order
             self.scanner = None if self.scanner.failing else self.scanner
@@ -149,14 +149,14 @@ class _KinetoReader:
             self.builder.add_unused(PYTHON_FUNCTION, functions)
 
     def _decode_parts(self, parts: list[bytes], *, last: bool) -> None:
-        """An event is broken, or the list ends in this text: halve it until the place is found."""
+        """Halve the text until the broken event, or the end of the list of events, is found."""
         if len(parts) == 1:
             self._recover(parts[0], last=last)
             return
         middle = len(parts) // 2
         for half, final in ((parts[:middle], False), (parts[middle:], last)):
             if self.ended:
-                self._add_to_tail(self.layout.between.join(half))
+                self._add_to_tail(self.separator.comma.join(half))
                 continue
             try:
                 self.builder.add(DECODER.decode(b"[" + b",".join(half) + b"]"))
@@ -170,10 +170,10 @@ class _KinetoReader:
                 self.builder.add(DECODER.decode(b"[" + event + b"]"))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 self.builder.broken += 1
-        self.builder.broken += found.lost
-        if found.end is not None:
+        self.builder.broken += found.broken
+        if found.list_end is not None:
             self.ended = True
-            self._add_to_tail(text[found.end :])
+            self._add_to_tail(text[found.list_end :])
 
     def _add_to_tail(self, text: bytes) -> None:
         if len(self.tail) < _MAX_TAIL_BYTES:
@@ -200,7 +200,7 @@ class _KinetoReader:
 
 
 def launch_config_text(grid: bytes, block: bytes, registers: object, shared: object) -> str:
-    """Grid, block, registers and shared memory of a launch, as far as the trace has them."""
+    """Return grid, block, registers and shared memory of a launch, as far as the trace contains them."""
     parts = [f"{label} {_triple(text)}" for label, text in (("grid", grid), ("block", block)) if text]
     parts += [f"{registers} registers"] if registers not in (None, 0) else []
     parts += [f"{shared} B shared"] if shared not in (None, 0) else []

@@ -23,7 +23,7 @@ from rocsolid.trace.readers.exact_times import parse_durations, parse_timestamps
 
 _NO_ARGS: Final = Args()
 _PHASE, _PID, _TID = attrgetter("ph"), attrgetter("pid"), attrgetter("tid")
-_MEMORY: Final = "[memory]"
+_MEMORY_EVENT: Final = "[memory]"
 _BATCH: Final = 4096
 _ACCELERATORS: Final = frozenset({1, 20})  # c10::DeviceType: CUDA (which ROCm builds use too) and HIP
 
@@ -45,7 +45,7 @@ class KinetoColumnBuilder:
         self.unused_events: dict[str, int] = {}
 
     def add(self, events: list[Any]) -> None:
-        """Add events. They are converted in batches, because one column costs as much as a thousand events."""
+        """Add events. They are converted in batches, because starting a new column takes as long as a thousand events."""
         self._pending += events
         self.events += len(events)
         if len(self._pending) >= _BATCH:
@@ -82,8 +82,8 @@ class KinetoColumnBuilder:
             self.unused_events[category] = self.unused_events.get(category, 0) + count
 
     def _add_others(self, by_type: dict[Any, list[Any]]) -> None:
-        """Allocator events and thread names; all other phases are only counted."""
-        memory = [event for event in by_type.get(Instant, ()) if event.name == _MEMORY]
+        """Add allocator events and thread names. Events of all other phases are only counted."""
+        memory = [event for event in by_type.get(Instant, ()) if event.name == _MEMORY_EVENT]
         if memory:
             self._add_memory_events(memory)
         for event in by_type.get(Meta, ()):
@@ -97,18 +97,18 @@ class KinetoColumnBuilder:
                 self._count_unused(f"phase {phase}", len(events) - (len(memory) if kind is Instant else 0))
 
     def _with_times(self, events: list[Any]) -> tuple[list[Any], Column, Column, Column]:
-        """The events with a valid time, their starts and ends, and the mask of them; the others are counted."""
+        """Return the events with valid times, their starts and ends, and a mask of them. The others are counted."""
         start, good = parse_timestamps([e.ts for e in events])
-        length, good_length = parse_durations([e.dur for e in events])
-        good &= good_length
+        duration, good_duration = parse_durations([e.dur for e in events])
+        good &= good_duration
         if not good.all():
             self.unusable += int((~good).sum())
             events = list(compress(events, good))
-            start, length = start[good], length[good]
-        return events, start, start + length, good
+            start, duration = start[good], duration[good]
+        return events, start, start + duration, good
 
     def _add_device_events(self, events: list[Any], by_category: dict[str, list[Any]], others: Container[Any]) -> None:
-        """Kernels, copies and memsets in file order, so that the result does not depend on the batch size."""
+        """Add kernels, copies and memsets in the order of the file, so that the result does not depend on the batch size."""
         category, given = next(iter(by_category.items()))
         kinds = [DEVICE_CATEGORIES[category]] * len(given)
         if len(by_category) > 1:
@@ -150,7 +150,7 @@ class KinetoColumnBuilder:
         )
 
     def _thread_ids(self, pid: Sequence[Loose], tid: Sequence[Loose]) -> Column:
-        """The thread id of each event. A batch has few threads, so each is looked up only once."""
+        """Return the thread id of each event. A batch has few threads, so each thread is looked up only once."""
         threads = self.threads
         try:
             pids, tids = np.array(pid, np.int64), np.array(tid, np.int64)
@@ -161,14 +161,14 @@ class KinetoColumnBuilder:
         return numbers[inverse]
 
     def _add_memory_events(self, events: list[Instant]) -> None:
-        at, good = parse_timestamps([e.ts for e in events])
+        times, good = parse_timestamps([e.ts for e in events])
         self.unusable += int((~good).sum())
         args = [e.args for e, valid in zip(events, good, strict=True) if valid and e.args]
-        if len(args) != len(at):
-            at = at[np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)]
+        if len(args) != len(times):
+            times = times[np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)]
         self.memory.add(
             MemoryEvents(
-                at=at,
+                time=times,
                 change=integers([a.bytes for a in args]),
                 allocated=integers([a.allocated for a in args]),
                 reserved=integers([a.reserved for a in args]),
@@ -187,14 +187,14 @@ class KinetoColumnBuilder:
 
 
 def _with_default(values: list[Loose], events: list[Any], field: "attrgetter[Loose]") -> list[Loose]:
-    """The values, with `pid` or `tid` of the event in place of those missing in its `args`."""
+    """Return the values. A value that is missing in `args` is replaced by the `pid` or `tid` of the event."""
     if None not in values:
         return values
     return [field(event) if value is None else value for value, event in zip(values, events, strict=True)]
 
 
 def integers(values: Sequence[Loose]) -> Column:
-    """The values as integers; -1 for those that are none."""
+    """Return the values as integers; -1 for those that are not integers."""
     try:
         return np.array(values, dtype=COLUMN_TYPES["bytes"])
     except (ValueError, TypeError, OverflowError):

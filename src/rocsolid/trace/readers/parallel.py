@@ -1,4 +1,4 @@
-"""Reads one large file with two processes, each one half; the child process returns its columns in files."""
+"""Reads one large file with two processes. Each reads one half; the child process writes its columns to files."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from rocsolid.trace.columns import DeviceEvents, GrowingTable, HostEvents, Memor
 from rocsolid.trace.readers.bytestream import is_gzip
 from rocsolid.trace.readers.c_scanner_build import c_library
 from rocsolid.trace.readers.json_events import (
-    Layout,
-    detect_layout,
+    EventSeparator,
+    detect_separator,
     find_first_event,
     first_event_boundary,
     parse_metadata,
@@ -26,10 +26,10 @@ from rocsolid.trace.readers.json_events import (
 from rocsolid.trace.readers.kineto import FilePart, read_kineto
 
 # A second process takes a third of a second to start, so smaller files are read by one.
-# With the C scanner, one process reads four times as much in that time.
+# With the C scanner, one process reads four times as much text in that time.
 _MIN_BYTES: Final = 96 << 20
 _MIN_BYTES_WITH_SCANNER: Final = 384 << 20
-_WINDOW_BYTES: Final = 8 << 20
+_WINDOW_BYTES: Final = 8 << 20  # text in which the separator is searched
 
 _TABLES: Final[dict[str, Any]] = {
     "device": DeviceEvents,
@@ -50,15 +50,15 @@ _JSON_FIELDS: Final = (
     "thread_names",
     "metadata",
 )
-_JSON_FILE: Final = "rest.json"
+_JSON_FILE: Final = "fields.json"
 # Columns of ids, and the strings that the ids refer to.
 _ID_COLUMNS: Final = {"name": "names", "launch_config": "launch_configs", "thread": "threads"}
 
 
 def read_in_parallel(file: Path) -> TraceColumns:
     """Like `read_kineto`, with two processes when the file is large and not compressed and there are two cores."""
-    least = _MIN_BYTES_WITH_SCANNER if c_library() else _MIN_BYTES
-    if (os.cpu_count() or 1) < 2 or is_gzip(file) or file.stat().st_size < least:  # noqa: PLR2004 - two halves
+    min_bytes = _MIN_BYTES_WITH_SCANNER if c_library() else _MIN_BYTES
+    if (os.cpu_count() or 1) < 2 or is_gzip(file) or file.stat().st_size < min_bytes:  # noqa: PLR2004 - two halves
         return read_kineto(file)
     halves = _halves(file)
     if halves is None:
@@ -88,37 +88,37 @@ def _halves(file: Path) -> tuple[dict[str, object], FilePart, FilePart] | None:
         start = find_first_event(text)
         if start is None:
             return None
-        layout = detect_layout(text[start:])
+        separator = detect_separator(text[start:])
         source.seek(size // 2)
-        boundary = first_event_boundary(source.read(_WINDOW_BYTES), layout)
+        boundary = first_event_boundary(source.read(_WINDOW_BYTES), separator)
     if boundary is None:
         return None
     middle = size // 2 + boundary
     # The first half ends after an event, without the comma that follows it.
-    end = middle - len(layout.between)
+    end = middle - len(separator.comma)
     return (
         parse_metadata(text[:start], b""),
-        FilePart(first=start, last=end, layout=layout, has_list_end=False),
-        FilePart(first=middle, last=None, layout=layout, has_list_end=True),
+        FilePart(first=start, last=end, separator=separator, has_list_end=False),
+        FilePart(first=middle, last=None, separator=separator, has_list_end=True),
     )
 
 
 def _start_child(file: Path, part: FilePart, out: Path) -> "subprocess.Popen[bytes]":
-    home = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-    layout = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.layout).items()})
+    source_folder = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
+    separator = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.separator).items()})
     return subprocess.Popen(  # noqa: S603 - this module
-        [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), layout, str(out)],
+        [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), separator, str(out)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
 
 
-def main(file: str, first: str, layout: str, out: str) -> None:
+def main(file: str, first: str, separator: str, out: str) -> None:
     """In the child process: read the second half and save its columns."""
-    values = {name: value.encode("latin-1") for name, value in json.loads(layout).items()}
-    part = FilePart(first=int(first), last=None, layout=Layout(**values), has_list_end=True)
+    values = {name: value.encode("latin-1") for name, value in json.loads(separator).items()}
+    part = FilePart(first=int(first), last=None, separator=EventSeparator(**values), has_list_end=True)
     save_columns(read_kineto(Path(file), part), Path(out))
 
 
@@ -133,7 +133,7 @@ def save_columns(columns: TraceColumns, folder: Path) -> None:
 
 
 def load_columns(folder: Path) -> TraceColumns:
-    """The inverse of `save_columns`. Columns are memory-mapped, so that they are read only when they are used."""
+    """Load the columns that `save_columns` wrote. They are memory-mapped, so they are read only when they are used."""
     tables = {
         table: kind(
             **{
@@ -143,13 +143,15 @@ def load_columns(folder: Path) -> TraceColumns:
         )
         for table, kind in _TABLES.items()
     }
-    rest = json.loads((folder / _JSON_FILE).read_text(encoding="utf-8"))
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
+    values_json = json.loads((folder / _JSON_FILE).read_text(encoding="utf-8"))
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values_json.items()
+    }
     return TraceColumns(**tables, **values)
 
 
 def join_columns(parts: Sequence[TraceColumns]) -> TraceColumns:
-    """The parts of one file as one. The columns of the first part are extended in place, to save memory."""
+    """Join the parts of one file. To save memory, the columns of the first part are extended in place."""
     ids: dict[str, dict[str, int]] = {kind: {} for kind in _ID_COLUMNS.values()}
     new_ids = [
         {

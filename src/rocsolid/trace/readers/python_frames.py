@@ -1,4 +1,4 @@
-"""Reads only the Python functions of a trace, in a second pass; the first pass only counts them."""
+"""Reads only the Python functions of a trace. This is a second pass; the first pass only counts them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.event_decoder import PYTHON_FUNCTION
 from rocsolid.trace.readers.exact_times import parse_durations, parse_timestamps
 from rocsolid.trace.readers.json_events import (
-    Layout,
-    detect_layout,
+    EventSeparator,
+    detect_separator,
     find_first_event,
     last_event_boundary,
     recover_events,
 )
 
-_LAYOUT_BYTES: Final = 1 << 20
+_DETECTION_BYTES: Final = 1 << 20
 _MAX_EVENT_BYTES: Final = 16 << 20
 
 
 class Frame(Struct, gc=False):
-    """An event of the trace; a call of a Python function when `cat` is `PYTHON_FUNCTION`."""
+    """An event of the trace. If `cat` is `PYTHON_FUNCTION`, it is a call of a Python function."""
 
     ts: Raw = Raw(b"")
     dur: int | float | None = None
@@ -51,63 +51,63 @@ _DECODER: Final = msgspec.json.Decoder(list[Frame])
 
 
 def has_frames(columns: TraceColumns) -> bool:
-    """Whether the trace contains Python functions."""
+    """Return whether the trace contains Python functions."""
     return columns.producer == "kineto" and bool(columns.unused_events.get(PYTHON_FUNCTION))
 
 
 def read_frames(file: Path) -> Iterator[Frames]:
     """Read the frames chunk by chunk. Broken events are skipped; the first pass has counted them."""
     with gc_paused():
-        for text, layout in _chunks(file):
-            frames = [frame for frame in _decode(text, layout) if frame.cat == PYTHON_FUNCTION]
+        for text, separator in _chunks(file):
+            frames = [frame for frame in _decode(text, separator) if frame.cat == PYTHON_FUNCTION]
             if frames:
                 yield _to_columns(frames)
 
 
 def _to_columns(frames: list[Frame]) -> Frames:
     start, good = parse_timestamps([frame.ts for frame in frames])
-    length, good_length = parse_durations([frame.dur for frame in frames])
-    good &= good_length
+    duration, good_duration = parse_durations([frame.dur for frame in frames])
+    good &= good_duration
     if not good.all():
         frames = [frame for frame, valid in zip(frames, good, strict=True) if valid]
-        start, length = start[good], length[good]
+        start, duration = start[good], duration[good]
     return Frames(
         start=start,
-        end=start + length,
+        end=start + duration,
         names=[frame.name for frame in frames],
         threads=[f"{frame.pid}/{frame.tid}" for frame in frames],
     )
 
 
-def _chunks(file: Path) -> Iterator[tuple[bytes, Layout]]:
-    """Text that begins and ends with an event; the last chunk also holds the text after the list of events."""
+def _chunks(file: Path) -> Iterator[tuple[bytes, EventSeparator]]:
+    """Yield text that begins and ends with an event. The last chunk also contains the text after the list of events."""
     chunks = iter(ByteStream(file))
     held, start = b"", None
     for chunk in chunks:
         start = find_first_event(held + chunk, len(held)) if start is None else start
         held += chunk
-        if start is not None and len(held) - start >= _LAYOUT_BYTES:
+        if start is not None and len(held) - start >= _DETECTION_BYTES:
             break
     held = held[start or 0 :]
-    layout = detect_layout(held)
+    separator = detect_separator(held)
     for chunk in chunks:
-        boundary = last_event_boundary(held, layout)
+        boundary = last_event_boundary(held, separator)
         if boundary is not None:
-            yield held[: boundary[0]], layout
+            yield held[: boundary[0]], separator
             held = held[boundary[1] :]
-        elif len(held) > _MAX_EVENT_BYTES:  # the first pass has skipped and reported it, too
+        elif len(held) > _MAX_EVENT_BYTES:  # the first pass has reported that it is skipped
             held = b""
         held += chunk
-    yield held, layout
+    yield held, separator
 
 
-def _decode(text: bytes, layout: Layout) -> list[Frame]:
-    """All events of a chunk; of a damaged one, those that are complete."""
+def _decode(text: bytes, separator: EventSeparator) -> list[Frame]:
+    """Return all events of a chunk; if it is damaged, the complete ones."""
     try:
         return _DECODER.decode(b"[" + text + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found: list[Frame] = []
-    for part in layout.split(text):
+    for part in separator.split(text):
         try:
             found += _DECODER.decode(b"[" + part + b"]")
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -125,12 +125,12 @@ def _recover(text: bytes) -> list[Frame]:
     return found
 
 
-def longest_mask(lengths: Column, limit: int) -> Column:
-    """A mask of at most `limit` of the longest events. What encloses a selected event is longer, so selected too."""
-    if len(lengths) <= limit:
-        return np.ones(len(lengths), dtype=np.bool_)
-    least = np.partition(lengths, len(lengths) - limit)[len(lengths) - limit]
-    selected: Column = lengths >= least
-    if int(selected.sum()) > limit:  # too many events with the same length
-        selected = lengths > least
+def longest_mask(durations: Column, limit: int) -> Column:
+    """Return a mask of the longest events, at most `limit`. Events that enclose a selected event are selected, too."""
+    if len(durations) <= limit:
+        return np.ones(len(durations), dtype=np.bool_)
+    threshold = np.partition(durations, len(durations) - limit)[len(durations) - limit]
+    selected: Column = durations >= threshold
+    if int(selected.sum()) > limit:  # too many events with the same duration
+        selected = durations > threshold
     return selected

@@ -1,4 +1,4 @@
-"""Reads rocpd databases, the default output of rocprofv3 since ROCm 7: plain SQLite, so that ROCm is not needed."""
+"""Reads rocpd databases, the default output of rocprofv3 since ROCm 7. They are SQLite, so ROCm is not needed."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from rocsolid.errors import InputError
 from rocsolid.trace.columns import EventKind, TraceColumns
 from rocsolid.trace.readers.rocprof_columns import RocprofColumnBuilder, launch_config_text, parse_integer
 
-_DISPATCH: Final = "rocpd_kernel_dispatch"
+_DISPATCH_TABLE: Final = "rocpd_kernel_dispatch"
 
 
 def read_rocpd(file: Path) -> TraceColumns:
-    """Read all processes of a database. Each has its own tables, with its own suffix in their names."""
+    """Read all processes of a database. Each process has its own tables; their names end with a suffix of the process."""
     builder = RocprofColumnBuilder("rocpd")
     try:
         database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
@@ -36,17 +36,17 @@ def read_rocpd(file: Path) -> TraceColumns:
 
 def _suffixes(database: sqlite3.Connection) -> list[str]:
     names = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
-    return [name.removeprefix(_DISPATCH) for name in names if name.startswith(_DISPATCH)]
+    return [name.removeprefix(_DISPATCH_TABLE) for name in names if name.startswith(_DISPATCH_TABLE)]
 
 
 class _Process:
-    """The tables of one process."""
+    """Reads the tables of one process."""
 
     def __init__(self, database: sqlite3.Connection, suffix: str, builder: RocprofColumnBuilder) -> None:
         self.database = database
         self.suffix = suffix
         self.builder = builder
-        self.agents: dict[int, tuple[int, str]] = {}
+        self.agents: dict[int, tuple[int, str]] = {}  # by id: device number, and "GPU" or "CPU"
 
     def read(self) -> None:
         for agent, index, kind, model in self.rows(
@@ -70,9 +70,9 @@ class _Process:
         yield from self.database.execute(query)
 
     def _time_columns(self, name: str) -> tuple[str, str]:
-        """The columns for time, agent, stream, queue and thread, and the joins that they need.
+        """Return the SQL columns for start, end, agent, stream, queue and thread, and the joins that they need.
 
-        They are in the row itself, or in the tables `timestamp` and `track` that it refers to.
+        Depending on the release, they are in the table `name` itself, or in `timestamp` and `track`.
         """
         if self.has(name, "start"):
             return "t.start, t.end, t.agent_id, t.stream_id, t.queue_id, t.tid", ""
@@ -106,10 +106,10 @@ class _Process:
                 launch_config=launch_config_text(
                     tuple(sizes[:3]),
                     tuple(sizes[3:6]),
-                    VGPRs=sizes[6],
-                    SGPRs=sizes[7],
-                    B_LDS=sizes[8],
-                    B_scratch=sizes[9],
+                    vgprs=sizes[6],
+                    sgprs=sizes[7],
+                    lds_bytes=sizes[8],
+                    scratch_bytes=sizes[9],
                 ),
             )
 
@@ -173,5 +173,5 @@ class _Process:
                 str(counter),
                 value,
                 dispatch=(self.suffix, dispatch),
-                length=last - first if 0 <= first < last else -1,
+                duration_ns=last - first if 0 <= first < last else -1,
             )

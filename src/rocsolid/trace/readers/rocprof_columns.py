@@ -1,4 +1,4 @@
-"""Builds columns row by row, for rocprofv3 files, whose times are integers in nanoseconds."""
+"""Builds the columns of rocprofv3 files, row by row. Times in these files are integers in nanoseconds."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from rocsolid.trace.columns import (
 
 
 class RocprofColumnBuilder:
-    """Collects rows; a row with invalid times is counted as skipped."""
+    """Collects rows. A row with invalid times is counted as skipped."""
 
     def __init__(self, producer: str) -> None:
         self.producer = producer
@@ -28,7 +28,8 @@ class RocprofColumnBuilder:
         self.skipped = 0
         self.damage: list[str] = []
         self.metadata: dict[str, Any] = {}
-        self._counted: dict[tuple[str, str, object], tuple[float, int]] = {}  # value and time in ns
+        # By kernel, counter and dispatch: the value, and the duration of the dispatch in ns (-1 when unknown).
+        self._counter_values: dict[tuple[str, str, object], tuple[float, int]] = {}
         self._device: list[tuple[int, ...]] = []
         self._host: dict[str, list[tuple[int, ...]]] = {"calls": [], "annotations": []}
 
@@ -51,8 +52,8 @@ class RocprofColumnBuilder:
         if times is not None:
             self._host[table].append((*times, self.names[name], self.threads[thread], parse_integer(correlation)))
 
-    def add_counter(self, kernel: str, counter: str, value: object, *, dispatch: object, length: int = -1) -> None:
-        """Add a counter of one dispatch. Several values for one dispatch, such as one per L2 channel, are summed."""
+    def add_counter(self, kernel: str, counter: str, value: object, *, dispatch: object, duration_ns: int = -1) -> None:
+        """Add a value of a counter in one dispatch. Several values for one dispatch are added up."""
         try:
             amount = float(str(value))
         except ValueError:
@@ -60,15 +61,15 @@ class RocprofColumnBuilder:
         if not math.isfinite(amount):
             self.skipped += 1
             return
-        key = (kernel, counter, len(self._counted) if dispatch is None else dispatch)
-        before, _ = self._counted.get(key, (0.0, -1))
-        self._counted[key] = (before + amount, length)
+        key = (kernel, counter, len(self._counter_values) if dispatch is None else dispatch)
+        previous, _ = self._counter_values.get(key, (0.0, -1))
+        self._counter_values[key] = (previous + amount, duration_ns)
 
-    def add_agent(self, number: int, name: str, *, gpu: bool, compute_units: object = 0, waves: object = 0) -> None:
-        """Add a CPU or GPU that the file describes."""
+    def add_agent(self, device_id: int, name: str, *, gpu: bool, compute_units: object = 0, waves: object = 0) -> None:
+        """Add a CPU or GPU that the file describes. `waves` is the most wavefronts that a compute unit can hold."""
         listed = self.metadata.setdefault("deviceProperties", [])
         sizes = {"compute_units": max(0, parse_integer(compute_units)), "waves_per_unit": max(0, parse_integer(waves))}
-        listed.append({"id": number, "name": name, "gpu": gpu, **sizes})
+        listed.append({"id": device_id, "name": name, "gpu": gpu, **sizes})
 
     def _times(self, start: object, end: object) -> tuple[int, int] | None:
         first, last = parse_integer(start), parse_integer(end)
@@ -78,7 +79,7 @@ class RocprofColumnBuilder:
         return first, last
 
     def columns(self) -> TraceColumns:
-        """All rows as columns."""
+        """Return all rows as columns."""
         rows = np.array(self._device, dtype=np.int64).reshape(-1, 9)
         device = DeviceEvents(
             start=rows[:, 0],
@@ -106,12 +107,12 @@ class RocprofColumnBuilder:
             skipped=self.skipped,
             damage=tuple(self.damage),
             metadata=self.metadata,
-            counters=_counter_sums(self._counted),
+            counters=_counter_sums(self._counter_values),
         )
 
 
-def _host_events(given: list[tuple[int, ...]]) -> HostEvents:
-    rows = np.array(given, dtype=np.int64).reshape(-1, 5)
+def _host_events(values: list[tuple[int, ...]]) -> HostEvents:
+    rows = np.array(values, dtype=np.int64).reshape(-1, 5)
     return HostEvents(
         start=rows[:, 0],
         end=rows[:, 1],
@@ -123,21 +124,21 @@ def _host_events(given: list[tuple[int, ...]]) -> HostEvents:
 
 
 def _counter_sums(
-    counted: Mapping[tuple[str, str, object], tuple[float, int]],
+    values: Mapping[tuple[str, str, object], tuple[float, int]],
 ) -> Mapping[str, Mapping[str, CounterSum]]:
     sums: dict[str, dict[str, CounterSum]] = {}
-    for (kernel, counter, _), (value, length) in counted.items():
+    for (kernel, counter, _), (value, duration_ns) in values.items():
         total = sums.setdefault(kernel, {}).setdefault(counter, CounterSum())
         total.count += 1
         total.total += value
-        if length > 0:
+        if duration_ns > 0:
             total.timed += 1
-            total.time_ns += length
+            total.time_ns += duration_ns
     return sums
 
 
 def parse_integer(value: object) -> int:
-    """An integer as the file writes it: 4, "4" or "Agent 4"; -1 when it is none."""
+    """Return the integer in a value such as 4, "4" or "Agent 4"; -1 when there is none."""
     try:
         found = int(str(value).rsplit(" ", 1)[-1])
     except ValueError:
@@ -145,10 +146,22 @@ def parse_integer(value: object) -> int:
     return found if abs(found) < 2**62 else -1
 
 
-def launch_config_text(grid: tuple[object, ...], block: tuple[object, ...], **more: object) -> str:
-    """Grid, block, registers and memory of a launch, where known; the grid in work groups, as CUDA counts it."""
+def launch_config_text(
+    grid: tuple[object, ...],
+    block: tuple[object, ...],
+    *,
+    vgprs: object,
+    sgprs: object,
+    lds_bytes: object,
+    scratch_bytes: object,
+) -> str:
+    """Return grid, block, registers and memory of a launch, where the file has them.
+
+    The file counts the grid in work items. We count it in work groups, as CUDA does.
+    """
     sizes = [(parse_integer(g), parse_integer(b)) for g, b in zip(grid, block, strict=True)]
     groups = "×".join(str(-(-g // b)) if g >= 0 and b > 0 else "?" for g, b in sizes)
     parts = [f"grid {groups}, block {'×'.join(str(b) for _, b in sizes)}"]
-    parts += [f"{value} {label.replace('_', ' ')}" for label, value in more.items() if parse_integer(value) > 0]
+    resources = ((vgprs, "VGPRs"), (sgprs, "SGPRs"), (lds_bytes, "B LDS"), (scratch_bytes, "B scratch"))
+    parts += [f"{value} {label}" for value, label in resources if parse_integer(value) > 0]
     return ", ".join(parts)

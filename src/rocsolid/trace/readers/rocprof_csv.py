@@ -1,4 +1,4 @@
-"""Reads rocprofv3 CSV files: kernels, copies, API calls and counters, with the column names of every release."""
+"""Reads rocprofv3 CSV files: kernels, copies, API calls and counters. The column names of all releases are known."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.rocprof_columns import RocprofColumnBuilder, launch_config_text, parse_integer
 
 Row = dict[str, str]
-# The files of one run, which share a prefix.
+# The files of one run have the same prefix and these endings.
 _FILES_OF_A_RUN: Final = (
     "kernel_trace.csv",
     "memory_copy_trace.csv",
@@ -39,9 +39,9 @@ def read_rocprof_csv(file: Path) -> TraceColumns:
 
 
 def _files_of_run(file: Path) -> list[Path]:
-    own = next((name for name in _FILES_OF_A_RUN if file.name.endswith(f"_{name}")), "")
-    prefix = file.name.removesuffix(own) if own else ""
-    others = [file.with_name(prefix + name) for name in _FILES_OF_A_RUN if own and name != own]
+    file_kind = next((name for name in _FILES_OF_A_RUN if file.name.endswith(f"_{name}")), "")
+    prefix = file.name.removesuffix(file_kind) if file_kind else ""
+    others = [file.with_name(prefix + name) for name in _FILES_OF_A_RUN if file_kind and name != file_kind]
     return [file, *(other for other in others if other.is_file())]
 
 
@@ -72,9 +72,9 @@ def _read(file: Path, builder: RocprofColumnBuilder) -> None:
 
 
 def _rows(text: str, builder: RocprofColumnBuilder) -> Iterator[Row]:
-    """Rows as dictionaries with lower-case column names, since the case differs between releases.
+    """Yield rows as dictionaries. Column names are in lower case, because their case differs between releases.
 
-    A row with another number of columns is counted as skipped.
+    A row with too few or too many columns is counted as skipped.
     """
     lines = _lines(text, builder)
     names = [name.strip().lower() for name in next(lines, [])]
@@ -120,15 +120,15 @@ def _launch_config(row: Row) -> str:
     return launch_config_text(
         tuple(row.get(f"grid_size_{axis}") for axis in axes),
         tuple(row.get(f"workgroup_size_{axis}") for axis in axes),
-        VGPRs=row.get("vgpr_count"),
-        SGPRs=row.get("sgpr_count"),
-        B_LDS=row.get("lds_block_size") or row.get("group_segment_size"),
-        B_scratch=row.get("scratch_size") or row.get("private_segment_size"),
+        vgprs=row.get("vgpr_count"),
+        sgprs=row.get("sgpr_count"),
+        lds_bytes=row.get("lds_block_size") or row.get("group_segment_size"),
+        scratch_bytes=row.get("scratch_size") or row.get("private_segment_size"),
     )
 
 
 def _add_copy(row: Row, builder: RocprofColumnBuilder) -> None:
-    """Add a copy. The CSV has no sizes; the device is the end of the copy that is not the host."""
+    """Add a copy. Its device is the source or the destination, whichever is not the host. Most releases write no size."""
     direction = row["direction"].upper()
     agents = (row.get("source_agent_id"), row.get("destination_agent_id"))
     device = agents[0] if direction.endswith("TO_HOST") else agents[1]
@@ -158,7 +158,7 @@ def _add_call(row: Row, builder: RocprofColumnBuilder) -> None:
 
 
 def _add_counter(row: Row, builder: RocprofColumnBuilder) -> None:
-    """Add a counter of one dispatch, with the time of the dispatch in releases that write it."""
+    """Add a counter of one dispatch, and the duration of the dispatch if the release writes it."""
     builder.events += 1
     start, end = parse_integer(row.get("start_timestamp")), parse_integer(row.get("end_timestamp"))
     builder.add_counter(
@@ -166,12 +166,12 @@ def _add_counter(row: Row, builder: RocprofColumnBuilder) -> None:
         row["counter_name"],
         row.get("counter_value"),
         dispatch=_dispatch_key(row),
-        length=end - start if 0 <= start < end else -1,
+        duration_ns=end - start if 0 <= start < end else -1,
     )
 
 
 def _dispatch_key(row: Row) -> object:
-    """A key that is unique for each dispatch; None when the file does not number dispatches."""
+    """Return a key that is unique for each dispatch; None when the file has no dispatch ids."""
     if "dispatch_id" not in row:
         return None
     return tuple(row.get(name, "") for name in ("guid", "process_id", "agent_id", "dispatch_id"))

@@ -1,4 +1,8 @@
-"""Reads rocprofv3 JSON: dispatches, copies, API calls and counters of one or more processes, also damaged files."""
+"""Reads the JSON files of rocprofv3. A damaged file is read as far as possible.
+
+A file contains the kernel dispatches, copies, API calls and hardware counters of one or more processes. The classes
+have the structure and the field names of the file; fields that we do not need are left out.
+"""
 
 import re
 from pathlib import Path
@@ -13,7 +17,9 @@ from rocsolid.trace.readers.json_events import recover_events
 from rocsolid.trace.readers.rocprof_columns import RocprofColumnBuilder, launch_config_text
 
 TOOL_KEY: Final = b'"rocprofiler-sdk-tool"'
-_LISTS: Final = (
+_AGENT_TYPE_GPU: Final = 2  # rocprofv3's number for a GPU
+# The lists of records that are recovered from a damaged file.
+_LIST_NAMES: Final = (
     "agents",
     "kernel_symbols",
     "kernel_dispatch",
@@ -26,19 +32,19 @@ _LISTS: Final = (
 
 
 class Handle(Struct):
-    """An id in an object of its own."""
+    """An id. The file writes it as an object: `{"handle": 4}`."""
 
     handle: int = -1
 
 
 class Correlation(Struct):
-    """The id that a call shares with the work it launched."""
+    """An id that is the same for an API call and for the GPU work that it launched."""
 
     internal: int = -1
 
 
-class Sizes(Struct):
-    """Sizes in three dimensions."""
+class Size3D(Struct):
+    """A grid or workgroup size."""
 
     x: int = 0
     y: int = 0
@@ -46,7 +52,7 @@ class Sizes(Struct):
 
 
 class Dispatch(Struct):
-    """The kernel, device, queue and sizes of a dispatch."""
+    """Which kernel was launched, on which device and queue, and with which sizes."""
 
     agent_id: Handle = msgspec.field(default_factory=Handle)
     queue_id: Handle = msgspec.field(default_factory=Handle)
@@ -54,12 +60,12 @@ class Dispatch(Struct):
     dispatch_id: int = -1
     private_segment_size: int = 0
     group_segment_size: int = 0
-    workgroup_size: Sizes = msgspec.field(default_factory=Sizes)
-    grid_size: Sizes = msgspec.field(default_factory=Sizes)
+    workgroup_size: Size3D = msgspec.field(default_factory=Size3D)
+    grid_size: Size3D = msgspec.field(default_factory=Size3D)
 
 
 class Record(Struct):
-    """A dispatch, a copy or a call."""
+    """A kernel dispatch, a copy or an API call, with its start and end in nanoseconds."""
 
     start_timestamp: int
     end_timestamp: int
@@ -75,7 +81,7 @@ class Record(Struct):
 
 
 class Agent(Struct):
-    """A CPU or a GPU; type 2 is a GPU."""
+    """A CPU or a GPU of the machine."""
 
     id: Handle
     type: int = 0
@@ -87,21 +93,24 @@ class Agent(Struct):
 
 
 class CounterName(Struct):
-    """The name of a counter; every agent has ids of its own."""
+    """The name of a counter. The same counter has a different id on each agent."""
 
     id: Handle
     name: str = ""
 
 
 class CounterValue(Struct):
-    """A counter in one dispatch, or a part of it, such as one L2 channel."""
+    """The value of a counter in one dispatch.
+
+    Some counters have several values for one dispatch, such as one for each L2 channel.
+    """
 
     counter_id: Handle
     value: float
 
 
 class CountedDispatch(Struct):
-    """The dispatch that was counted; releases before ROCm 7 write no times."""
+    """The dispatch that the counters belong to. Releases before ROCm 7 do not write its times."""
 
     dispatch_info: Dispatch = msgspec.field(default_factory=Dispatch)
     start_timestamp: int = -1
@@ -109,20 +118,20 @@ class CountedDispatch(Struct):
 
 
 class DispatchCounters(Struct):
-    """All counters of one dispatch."""
+    """One dispatch and the values of its counters."""
 
     dispatch_data: CountedDispatch
     records: list[CounterValue] = []
 
 
 class Callbacks(Struct):
-    """Records that the tool writes in callbacks."""
+    """The lists that are in `callback_records` of the file."""
 
     counter_collection: list[DispatchCounters] = []
 
 
-class Symbol(Struct):
-    """The name and the registers of a kernel."""
+class KernelSymbol(Struct):
+    """The name of a kernel and the registers that it uses."""
 
     kernel_id: int
     formatted_kernel_name: str = ""
@@ -132,7 +141,7 @@ class Symbol(Struct):
 
 
 class Buffers(Struct):
-    """Records that the tool collects in buffers."""
+    """The lists that are in `buffer_records` of the file."""
 
     kernel_dispatch: list[Record] = []
     memory_copy: list[Record] = []
@@ -141,50 +150,51 @@ class Buffers(Struct):
 
 
 class Operations(Struct):
-    """The operation names of one kind of record."""
+    """The operation names of one kind of record. `Record.operation` is an index into `operations`."""
 
     kind: str = ""
     operations: list[str] = []
 
 
 class Strings(Struct):
-    """Operation names, indexed by record kind."""
+    """The operation names of all kinds of records. `Record.kind` is an index into `buffer_records`."""
 
     buffer_records: list[Operations] = []
 
 
 class Process(Struct):
-    """One process."""
+    """Everything that the file contains about one process."""
 
     agents: list[Agent] = []
-    kernel_symbols: list[Symbol] = []
+    kernel_symbols: list[KernelSymbol] = []
     strings: Strings = msgspec.field(default_factory=Strings)
     buffer_records: Buffers = msgspec.field(default_factory=Buffers)
     counters: list[CounterName] = []
     callback_records: Callbacks = msgspec.field(default_factory=Callbacks)
 
 
-class Tool(Struct):
+class RocprofFile(Struct):
     """The whole file."""
 
-    tool: list[Process] = msgspec.field(name="rocprofiler-sdk-tool", default_factory=list)
+    processes: list[Process] = msgspec.field(name="rocprofiler-sdk-tool", default_factory=list)
 
 
-_ITEM: Final[dict[str, Any]] = {
+# The type of the items in each list. The lists that are not named here contain a `Record`.
+_ITEM_TYPES: Final[dict[str, Any]] = {
     "agents": Agent,
-    "kernel_symbols": Symbol,
+    "kernel_symbols": KernelSymbol,
     "counters": CounterName,
     "counter_collection": DispatchCounters,
 }
 
 
 def read_rocprof_json(file: Path) -> TraceColumns:
-    """Read all processes of a file."""
+    """Read the records of all processes in a file."""
     stream = ByteStream(file)
     text = b"".join(stream)
     builder = RocprofColumnBuilder("rocprofv3")
     try:
-        processes = msgspec.json.decode(text, type=Tool).tool
+        processes = msgspec.json.decode(text, type=RocprofFile).processes
     except (msgspec.MsgspecError, UnicodeDecodeError):
         processes = [_recover_lists(text, builder)]
         builder.damage.append("the JSON is broken or truncated; the complete records in it were read")
@@ -194,31 +204,31 @@ def read_rocprof_json(file: Path) -> TraceColumns:
             builder.add_agent(
                 agent.node_id,
                 agent.product_name or agent.name,
-                gpu=agent.type == 2,  # noqa: PLR2004 - rocprofv3's number for a GPU
+                gpu=agent.type == _AGENT_TYPE_GPU,
                 compute_units=agent.cu_count,
                 waves=agent.max_waves_per_cu,
             )
-    for number, process in enumerate(processes):
+    for process_index, process in enumerate(processes):
         _add_events(process, builder)
-        _add_counters(process, number, builder)
+        _add_counters(process, process_index, builder)
     return builder.columns()
 
 
 def _add_events(process: Process, builder: RocprofColumnBuilder) -> None:
-    nodes = {agent.id.handle: agent.node_id for agent in process.agents}
-    gpus = {agent.id.handle for agent in process.agents if agent.type == 2}  # noqa: PLR2004 - rocprofv3's number for a GPU
+    node_ids = {agent.id.handle: agent.node_id for agent in process.agents}
+    gpus = {agent.id.handle for agent in process.agents if agent.type == _AGENT_TYPE_GPU}
     symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
     for record in process.buffer_records.kernel_dispatch:
-        _add_kernel(record, nodes, symbols, builder)
+        _add_kernel(record, node_ids, symbols, builder)
     for record in process.buffer_records.memory_copy:
         agents = [agent.handle for agent in (record.dst_agent_id, record.src_agent_id) if agent]
         device = next((agent for agent in agents if agent in gpus), agents[0] if agents else -1)
         builder.add_device_event(
             EventKind.COPY,
-            _operation(process, record) or "MEMORY_COPY",
+            _operation_name(process, record) or "MEMORY_COPY",
             record.start_timestamp,
             record.end_timestamp,
-            device=nodes.get(device, device),
+            device=node_ids.get(device, device),
             stream=record.stream_id.handle if record.stream_id else -1,
             correlation=record.correlation_id.internal,
             bytes=record.bytes,
@@ -230,7 +240,7 @@ def _add_events(process: Process, builder: RocprofColumnBuilder) -> None:
         for record in records:
             builder.add_host_event(
                 table,
-                _operation(process, record) or f"operation {record.operation}",
+                _operation_name(process, record) or f"operation {record.operation}",
                 record.start_timestamp,
                 record.end_timestamp,
                 thread=str(record.thread_id),
@@ -239,71 +249,71 @@ def _add_events(process: Process, builder: RocprofColumnBuilder) -> None:
 
 
 def _add_kernel(
-    record: Record, nodes: dict[int, int], symbols: dict[int, Symbol], builder: RocprofColumnBuilder
+    record: Record, node_ids: dict[int, int], symbols: dict[int, KernelSymbol], builder: RocprofColumnBuilder
 ) -> None:
     info = record.dispatch_info or Dispatch()
-    symbol = symbols.get(info.kernel_id, Symbol(kernel_id=-1))
+    symbol = symbols.get(info.kernel_id, KernelSymbol(kernel_id=-1))
     builder.add_device_event(
         EventKind.KERNEL,
         _kernel_name(symbols, info.kernel_id),
         record.start_timestamp,
         record.end_timestamp,
-        device=nodes.get(info.agent_id.handle, info.agent_id.handle),
+        device=node_ids.get(info.agent_id.handle, info.agent_id.handle),
         stream=record.stream_id.handle if record.stream_id else info.queue_id.handle,
         correlation=record.correlation_id.internal,
         launch_config=launch_config_text(
             (info.grid_size.x, info.grid_size.y, info.grid_size.z),
             (info.workgroup_size.x, info.workgroup_size.y, info.workgroup_size.z),
-            VGPRs=symbol.arch_vgpr_count,
-            SGPRs=symbol.sgpr_count,
-            B_LDS=info.group_segment_size,
-            B_scratch=info.private_segment_size,
+            vgprs=symbol.arch_vgpr_count,
+            sgprs=symbol.sgpr_count,
+            lds_bytes=info.group_segment_size,
+            scratch_bytes=info.private_segment_size,
         ),
     )
 
 
-def _add_counters(process: Process, number: int, builder: RocprofColumnBuilder) -> None:
+def _add_counters(process: Process, process_index: int, builder: RocprofColumnBuilder) -> None:
     names = {counter.id.handle: counter.name for counter in process.counters}
     symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
     for counts in process.callback_records.counter_collection:
         data, info = counts.dispatch_data, counts.dispatch_data.dispatch_info
-        length = data.end_timestamp - data.start_timestamp
+        duration_ns = data.end_timestamp - data.start_timestamp
         for record in counts.records:
             builder.events += 1
             builder.add_counter(
                 _kernel_name(symbols, info.kernel_id),
                 names.get(record.counter_id.handle, f"counter {record.counter_id.handle}"),
                 record.value,
-                dispatch=(number, info.dispatch_id) if info.dispatch_id >= 0 else None,
-                length=length if data.start_timestamp >= 0 else -1,
+                dispatch=(process_index, info.dispatch_id) if info.dispatch_id >= 0 else None,
+                duration_ns=duration_ns if data.start_timestamp >= 0 else -1,
             )
 
 
-def _kernel_name(symbols: dict[int, Symbol], number: int) -> str:
-    symbol = symbols.get(number, Symbol(kernel_id=-1))
-    return symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {number}"
+def _kernel_name(symbols: dict[int, KernelSymbol], kernel_id: int) -> str:
+    symbol = symbols.get(kernel_id, KernelSymbol(kernel_id=-1))
+    return symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {kernel_id}"
 
 
-def _operation(process: Process, record: Record) -> str:
+def _operation_name(process: Process, record: Record) -> str:
     kinds = process.strings.buffer_records
     names = kinds[record.kind].operations if 0 <= record.kind < len(kinds) else []
     return names[record.operation] if 0 <= record.operation < len(names) else ""
 
 
 def _recover_lists(text: bytes, builder: RocprofColumnBuilder) -> Process:
-    """Read each list and each item of a damaged file separately; a broken item is counted as skipped."""
+    """Read each item of each list in a damaged file on its own. Broken items are counted as skipped."""
     lists: dict[str, list[Any]] = {}
-    for name in _LISTS:
+    for name in _LIST_NAMES:
         lists[name] = []
-        opening = re.search(rb'"%s"\s*:\s*\[' % name.encode(), text)
-        if opening is None:
+        list_start = re.search(rb'"%s"\s*:\s*\[' % name.encode(), text)
+        if list_start is None:
             continue
-        recovered = recover_events(text[opening.end() :], last=True)
-        builder.skipped += recovered.lost
-        builder.events += recovered.lost
+        recovered = recover_events(text[list_start.end() :], last=True)
+        builder.skipped += recovered.broken
+        builder.events += recovered.broken
         for item in recovered.events:
             try:
-                lists[name].append(msgspec.json.decode(item, type=_ITEM.get(name, Record)))
+                lists[name].append(msgspec.json.decode(item, type=_ITEM_TYPES.get(name, Record)))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 builder.skipped += 1
                 builder.events += 1

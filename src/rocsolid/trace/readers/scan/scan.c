@@ -275,7 +275,7 @@ static cursor next_event(scanner *s, cursor p) {
 /* ---- The interface for Python ---- */
 
 typedef struct {
-    const void *at;
+    const void *address;
     size_t count;
 } array;
 
