@@ -94,26 +94,26 @@ def until(holds: Callable[[], object], patience_s: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def at_our_pace(measure: Callable[[], float], repeats: int = 5) -> float:
-    """CPU seconds of some work, scaled to the machine that the limits were set on: the least of a few runs, each compared with a reference load.
+def scaled_cpu_seconds(measure: Callable[[], float], repeats: int = 5) -> float:
+    """The least CPU seconds of a few runs, scaled to the machine that the limits were set on.
 
-    Neighbours make a core slower, and each of its seconds worth less. A faster core than ours is granted nothing.
+    Other programs slow a core down; a reference load measures by how much. A faster core is not scaled.
     """
-    return min(measure() / max(1.0, _yardstick_s() / _YARDSTICK_S) for _ in range(repeats))
+    return min(measure() / max(1.0, _reference_load_s() / _REFERENCE_LOAD_S) for _ in range(repeats))
 
 
-_YARDSTICK_S = 0.012  # on a quiet core of the machine that the bars were set on
+_REFERENCE_LOAD_S = 0.012  # on an idle core of the machine that the limits were set on
 _LINES = "\n".join(
     f"def f{n}(a, b=({n}, 'x')):\n    return [a + i * {n} for i in b if i in {{1: 2}}]" for n in range(300)
 )
 
 
-def _yardstick_s() -> float:
+def _reference_load_s() -> float:
     """The least of three runs: a slow reference run would make any work look quick."""
     times = []
     for _ in range(3):
         begun = time.process_time()
-        compile(_LINES, "yardstick", "exec")
+        compile(_LINES, "reference load", "exec")
         times.append(time.process_time() - begun)
     return min(times)
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from tests.support import at_our_pace, clean_environ
+from tests.support import clean_environ, scaled_cpu_seconds
 
 
 def cpu_s(*command: str) -> float:
-    return at_our_pace(lambda: _once(command))
+    return scaled_cpu_seconds(lambda: _once(command))
 
 
 def _once(command: Sequence[str]) -> float:

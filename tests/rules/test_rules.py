@@ -183,13 +183,17 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
             replace(
-                HEALTHY, torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)), triton_copies=("triton 3.6.0",)
+                HEALTHY,
+                torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)),
+                triton_copies=("triton 3.6.0",),
             ),
         ],
         [
             make_env(triton_copies=("triton 3.7.1",)),
             replace(
-                HEALTHY, torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)), triton_copies=("triton 3.7.1",)
+                HEALTHY,
+                torch=TorchBuild(version="2.13.0", required_triton=("triton==3.7.1",)),
+                triton_copies=("triton 3.7.1",),
             ),
         ],
     ),

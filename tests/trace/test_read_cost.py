@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import ROOT, at_our_pace, run_python
+from tests.support import ROOT, run_python, scaled_cpu_seconds
 
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
@@ -47,7 +47,7 @@ def measured(file: Path) -> dict[str, Any]:
         seen.update(ran.json())
         return float(seen["cpu_s"])
 
-    least = at_our_pace(cpu_s, repeats=3)
+    least = scaled_cpu_seconds(cpu_s, repeats=3)
     return {**seen, "cpu_s": least}
 
 

@@ -135,7 +135,11 @@ def _find_origin(
         origin = Origin.STARTUP if phase == "startup" else Origin.LIBRARY if phase else Origin.ASSIGNED
         return origin, f"{location} ({phase})" if phase.startswith("import") else location
     changed_by_variable = entry and default_entry and to_json_value(entry.value) != to_json_value(default_entry.value)
-    if entry and changed_by_variable and (running is None or to_json_value(running.value) == to_json_value(entry.value)):
+    if (
+        entry
+        and changed_by_variable
+        and (running is None or to_json_value(running.value) == to_json_value(entry.value))
+    ):
         return Origin.VARIABLE, _first_variable_set(entry.variables, variables)
     return Origin.DEFAULT, ""
 
