@@ -129,7 +129,9 @@ def test_a_real_trace_with_its_log(run: Path) -> None:
     script = run / "script.py"
 
     assert sorted(found) == [("forward", f"{script}:4"), ("forward (resumed at line 6)", f"{script}:6")]
-    assert {found["location"] for found in file["compile_log"]["breaks"]} == {f"{script}:6"}
+    assert {(found["code"]["file"], found["code"]["line"]) for found in file["compile_log"]["breaks"]} == {
+        (str(script), 6)
+    }
     assert file["compile_log"]["other_breaks"] == 1
     codes = [(f["code"], f["location"]) for f in ran.json()["findings"]]
     assert ("BRK001", f"{script}:6") in codes
