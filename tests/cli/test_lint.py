@@ -36,21 +36,27 @@ def test_text_shows_line_caret_chain_why_and_fix(project: Path) -> None:
 
     assert ran.code == 1
     for lines in (
-        "conf.py:2:1 WARNING SRC107 dead-setting\n"
-        "  `torch._inductor.config.group_fusion = True` has no effect: nothing reads inductor.group_fusion\n"
-        "    torch._inductor.config.group_fusion = True\n"
-        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
-        "  why  ",
-        "net.py:3:12 WARNING SRC123 host-sync-in-compiled-region\n"
-        "  Graph break: host sync `x.item()` in a function that compiled code calls\n"
-        "    return x.item()\n"
-        "           ^^^^^^^^\n"
-        "  via  step (net.py:5) → scale (net.py:2)\n"
-        "  why  ",
+        (
+            "conf.py:2:1 WARNING SRC107 dead-setting\n"
+            "  `torch._inductor.config.group_fusion = True` has no effect: nothing reads inductor.group_fusion\n"
+            "    torch._inductor.config.group_fusion = True\n"
+            "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+            "  why  "
+        ),
+        (
+            "net.py:3:12 WARNING SRC123 host-sync-in-compiled-region\n"
+            "  Graph break: host sync `x.item()` in a function that compiled code calls\n"
+            "    return x.item()\n"
+            "           ^^^^^^^^\n"
+            "  via  step (net.py:5) → scale (net.py:2)\n"
+            "  why  "
+        ),
         "\n  fix  Remove the line.\n",
-        "\n\nskipped broken.py: line 1: invalid syntax\n\n"
-        "2 warnings in 2 files, 8 lines; details: rocsolid explain CODE; 1 less certain finding hidden (show\n"
-        "with --confidence anywhere); 1 file skipped\n",
+        (
+            "\n\nskipped broken.py: line 1: invalid syntax\n\n"
+            "2 warnings in 2 files, 8 lines; details: rocsolid explain CODE; 1 less certain finding hidden (show\n"
+            "with --confidence anywhere); 1 file skipped\n"
+        ),
     ):
         assert lines in ran.out
 
