@@ -17,7 +17,7 @@ def test_a_tutorial_does_what_its_page_shows(page: Path, tmp_path: Path) -> None
     for attempt in range(TRIES):
         steps = tutorials.run(page, tmp_path / str(attempt))
         assert steps
-        wrong = [wrong for step in steps for wrong in tutorials.wrongs(step)]
+        wrong = [wrong for step in steps for wrong in tutorials.problems(step)]
         if not wrong:
             break
     assert wrong == []
@@ -36,8 +36,8 @@ def test_there_is_one_for_each_chair() -> None:
 def test_an_output_is_stale_when_its_words_change_and_not_when_its_figures_do() -> None:
     shown = "kernel  mm   12.5 µs  40 %\nidle 3.1 ms because the host is slow\n"
 
-    assert tutorials.likeness(shown, shown.replace("12.5 µs", "9 ms").replace("40", "41.25")) == 1
-    assert tutorials.likeness(shown, "error: nothing could be read\n") < tutorials.LEAST_ALIKE
+    assert tutorials.similarity(shown, shown.replace("12.5 µs", "9 ms").replace("40", "41.25")) == 1
+    assert tutorials.similarity(shown, "error: nothing could be read\n") < tutorials.MIN_SIMILARITY
 
 
 def test_the_site_shows_what_was_printed_when_it_was_built(tmp_path: Path) -> None:
