@@ -124,7 +124,7 @@ def test_a_baseline_covers_known_findings_and_no_new_ones(tmp_path: Path) -> Non
     ("text", "message"),
     [
         (None, "create one with --write-baseline FILE"),
-        ("[]", "no document of rocsolid's"),
+        ("[]", "was not written by rocsolid"),
         ('{"schema": "rocsolid/probe/1"}', "its schema is rocsolid/probe/1, expected"),
         ('{"schema": "rocsolid/lint-baseline/1", "findings": [1]}', "is not a valid baseline"),
     ],
