@@ -47,7 +47,7 @@ def test_text_shows_the_worst_finding_first_with_its_fix() -> None:
     assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python "
     first = next(i for i, line in enumerate(lines) if line.startswith("CRITICAL CFG001"))
     assert lines[first] == "CRITICAL CFG001 inductor.max_autotune"
-    assert lines[first + 1].strip().startswith(f"the environment variable {VARIABLE} makes inductor.max_autotune True")
+    assert lines[first + 1].strip().startswith(f"Environment variable {VARIABLE} sets `inductor.max_autotune` to True")
     assert any(line.startswith(f"  fix      unset {VARIABLE}") for line in lines)
     assert all(len(line) <= 100 for line in lines if "http" not in line)
     assert "\033" not in text
@@ -193,7 +193,7 @@ def test_terminal_page_has_no_markup() -> None:
 def test_rule_page_names_the_placeholders() -> None:
     pages = {file.rule.code: rule_page(file) for file in all_rules()}
 
-    assert "Environment variable ‹by› sets ‹subject› to ‹value›" in pages["CFG001"]
+    assert "Environment variable ‹by› sets `‹subject›` to ‹value›" in pages["CFG001"]
     assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## Messages")[2])]
 
 

@@ -126,7 +126,7 @@ def summary_line(findings: Sequence[Finding], terminal: Terminal, *, hidden: int
     parts = [f"{n} {words[s]}{'s' if n != 1 and s is Severity.WARNING else ''}" for s, n in counts.items() if n]
     if not parts:
         return terminal.paint("no findings", "green", "bold")
-    more = "; -v shows INFO findings in full, `rocsolid explain CODE` explains a rule" if hidden else ""
+    more = "; -v shows INFO findings in full; details: `rocsolid explain CODE`" if hidden else ""
     return terminal.paint(", ".join(parts), "bold") + more
 
 
