@@ -19,7 +19,7 @@ def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
     return [
         recompiled.RULE.found(
             graph.function,
-            place=graph.recompile.location,
+            location=graph.recompile.location,
             function=graph.function,
             seconds=f"{graph.seconds:.1f}",
             reason=graph.recompile.change,
@@ -43,7 +43,7 @@ def _of_break(found: GraphBreak, graphs: int) -> Finding:
     return graph_break.RULE.found(
         found.id or found.kind,
         severity=Severity.CRITICAL if found.fatal else None,
-        place=found.location,
+        location=found.location,
         function=found.function,
         reason=found.cause,
         id=found.id,
