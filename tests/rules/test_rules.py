@@ -178,7 +178,7 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
         [make_env(libraries={"libamd_smi": ("a", "b")})],
         [make_env(libraries={"libamd_smi": ("a",)}), make_env(Platform.CUDA, libraries={"libamd_smi": ("a", "b")})],
     ),
-    "SYS007": ([with_host(kfd="denied")], [with_host(kfd="ok"), with_host(kfd="")]),
+    "SYS007": ([with_host(kfd_access="denied")], [with_host(kfd_access="ok"), with_host(kfd_access="")]),
     "SYS008": (
         [
             make_env(triton_copies=("triton 3.7.1", "pytorch-triton-rocm 3.5.1")),
@@ -229,7 +229,7 @@ CASES: dict[str, tuple[list[Environment], list[Environment]]] = {
     "ACT001": (
         [
             make_env(
-                checks=(
+                active_checks=(
                     CheckResult(
                         name="capture (process 1)", status=CheckStatus.WRONG, detail="replay 117 differs from eager"
                     ),

@@ -129,9 +129,8 @@ def refusal_finding(intervention: Intervention) -> Finding:
     return RULE.found(
         intervention.setting,
         location=intervention.location,
-        place=intervention.location,  # for the message of the rule
-        asked=repr(intervention.requested),
-        got=repr(intervention.used),
+        requested=repr(intervention.requested),
+        used=repr(intervention.used),
         how=intervention.how,
         reason=intervention.why,
         fix=(setting.instead if setting else "") or "remove this value, or test it on this machine first",

@@ -25,7 +25,7 @@ RULE = Rule(
     code="GRD001",
     name="value-rejected-by-guard",
     severity=Severity.WARNING,
-    message="`{subject} = {asked}` was rejected; {got} is used (set by {how} at {place})",
+    message="`{subject} = {requested}` was rejected; {used} is used (set by {how} at {location})",
     why="{reason}",
     fix="{fix}",
     check="rocsolid run your_script.py   (lists rejected values; in a program: guard.interventions)",
