@@ -44,7 +44,7 @@ def rule_page(file: "RuleFile") -> str:
 
 def _severity_note(rule: "Rule") -> str:
     """A sentence for the rules whose severity depends on the value of a setting or variable."""
-    if "{hazard" not in rule.why:
+    if "{harm" not in rule.why:
         return ""
     return " It is raised or lowered if the catalogue rates the value differently for this machine."
 
