@@ -1,3 +1,3 @@
-"""The version, where nothing else has to be imported for it."""
+"""The version number, in its own module so that reading it imports nothing else."""
 
 __version__ = "0.1.0.dev0"

@@ -77,7 +77,7 @@ def test_the_fastest_form_with_correct_results_is_chosen(monkeypatch: pytest.Mon
     assert "relative error 10.0% compared with eager, 1% is allowed" in by_form[Form.REGIONAL].why
     assert by_form[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
     assert by_form[Form.EAGER_GRAPH].why == "RuntimeError: no kernel for this"
-    assert by_form[Form.REGIONAL_GRAPH].outcome is FormOutcome.SLOWER
+    assert by_form[Form.REGIONAL_GRAPH].outcome is FormOutcome.NOT_CHOSEN
     assert "'compiled' was chosen, because it is" in str(report)
 
 
@@ -178,7 +178,7 @@ def test_on_the_cpu_a_model_is_compiled_verified_and_measured() -> None:
     by_form = results(fast.report())
 
     assert list(by_form) == [Form.EAGER, Form.REGIONAL, Form.COMPILED]
-    assert {result.outcome for result in by_form.values()} <= {FormOutcome.CHOSEN, FormOutcome.SLOWER}
+    assert {result.outcome for result in by_form.values()} <= {FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN}
     assert all(r.relative_error is not None and r.relative_error < 1e-5 for r in by_form.values())
     assert torch.allclose(fast(x), model(x), atol=1e-5)
     assert fast.captured is None
@@ -211,7 +211,7 @@ def test_graphs_are_compared_by_their_own_rounds(changed: dict[Form, Any], chose
     forms = raced_forms({form: (lambda: len) for form in ROUNDS})
     for raced in forms:
         raced.function = len
-        raced.result = replace(raced.result, outcome=FormOutcome.SLOWER)
+        raced.result = replace(raced.result, outcome=FormOutcome.NOT_CHOSEN)
     winner, why = choose_winner(forms, times)
     assert winner.form is chosen
     assert winner.result.outcome is FormOutcome.CHOSEN

@@ -54,7 +54,9 @@ def test_calls_work_while_compiling_and_then_use_the_compiled_form() -> None:
     assert report.chosen is Form.COMPILED
     assert report.longest_call_ms is not None
     assert 3 <= report.longest_call_ms < 2000
-    assert f"longest call of the model during compilation: {report.longest_call_ms:.1f} ms" in str(report)
+    assert f"slowest call of the model while it was compiled in the background: {report.longest_call_ms:.1f} ms" in str(
+        report
+    )
     assert min(_call_time_s(fast, x) for _ in range(20)) < 0.003
 
 
@@ -118,7 +120,7 @@ def test_a_model_is_compiled_in_a_child_process_and_then_here(monkeypatch: pytes
     assert fast.wait(240)
     compiled = fast.report().forms[-1]
     assert compiled.form is Form.COMPILED
-    assert compiled.outcome in (FormOutcome.CHOSEN, FormOutcome.SLOWER)
+    assert compiled.outcome in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN)
     assert any(tmp_path.rglob("*.py")), "the child process fills the cache"
     assert torch.allclose(fast(x), model(x), atol=1e-5)
 

@@ -205,7 +205,7 @@ def test_tie_goes_to_the_variant_with_fewer_changes() -> None:
     winner, verdict, reason = choose({"baseline": 1.0, "x": 9.0}, control=1.3)
     assert (winner.name, verdict) == ("baseline", Verdict.UNSURE)
     assert reason == (
-        "no variant is clearly faster than the baseline, but identical processes differ by 35%; "
+        "no variant is clearly faster than the baseline, but noise: processes that run the same variant differ by 35%; "
         "measure again on a machine with less other load"
     )
 
@@ -344,7 +344,7 @@ def test_ab_finds_a_real_difference(tmp_path: Path) -> None:
         (["tune", WORKLOAD, "--plan", "/proc"], "cannot write /proc: it is a folder"),
         (
             ["ab", WORKLOAD, "--a", "fast", "--b", "safe", "--min-gain", "2"],
-            "the minimum gain is a ratio from 0 to 1, such as 0.02 for 2 %, not 2",
+            "the minimum gain must be a ratio from 0 to 1 (0.02 means 2 %); got 2",
         ),
         (["tune", WORKLOAD, "--vary", "inductor.freezin"], "did you mean 'inductor.freezing'"),
         (["tune", WORKLOAD, "--budget", "soon"], "'soon' is not a time; write 90s, 10m or 2h"),

@@ -212,7 +212,7 @@ def _check_numbers(rounds: int, min_gain: float, trials: int = 1, budget_s: floa
     if rounds < _MIN_ROUNDS:
         msg = f"{rounds} rounds are too few for a reliable verdict; give at least {_MIN_ROUNDS}"
     elif not 0 <= min_gain < 1:
-        msg = f"the minimum gain is a ratio from 0 to 1, such as 0.02 for 2 %, not {min_gain:g}"
+        msg = f"the minimum gain must be a ratio from 0 to 1 (0.02 means 2 %); got {min_gain:g}"
     elif trials < 1:
         msg = f"{trials} trials are too few; give at least 1"
     elif not budget_s > 0:

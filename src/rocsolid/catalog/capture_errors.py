@@ -123,7 +123,7 @@ MEANINGS = (
         codes=(401,),
         cause=Reason.UNJOINED,
         message="the stream is still in an earlier capture that could not be ended",
-        fix="join the side streams of that capture, and capture on a new stream, or in a new process",
+        fix="join the side streams of that capture; then capture on a new stream or in a new process",
         evidence=(_READ, _SIMULATED),
     ),
     Meaning(

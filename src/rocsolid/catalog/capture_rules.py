@@ -338,7 +338,7 @@ def rules_of(name: str) -> tuple[CaptureRule, ...]:
 def runtimes_on(platform: Platform, release: str) -> tuple[Runtime, ...]:
     """Return the runtimes whose columns apply to a machine.
 
-    For a HIP release that was not tested these are both tested ones, because it may behave like either.
+    A HIP release that was not tested may behave like either tested release, so both are returned.
     """
     if platform is Platform.CUDA:
         return (Runtime.CUDA,)

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=("processes", "ray"),
-        help="compare ranks, and read their files with processes on this machine (default) or on a Ray cluster",
+        help="where the files of the ranks are read: in processes on this machine (default) or on a Ray cluster; implies --ranks",
     )
     parser.add_argument(
         "--stacks", action="store_true", help="find the Python lines that launched the kernels with the most time"

@@ -136,7 +136,7 @@ def _where(region: Region, confidence: Confidence) -> str:
 
 
 def _confidence(found: SourceMatch, display_path: str, graph: CallGraph) -> tuple[Confidence, CallPath | None]:
-    """Return how sure the linter is that a match is in a region of its rule, and the calls that lead to it."""
+    """Return how sure the linter is that a match is in compiled or captured code, and the calls that lead there."""
     if found.uncertain:
         return Confidence.ANYWHERE, None
     if found.region is Region.NONE or found.inside:

@@ -8,7 +8,7 @@ from rocsolid.model.evidence import Evidence
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePeaks:
-    """The peak bandwidth and the size of one device as programs see it: a card with two dies is two devices."""
+    """The peak bandwidth and the number of compute units of one device as programs see it: a card with two dies is two devices."""
 
     name: str  # the model name that appears in the device's name, such as MI300X
     arch: str

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 
 class Rank(IntEnum):
-    """Kinds of evidence, weakest first. A claim alone never causes an error finding and is never the reason for a default."""
+    """Kinds of evidence, weakest first. A finding whose only evidence is a claim is never more than INFO, and a claim alone is never the reason for a recommended value."""
 
     CLAIM = 0  # stated in a guide or a post, without a source
     ISSUE = 1  # a public report

@@ -20,8 +20,8 @@ class Autofix(IntEnum):
     """Whether rocsolid may apply the fix."""
 
     SHOW = 0  # only the user
-    ASK = 1  # rocsolid, when the user asks for it
-    SAFE = 2  # rocsolid, with --fix
+    ASK = 1  # `--fix` prints it as commands for the user to run
+    SAFE = 2  # `lint --fix` edits the file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,9 @@ class KnownProblem:
     verify: str  # how to check that the fix worked
     evidence: tuple[Evidence, ...]
     status: str  # open or "fixed in ...", when we last read the thread
-    variables: tuple[str, ...] = ()  # applies only if one of these is set: NAME, or NAME=text that the value contains
+    variables: tuple[
+        str, ...
+    ] = ()  # applies only if one of these matches: NAME (the variable is set), or NAME=text (its value contains the text)
     packages: tuple[str, ...] = ()  # applies only if one of these is installed
     calls: tuple[str, ...] = ()  # ids of the capture rules that the problem page lists
     covered_by: str = ""  # code of the rule that detects this problem on the machine itself

@@ -14,7 +14,9 @@ class FormOutcome(Enum):
     """Whether a form was chosen, and if not, why."""
 
     CHOSEN = "chosen"
-    SLOWER = "slower"  # slower than the chosen form, or so little faster that a simpler form was chosen
+    NOT_CHOSEN = (
+        "not chosen"  # works, but is slower than the chosen form, or too little faster to replace a simpler one
+    )
     WRONG = "wrong"  # its results differ from eager
     FAILED = "failed"
     SKIPPED = "skipped"  # no time was left in the budget
@@ -56,7 +58,7 @@ class OptimizeReport(NotebookResult):
     why: str
     noise: float  # eager is measured twice in the same comparison; this is the relative difference
     example_count: int = 1
-    longest_call_ms: float | None = None  # the longest call of the model during compilation
+    longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
 
     def json(self) -> str:
         """Return the JSON document that `rocsolid report` reads."""
@@ -72,5 +74,7 @@ class OptimizeReport(NotebookResult):
             f"  noise of this run: {self.noise:.1%}",
         ]
         if self.longest_call_ms is not None:
-            lines.append(f"  longest call of the model during compilation: {self.longest_call_ms:.1f} ms")
+            lines.append(
+                f"  slowest call of the model while it was compiled in the background: {self.longest_call_ms:.1f} ms"
+            )
         return "\n".join(lines)

@@ -84,7 +84,7 @@ class ABResult(NotebookResult):
         comparison = self.b_against_a
         return (
             f"{self.workload}: b ({self.b}) compared with a ({self.a}): {comparison}; "
-            f"a {self.timing_a}, b {self.timing_b}, {self.rounds} rounds, identical processes differ by {comparison.noise:.1%}"
+            f"a {self.timing_a}, b {self.timing_b}, {self.rounds} rounds, noise: processes that run the same variant differ by {comparison.noise:.1%}"
         )
 
 

@@ -106,7 +106,7 @@ def _unneeded_mutations(facts: OperatorFacts, declared: list[str], written: set[
     return (
         (
             declared,
-            ', which are all its tensors; a schema made with mutates_args="unknown" declares that',
+            ', which are all its tensors; as every schema made with mutates_args="unknown" does',
         )
         if all_declared
         else ([], "")

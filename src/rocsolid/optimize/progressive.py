@@ -74,7 +74,7 @@ class Progressive(Optimized):
         return result
 
     def report(self) -> OptimizeReport:
-        """Return the results so far, with the longest call of the model during compilation."""
+        """Return the results so far, with the slowest call of the model while it was compiled in the background."""
         return replace(self._report, longest_call_ms=self._longest_call_s * 1e3)
 
     def wait(self, timeout_s: float | None = None) -> bool:

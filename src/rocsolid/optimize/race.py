@@ -53,7 +53,7 @@ class RacedForm:
     @property
     def eligible(self) -> bool:
         """Whether the form was made and its results are correct, so that it can be measured and chosen."""
-        return self.function is not None and self.result.outcome is FormOutcome.SLOWER
+        return self.function is not None and self.result.outcome is FormOutcome.NOT_CHOSEN
 
 
 def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
@@ -70,7 +70,7 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    outcome, why, error = FormOutcome.SLOWER, "", None
+    outcome, why, error = FormOutcome.NOT_CHOSEN, "", None
     try:
         function = raced.make()
         for example in examples:
@@ -140,8 +140,7 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
 def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:
     """Return the first form that is not measurably slower than the fastest.
 
-    Eager is measured twice in each round, which shows how large a difference from eager may be noise. Two other forms are compared by
-    their own times in each round, because graphs hardly use the CPU, which causes most of the noise of eager.
+    Eager is measured twice in each round; the difference of the two is the noise for comparisons with eager. This noise comes mostly from the CPU. Graphs hardly use the CPU, so two forms other than eager are compared directly, round by round.
     """
     eager, *others = eligible
     best = min(eligible, key=lambda raced: times.timing(raced.form.label).median_ms)
@@ -150,6 +149,6 @@ def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:
     rounds = times.samples_ms
     for raced in others:
         verdict = compare(rounds[raced.form.label], rounds[best.form.label]).verdict if raced is not best else None
-        if verdict in (None, Verdict.SAME, Verdict.SLOWER):
+        if verdict in (None, Verdict.SAME, Verdict.SLOWER):  # the verdict is about `best` compared with `raced`
             return raced
     return best

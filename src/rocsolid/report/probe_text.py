@@ -104,7 +104,7 @@ def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "caches", ", ".join(f"{c.name} {c.folder} ({_size(c.free_bytes)} free)" for c in env.caches)
     yield "tools", ", ".join(f"{t.name}: {t.status.value} ({t.seconds:.1f} s)" for t in env.tools)
     yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.active_checks)
-    yield "unknown", "; ".join(env.unknowns)
+    yield "not checked", "; ".join(env.unknowns)
 
 
 def set_by(setting: SettingValue) -> str:

@@ -46,7 +46,7 @@ def _head(study: Study, terminal: Terminal) -> Iterator[str]:
     yield f"{study.workload} on {machine}, torch {torch}, Python {python}"
     yield terminal.wrap(
         f"{_count(len(study.trials), 'trial')} (search {study.search}, baseline: profile {study.profile}) "
-        f"in {study.elapsed_s:.0f} s; {study.stop_reason}; identical processes differ by {study.noise:.1%}"
+        f"in {study.elapsed_s:.0f} s; {study.stop_reason}; noise: processes that run the same variant differ by {study.noise:.1%}"
     )
 
 
@@ -100,7 +100,7 @@ def ab_text(result: ABResult, terminal: Terminal) -> str:
         terminal.paint(headline, "bold"),
         f"  a  {result.timing_a}  {result.a}",
         f"  b  {result.timing_b}  {result.b}",
-        f"  {rounds} in {processes} per side; identical processes differ by {comparison.noise:.1%}",
+        f"  {rounds} in {processes} per side; noise: processes that run the same variant differ by {comparison.noise:.1%}",
         f"  {result.workload} on {result.machine.get('device', '?')}, torch {result.machine.get('torch', '?')}",
     ]
     return "\n".join(rows) + "\n"

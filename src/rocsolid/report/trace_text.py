@@ -214,7 +214,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
             ],
         )
     if file.graph_breaks:
-        yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them because of a graph break or recompile"
+        yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them exist only because of a graph break or a recompile"
     if file.compile_log:
         yield "\n".join(_compile_log(file, file.compile_log, terminal))
     if file.hardware:

@@ -1,4 +1,4 @@
-"""Torch's dispatch mode, and what an operator's schema says about it."""
+"""Torch's dispatch mode, and the properties of an operator that its schema declares."""
 
 from functools import cache
 from typing import Any

@@ -19,7 +19,7 @@ def study_evidence(study: Study) -> dict[str, Any]:
         **{name: study.machine.get(name, "") for name in ("device", "arch", "torch", "python")},
         noise=round(study.noise, 5),
         facts={
-            **{f.name: _race_fact(f) for f in study.finalists if f.against_baseline},
+            **{f.name: _finalist_fact(f) for f in study.finalists if f.against_baseline},
             **{t.name: {"rejected": t.kind, "reason": t.reason, "phase": t.phase} for t in study.rejected},
         },
     )
@@ -41,7 +41,7 @@ def citations(study: Study, record: Path) -> list[str]:
     ]
 
 
-def _race_fact(finalist: Finalist) -> dict[str, Any]:
+def _finalist_fact(finalist: Finalist) -> dict[str, Any]:
     gain, timing = finalist.against_baseline, finalist.timing
     if gain is None or timing is None:  # pragma: no cover - called for finalists with a comparison only
         raise AssertionError

@@ -16,7 +16,9 @@ from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import BASELINE, FORM
 from rocsolid.tune.trials import StudyConfig, VariantProcess
 
-_MAX_NOISE: Final = 0.10  # if identical processes differ by more than this, the result is not reliable
+_MAX_NOISE: Final = (
+    0.10  # if noise: processes that run the same variant differ by more than this, the result is not reliable
+)
 _MAX_SLOWDOWN: Final = 1.5  # a variant that takes more than this many times the time of the fastest is no finalist
 
 
@@ -96,7 +98,7 @@ def choose_winner(
     for trial in valid[1:]:
         if race.compare(winner.name, trial.name, min_gain).verdict is Verdict.FASTER:
             winner = trial
-    noisy = f"identical processes differ by {race.noise:.0%}; measure again on a machine with less other load"
+    noisy = f"noise: processes that run the same variant differ by {race.noise:.0%}; measure again on a machine with less other load"
     if winner is baseline:
         if race.noise > _MAX_NOISE:
             return winner, Verdict.UNSURE, f"no variant is clearly faster than the baseline, but {noisy}"
@@ -105,7 +107,7 @@ def choose_winner(
             return (
                 winner,
                 Verdict.UNSURE,
-                f"identical processes differ by {race.noise:.1%}, so it is not clear whether another variant is faster",
+                f"noise: processes that run the same variant differ by {race.noise:.1%}, so it is not clear whether another variant is faster",
             )
         return winner, Verdict.SAME, "no variant is faster than the baseline by more than the noise"
     if baseline.name not in race.samples_ms:

@@ -91,7 +91,7 @@ class OtherRanks:
         sys.stderr.write(f"rank {rank} ended with exit status {code}\n")
         sys.stderr.flush()
         if code < 0:
-            faulthandler.disable()  # it would print the stacks of rank 0, and walking them next to running threads can crash
+            faulthandler.disable()  # it would print the stacks of rank 0, and reading stacks while other threads run can crash
             signal.raise_signal(-code)  # ends the process, so nothing below runs
         error = {"type": "CannotRunError", "message": f"exit status {code}"}
         with suppress(OSError, ValueError):

@@ -142,7 +142,7 @@ def test_a_result_whose_relation_to_the_length_is_unknown_is_refused(target: Any
     for _ in range(2):
         assert torch.equal(g(x), x[::3] * 2)
     assert (
-        "dimension 0 of `result` is 6 for length 16 and 4 for length 10: the relation cannot be inferred"
+        "dimension 0 of `result` is 6 for length 16 and 4 for length 10: cannot infer how the result depends on the length, so the padding cannot be removed"
         in g.report().refusals[0].message
     )
 

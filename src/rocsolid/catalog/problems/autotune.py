@@ -196,8 +196,7 @@ PROBLEMS = (
         when=on(Platform.ROCM),
         severity=Severity.WARNING,
         symptom=(
-            "The first call with each new matmul shape stalls for seconds to minutes. The limits on "
-            "duration and iterations do not hold for each operation."
+            "The first call with each new matmul shape stalls for seconds to minutes. The limits on duration and iterations do not limit the total time of one operation."
         ),
         fix="Tune once in a separate run, then use the results file with PYTORCH_TUNABLEOP_TUNING=0.",
         verify="PYTORCH_TUNABLEOP_VERBOSE=2 shows no tuning lines in production.",

@@ -347,7 +347,7 @@ PROBLEMS = (
             ),
             source(
                 "triton 3.5.x to 3.8.x python/triton/compiler/compiler.py CompiledKernel.__del__",
-                "Upstream release branches unload modules from 3.8 on, not in 3.5 to 3.7.",
+                "In upstream Triton, freeing a kernel unloads its GPU module from release 3.8 on; the release branches 3.5 to 3.7 do not.",
             ),
         ),
     ),

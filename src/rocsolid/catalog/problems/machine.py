@@ -86,8 +86,7 @@ PROBLEMS = (
             "capture, or every all-reduce needs an extra copy."
         ),
         fix=(
-            "Remove expandable_segments:True, or use --disable-custom-all-reduce. amd-aiter from August 2026 "
-            "copies through plain memory instead of failing."
+            "Remove expandable_segments:True, or use --disable-custom-all-reduce. amd-aiter from August 2026 first copies the data into memory from hipMalloc, instead of failing."
         ),
         verify=(
             "Start with tensor parallelism 2 and graphs on. The capture must finish, and a profile must show "
@@ -235,7 +234,7 @@ PROBLEMS = (
             "Use ROCm 7.2 or later (or preview release 7.11 or later) and a Linux kernel that exports "
             "the context sizes, such as Ubuntu's OEM kernel 1018 or newer."
         ),
-        verify="Check the new versions with `rocminfo`, then run the workload that crashed for ten minutes.",
+        verify="Check the new versions with `rocminfo`, then run for ten minutes the workload that crashed before.",
         status="fixed in ROCm 7.2 and 7.11, plus a kernel change",
         evidence=(
             issue(

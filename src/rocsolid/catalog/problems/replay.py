@@ -28,7 +28,7 @@ PROBLEMS = (
             "processes mean about 95 % confidence. `rocsolid probe` reports the version of the loaded "
             "libamdhip64."
         ),
-        status="open as of 2026-09; reported not affected: 7.0, 7.1.1 and 7.13",
+        status="open as of 2026-09; according to reports, 7.0, 7.1.1 and 7.13 are not affected",
         evidence=(
             issue(
                 "ROCm/clr#279",
@@ -121,7 +121,7 @@ PROBLEMS = (
                 "ROCm/ATOM#1434",
                 (
                     "Merged change that forces a vector load because the scalar cache keeps the old value on gfx950; "
-                    "its run-time check was still pending."
+                    "it had not been tested on hardware yet when it was merged."
                 ),
             ),
             issue(
@@ -212,7 +212,7 @@ PROBLEMS = (
             "capture implementation."
         ),
         verify=(
-            "Train 200 steps three times from one seed in eager, default and reduce-overhead. The three final "
+            "Train 200 steps from one seed, three times in each of eager, default and reduce-overhead (nine runs). The three final "
             "losses must differ no more than repeated runs do."
         ),
         status="closed as of 2026-09: not reproduced on torch 2.14 with HIP 7.14 (MI250)",

@@ -116,7 +116,7 @@ SETTINGS = (
         former_names=("DISABLE_ADDMM_HIP_LT",),
         candidates=("0", "1"),
         notes=(
-            "1 fixes crashes on consumer GPUs that hipBLASLt does not support. The spelling "
+            "With 1, matmuls with bias no longer crash on consumer GPUs that hipBLASLt does not support. The spelling "
             "DISABLE_ADDMM_HIP_LT is from 2023 and is no longer read."
         ),
         evidence=(

@@ -37,7 +37,7 @@ RULE = Rule(
 
 _WHAT_SET_IT = {
     Origin.ASSIGNED: "code in this process assigned it",
-    Origin.MUTATED: "code in this process overwrote its default",
+    Origin.MUTATED: "code in this process changed the default itself, so torch does not report it as changed",
 }
 
 

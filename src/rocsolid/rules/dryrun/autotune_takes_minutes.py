@@ -1,8 +1,7 @@
 """Autotuning compiles so many kernels that it takes minutes.
 
 ## What it does
-Counts the kernels that autotuning would try for each operation, and multiplies by the compile time of those that the
-dry run compiled.
+Estimates the time: the number of kernels that autotuning would try, times the average compile time of the kernels that the dry run compiled.
 
 ## Why it matters
 Each kernel is compiled and then measured, in every process without a warm cache. On ROCm, there are also reports of

@@ -35,7 +35,7 @@ RULE = Rule(
     fix="sudo sysctl kernel.numa_balancing=0   (on the host)",
     check="cat /proc/sys/kernel/numa_balancing",
     since="0.1",
-    evidence=(issue("ROCm/amdsmi#81", "A request that AMD's tools warn about it."),),
+    evidence=(issue("ROCm/amdsmi#81", "Asks AMD to add a warning about it to its tools."),),
 )
 
 

@@ -26,7 +26,7 @@ RULE = Rule(
     name="operator-declares-false-mutation",
     severity=Severity.WARNING,
     message="Operator `{subject}` declares that it writes to {arguments}{how}",
-    why="The compiler copies tensors that are marked as written and does not reorder or fuse the operator. Inductor may not capture the graph.",
+    why="The compiler copies tensors that are marked as written and does not reorder or fuse the operator. It can also prevent Inductor from capturing the graph.",
     fix="Register it under your own name and declare only what it really writes: rs.vendor_op('mine::{short}', fn, mutates=(...), ...)",
     check="rs.audit_op({subject!r})",
     since="0.1",

@@ -4,7 +4,7 @@
 Checks whether the operator has an autograd implementation.
 
 ## Why it matters
-Its result silently requires no gradient, or the backward pass fails. For inference this does not matter.
+Its result has `requires_grad=False` without a warning, so earlier layers get no gradient; or the backward pass fails. For inference this does not matter.
 
 ## Example
     torch.library.custom_op("vendor::norm", ...)             # no register_autograd

@@ -1,4 +1,4 @@
-"""Find graph captures and replays in source code, and the capture rules of the calls in them."""
+"""Find graph captures and replays in source code, and look up what HIP and CUDA do with the calls in them (see `catalog.capture_rules`)."""
 
 import ast
 from collections.abc import Iterator

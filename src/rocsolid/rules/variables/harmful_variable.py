@@ -1,7 +1,7 @@
 """An environment variable has a value that causes hangs, crashes, wrong results or slowdowns here.
 
 ## What it does
-Compares every environment variable that a library reads when it starts with the harmful values in rocsolid's catalogue,
+Looks up the value of every environment variable that libraries read at start-up in rocsolid's catalogue of harmful values,
 for the platform, versions and GPUs of this machine.
 
 ## Why it matters

@@ -81,7 +81,7 @@ def _relations(
             raise CannotCapture(
                 Reason.BUCKET,
                 f"dimension {dim} of `{path}` is {size} for length {length} and {other_size} for length {other_length}: "
-                "the relation cannot be inferred",
+                "cannot infer how the result depends on the length, so the padding cannot be removed",
                 fix='call it only with lengths that are bucket sizes, or use unpad="never"',
             )
         yield LengthRelation(dim, factor, size - factor * length, group)

@@ -150,7 +150,7 @@ class _Converters:
                 converter._package = package
 
     def stop_saving(self) -> None:
-        """Save no more traces. Otherwise a compile whose result cannot be saved would fail."""
+        """Stop saving traces: if this continued after the block, a later compile whose result cannot be saved would fail."""
         for converter in self._converters:
             converter._package = None
 

@@ -13,7 +13,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.trace import TraceFile
 from rocsolid.trace.columns import Column, TraceColumns, thread_name
 
-# The device id is used as the process id of device events, and the stream as their thread id. These ids are larger.
+# The device id is used as the process id of device events, and the stream as their thread id. The ids below are larger, so they cannot collide.
 _HOST_PID, _NOTES_PID = 1_000_000, 2_000_000
 _FIRST_EXTRA_TID: Final = 100_000_000
 _MAX_EXACT_NS: Final = 2**43 * 1000  # up to here, microseconds as a double are exact to the nanosecond

@@ -1,7 +1,7 @@
 """Several graphs share one memory pool.
 
 ## What it does
-Reports the second and later captures in a function with the same `pool=`, and such captures in a loop.
+Reports the second and later captures in a function with the same `pool=`, and a single capture with `pool=` inside a loop.
 
 ## Why it matters
 Graphs of one pool may use each other's memory. That is safe only if they are replayed in the order of their capture,

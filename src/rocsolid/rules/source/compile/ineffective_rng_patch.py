@@ -48,7 +48,9 @@ RULE = Rule(
             "Both replacements were in place before a compile; neither was called.",
         ),
         source_evidence("torch 2.9 to 2.15 _dynamo/convert_frame.py", "The decorator is applied once, at import."),
-        issue("pytorch/pytorch#131782", "The same error occurs in captures on CUDA."),
+        issue(
+            "pytorch/pytorch#131782", "The same error, about reading the random state during a capture, occurs on CUDA."
+        ),
     ),
 )
 _WHY = {

@@ -56,7 +56,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if (
             name.lower() in _NAMES
             and literal(assignment.value) == _NVIDIA_LANES
-            and not _is_fallback(source, assignment)
+            and not _is_intended(source, assignment)
         ):
             yield match_at(assignment, name)
     for scope in source.scopes.values():
@@ -67,8 +67,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield match_at(site, str(keyword.arg), underline=keyword)
 
 
-def _is_fallback(source: Source, assignment: Assignment) -> bool:
-    """Whether the assignment is for one vendor, or is a fallback where the code otherwise reads the warp size."""
+def _is_intended(source: Source, assignment: Assignment) -> bool:
+    """Whether the code under this assignment runs for one vendor only, or the same name is elsewhere assigned a warp size that is read."""
     if is_vendor_specific(assignment):
         return True
     same_name = (a for a in source.assignments if a.name == assignment.name and a.scope is assignment.scope)

@@ -123,7 +123,7 @@ class Recording(DispatchMode):  # type: ignore[misc]
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]
     """Refuses calls that read a tensor on the CPU.
 
-    `Recording` does not receive them: only on a GPU tensor do they run an operator, the copy to the CPU.
+    `Recording` does not see these calls, because on a CPU tensor they run no operator. On a GPU tensor they run the copy to the CPU.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -221,7 +221,7 @@ class HostOrdering:
         self.lock = threading.Lock()
 
     def wait_for_replays(self) -> bool:
-        """Return True: the CPU has no streams."""
+        """Return True, all replays have finished: on the CPU a replay has finished when it returns."""
         return True
 
     def wait_for_host_reads(self) -> None:
@@ -251,12 +251,12 @@ class RecordBackend:
         """Return a context that does nothing."""
         return nullcontext()
 
-    def new_session(self, generators: Sequence[Any]) -> RecordSession:  # noqa: ARG002 - replays draw from the generators themselves
+    def new_session(self, generators: Sequence[Any]) -> RecordSession:  # noqa: ARG002 - unused: replayed operators use the CPU generators directly
         """Return a new recording."""
         return RecordSession(self._rules)
 
     def ordering(self) -> HostOrdering:
-        """Return a new ordering: recorded graphs share no memory."""
+        """Return a new ordering for each function: only graphs that share a memory pool need a common one, and recorded graphs share none."""
         return HostOrdering()
 
     def missing_memory(self, needed_bytes: int) -> str:  # noqa: ARG002 - the interface of a backend
