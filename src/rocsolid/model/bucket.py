@@ -34,7 +34,7 @@ class Bucket:
             msg = f"rs.Bucket(sizes={list(self.sizes)}): sizes must be integers of at least 1"
             raise UsageError(msg)
         if self.too_long not in _TOO_LONG:
-            raise UnknownNameError("too_long", self.too_long, _TOO_LONG, is_argument=True)
+            raise UnknownNameError(kind="too_long", name=self.too_long, known=_TOO_LONG, is_argument=True)
         object.__setattr__(self, "sizes", sizes)
 
     def fit(self, length: int) -> int | None:

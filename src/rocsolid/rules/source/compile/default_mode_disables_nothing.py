@@ -36,7 +36,7 @@ RULE = Rule(
     code="SRC103",
     name="default-mode-disables-nothing",
     severity=Severity.INFO,
-    message='This code uses mode="default" on ROCm instead of mode="{subject}", but mode="default" turns nothing off',
+    message='On ROCm, mode="default" is used instead of mode="{subject}", but it turns nothing off',
     why='mode="default" changes no setting: what a variable, an image or a library has turned on stays on.',
     fix='Name what must be off: options={{"triton.cudagraphs": False, "max_autotune": False}}, or rs.compile(model, profile="safe")',
     check="rocsolid probe",
