@@ -147,7 +147,7 @@ def test_a_deadline_ends_a_hanging_compile_and_reports_its_phase(work: Path) -> 
     ran = run_cli("compiles", f"{work}:stuck", "--deadline", "4", timeout=60)
 
     assert ran.code == 124
-    assert "the deadline of 4 s has passed; current step: graph 1, scaled, " in ran.err
+    assert "the deadline of 4 s was exceeded; current step: graph 1, scaled, " in ran.err
     assert "calling the backend" in ran.err
     assert "time.sleep(60)" in ran.err
     assert "thread MainThread:" in ran.err
@@ -159,7 +159,7 @@ def test_a_deadline_ends_a_hanging_compile_and_reports_its_phase(work: Path) -> 
         (["compiles"], 2, "give exactly one of WORKLOAD, --torch-trace DIR and --torch-debug DIR"),
         (["compiles", "x.py:f", "--torch-trace", "y"], 2, "give exactly one of"),
         (["compiles", "x.py:f", "--calls", "0"], 2, "argument --calls: must be a whole number of at least 1, not '0'"),
-        (["breaks", "x.py"], 2, "a workload is written file.py:function"),
+        (["breaks", "x.py"], 2, "write a workload as file.py:function"),
         (["breaks", "nothing.py:f"], 2, "the workload file nothing.py does not exist"),
     ],
 )

@@ -140,7 +140,7 @@ EDIT = {
 
 @pytest.mark.parametrize(
     ("record", "integrity"),
-    [("stale", "changed"), ("none", "different"), ("honest", "recorded")],
+    [("stale", "differs-from-wheel"), ("none", "differs-from-release"), ("honest", "recorded")],
     ids=["edited after installation", "record blanked", "a build of its own"],
 )
 def test_edited_config_file(shadow_torch: Callable[..., Path], record: str, integrity: str) -> None:
@@ -204,7 +204,7 @@ def test_assignment_in_this_process() -> None:
     )
     setting = data["settings"]["inductor.max_autotune"]
 
-    assert data["probe_mode"] == "process"
+    assert data["probe_mode"] == "this-process"
     assert (setting["value"], setting["origin"], setting["other_thread_value"]) == (True, "assigned", False)
     codes = {f["code"] for f in data["findings"] if f["subject"] == "inductor.max_autotune"}
     assert codes == {"CFG008", "CFG009"}  # it was assigned, and new threads will not see it
