@@ -91,7 +91,7 @@ def test_the_probe_of_a_simulated_chip_starts_with_a_notice() -> None:
     ran = run_cli("run", "--pretend", "gfx950", "-m", "rocsolid", "probe", "--fail-on", "never")
 
     assert ran.code == 0, ran.err
-    assert ran.out.startswith("PRETENDED (gfx950@7.2.4), not this machine: torch ")
+    assert ran.out.startswith("PRETENDED CHIP (gfx950@7.2.4), not the hardware of this machine: torch ")
     assert "AMD Instinct MI355X (gfx950)" in ran.out
     assert "hip-graph-stale-host-write" in ran.out
 
@@ -148,7 +148,7 @@ def test_every_chip_of_the_catalogue_can_be_simulated(pretend_chip: Pretend, chi
     assert (torch.version.hip or "", torch.version.cuda or "") == (simulated.hip, simulated.cuda)
     assert torch.cuda.get_device_properties(0).multi_processor_count == simulated.chip.compute_units
     assert [device.arch for device in env.devices] == [simulated.chip.arch]
-    assert headline(env, Terminal()).startswith(f"PRETENDED ({simulated})")
+    assert headline(env, Terminal()).startswith(f"PRETENDED CHIP ({simulated})")
     assert parse_pretended_chip(str(simulated)) == simulated
 
 
@@ -268,7 +268,7 @@ def test_rs_pretend_is_an_error_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
 
-    with pytest.raises(CannotRunError, match="need a machine without a GPU"):
+    with pytest.raises(CannotRunError, match="work only on a machine without a GPU"):
         require_no_gpu(tmp_path)
 
 
@@ -300,6 +300,6 @@ def test_the_variable_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.Mon
     monkeypatch.setenv(pretended.VARIABLE, "gfx942")
     assert pretended.pretended_chip() == parse_pretended_chip("gfx942")
 
-    monkeypatch.setattr(pretended, "_DEVICES", ("dev/zero",))
+    monkeypatch.setattr(pretended, "_GPU_DEVICE_FILES", ("dev/zero",))
     with pytest.raises(CannotRunError, match="/dev/zero"):
         pretended.pretended_chip()

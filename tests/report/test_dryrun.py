@@ -121,7 +121,7 @@ def test_html_is_complete_and_escaped() -> None:
     assert "tl.load(x) # &lt;script&gt;" in html
     assert "RuntimeError: &lt;no&gt;" in html
     assert "s_endpgm" in html
-    assert "<dt>at</dt><dd>/home/me/m.py:7</dd>" in html
+    assert "<dt>location</dt><dd>/home/me/m.py:7</dd>" in html
     assert 'id="kernels-gfx942"' in html
     assert 'id="kernels-sm_90"' in html
     assert ">VGPR<" in html

@@ -461,7 +461,7 @@ def test_a_library_that_others_can_write_is_not_loaded(library_file: Path, caplo
     library_file.chmod(0o777)
     with caplog.at_level("WARNING", "rocsolid"):
         assert building.c_library() is None
-    assert f"others may write to {library_file}" in caplog.text
+    assert f"other users may write to {library_file}" in caplog.text
     assert user_cache.untrusted_reason(library_file)
 
     library_file.chmod(0o700)

@@ -50,7 +50,7 @@ def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
 
     assert ran.code == 0, ran.err
     assert "a step takes " in ran.err
-    assert "with the profiler" in ran.err
+    assert "without the profiler" in ran.err
     (trace,) = ran.json()["files"]
     assert [step["name"] for step in trace["steps"]] == ["ProfilerStep#1", "ProfilerStep#2"]
     assert trace["skipped_events"] == 0
