@@ -193,7 +193,7 @@ def test_terminal_page_has_no_markup() -> None:
 def test_rule_page_names_the_placeholders() -> None:
     pages = {file.rule.code: rule_page(file) for file in all_rules()}
 
-    assert "Environment variable ‹set_by› sets `‹subject›` to ‹value›" in pages["CFG001"]
+    assert "Environment variable ‹set by› sets `‹subject›` to ‹value›" in pages["CFG001"]
     assert not [code for code, page in pages.items() if re.search(r"\{\w+[:}!]", page.partition("## Messages")[2])]
 
 
