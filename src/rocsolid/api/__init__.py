@@ -1,1 +1,1 @@
-"""The public functions that join rooms: take a profile name, ask the probe, hand a plan down."""
+"""The public functions. They connect the packages below: take a profile name, probe the machine, pass a plan on."""

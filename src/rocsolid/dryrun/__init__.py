@@ -1,1 +1,1 @@
-"""A model in, AMD machine code and its resource use out, with no AMD GPU."""
+"""Compiles the kernels of a model for AMD GPUs that are not present, and reports their resource use."""

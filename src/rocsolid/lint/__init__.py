@@ -1,1 +1,1 @@
-"""Reads source, never runs it."""
+"""Finds hazards in source code without running it."""

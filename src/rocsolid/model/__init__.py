@@ -1,1 +1,1 @@
-"""The words of the project as frozen data: no torch, no I/O."""
+"""Results and declarations as frozen dataclasses; no torch, no I/O."""

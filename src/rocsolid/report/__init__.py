@@ -1,1 +1,1 @@
-"""Writes for people and machines: text, JSON, SARIF, HTML."""
+"""Renders results as text, JSON, SARIF and HTML."""
