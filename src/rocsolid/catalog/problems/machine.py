@@ -231,7 +231,7 @@ PROBLEMS = (
             "wrong register count."
         ),
         fix=(
-            "Use ROCm 7.2 or later (or preview release 7.11 or later) and a Linux kernel that exports "
+            "Use ROCm 7.2 or a later stable release, or of the preview releases 7.11 or later, and a Linux kernel that exports "
             "the context sizes, such as Ubuntu's OEM kernel 1018 or newer."
         ),
         verify="Check the new versions with `rocminfo`, then run for ten minutes the workload that crashed before.",
