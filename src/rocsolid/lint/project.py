@@ -142,6 +142,7 @@ def _confidence(found: SourceMatch, display_path: str, graph: CallGraph) -> tupl
     if found.region is Region.NONE or found.inside:
         return Confidence.INSIDE, None
     function = FunctionRef(display_path, found.scope)
+    # Functions with torch.compiler.disable are not traced, but the finding still shows which compiled code calls them.
     path = graph.paths.get((found.region, function)) or graph.disabled_callees.get(function)
     if path is None:
         return Confidence.ANYWHERE, None

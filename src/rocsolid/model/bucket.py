@@ -96,7 +96,8 @@ class Bucket:
 def _sizes_with_least_padding(lengths: list[int], count: int) -> tuple[int, ...]:
     """Find the exact optimum, by dynamic programming over the distinct lengths.
 
-    `least[j]` is the least padding when distinct length `j` is the largest bucket so far; each round allows one more bucket.
+    `least[j]` is the least total padding of all lengths up to `distinct[j]`, if `distinct[j]` is a bucket size. Each round
+    allows one more bucket.
     """
     distinct = sorted(set(lengths))
     counts = [0]  # counts[i]: how many lengths of the sample are smaller than distinct[i]

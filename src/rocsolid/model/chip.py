@@ -14,7 +14,9 @@ class Chip:
     platform: Platform
     capability: tuple[int, int]  # as torch.cuda.get_device_capability returns it
     wavefront_size: int  # threads of one wavefront (AMD) or warp (NVIDIA)
-    compute_units: int  # compute units (AMD) or streaming multiprocessors (NVIDIA)
+    compute_units: (
+        int  # as torch counts them: compute units (CDNA), workgroup processors of two units (RDNA), or SMs (NVIDIA)
+    )
     lds_bytes: int  # the most LDS (shared memory) that one workgroup can use
     lds_bytes_per_unit: int  # LDS that the workgroups on one compute unit share
     simds: int  # SIMDs in one compute unit

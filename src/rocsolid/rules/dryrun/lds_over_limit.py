@@ -30,7 +30,7 @@ RULE = Rule(
     message="{kernel} ({config}) needs {lds_bytes} bytes of LDS; {target} allows {lds_limit_bytes} per workgroup",
     why="The kernel compiles, but the launch fails with OutOfResources.",
     fix="Use smaller blocks or fewer stages for {target}.",
-    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows at most {lds_limit_bytes} bytes in the column LDS)",
+    check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (after the fix, the column LDS has at most {lds_limit_bytes} bytes)",
     since="0.1",
     evidence=(issue("ROCm/aiter#3257", "A kernel requests 98304 bytes on MI300X; the launch fails."),),
 )

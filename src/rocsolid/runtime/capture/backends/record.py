@@ -225,10 +225,10 @@ class HostOrdering:
         return True
 
     def wait_for_host_reads(self) -> None:
-        """Does nothing on the CPU."""
+        """Does nothing on the CPU: a replay has read its inputs when it returns."""
 
     def mark_replay(self) -> None:
-        """Does nothing on the CPU."""
+        """Does nothing on the CPU: no later replay has to wait for this one."""
 
     def synchronize(self) -> None:
         """Does nothing on the CPU."""
