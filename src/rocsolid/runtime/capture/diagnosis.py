@@ -53,7 +53,7 @@ def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any])
     """Return the refusal for an exception during a capture.
 
     The last error often only reports that something failed before, so the first error of the chain is used. On a GPU the function
-    is run again without a capture, and torch is told to raise an error at every host sync, to find the operation.
+    is run again without a capture, with torch set to raise an error at every host sync, to find the operation.
     """
     if is_refused_compile(error):
         code = traceback_code_line(innermost_error(error).__traceback__)
