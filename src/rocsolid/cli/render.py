@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 def render(record: "ProbeRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a probe."""
 
-    def page() -> str:
-        from rocsolid.report.probe_page import probe_html
-
-        return probe_html(record)
-
     def text() -> str:
         from rocsolid.report.probe_text import probe_text
 
@@ -37,16 +32,13 @@ def render(record: "ProbeRecord", output: str, *, verbose: bool = False, to_file
 
         return probe_json(record)
 
-    return _render(output, "a probe", text=text, json=json, html=page, **_finding_formats(lambda: record.findings))
+    return _render(
+        output, "a probe", text=text, json=json, html=lambda: _page(record), **_finding_formats(lambda: record.findings)
+    )
 
 
 def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_file: bool = False) -> str:
     """Render a compile log."""
-
-    def page() -> str:
-        from rocsolid.report.compiles_page import compiles_html
-
-        return compiles_html(log)
 
     def text() -> str:
         from rocsolid.report.compiles_text import compiles_text
@@ -63,16 +55,11 @@ def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_fi
 
         return [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
 
-    return _render(output, "a compile log", text=text, json=json, html=page, **_finding_formats(find))
+    return _render(output, "a compile log", text=text, json=json, html=lambda: _page(log), **_finding_formats(find))
 
 
 def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) -> str:
     """Render a report of graph breaks."""
-
-    def page() -> str:
-        from rocsolid.report.compiles_page import breaks_html
-
-        return breaks_html(report)
 
     def text() -> str:
         from rocsolid.report.compiles_text import breaks_text
@@ -89,7 +76,9 @@ def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) 
 
         return break_findings(report.breaks, len(report.graphs))
 
-    return _render(output, "a graph-break report", text=text, json=json, html=page, **_finding_formats(find))
+    return _render(
+        output, "a graph-break report", text=text, json=json, html=lambda: _page(report), **_finding_formats(find)
+    )
 
 
 def render_trace(
@@ -126,29 +115,20 @@ def render_trace(
 
 def render_optimize(report: "OptimizeReport", output: str) -> str:
     """Render the report of `optimize`."""
-
-    def page() -> str:
-        from rocsolid.report.optimize_page import optimize_html
-
-        return optimize_html(report)
-
-    return _render(output, "an optimize report", text=lambda: f"{report}\n", json=report.json, html=page)
+    return _render(
+        output, "an optimize report", text=lambda: f"{report}\n", json=report.json, html=lambda: _page(report)
+    )
 
 
 def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a study."""
-
-    def page() -> str:
-        from rocsolid.report.study_page import study_html
-
-        return study_html(study)
 
     def text() -> str:
         from rocsolid.report.study_text import study_text
 
         return study_text(study, _terminal(to_file=to_file), verbose=verbose)
 
-    return _render(output, "a study", text=text, json=study.json, html=page)
+    return _render(output, "a study", text=text, json=study.json, html=lambda: _page(study))
 
 
 def render_ab(result: "ABResult", output: str, *, to_file: bool = False) -> str:
@@ -165,11 +145,6 @@ def render_ab(result: "ABResult", output: str, *, to_file: bool = False) -> str:
 def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a dry run."""
 
-    def page() -> str:
-        from rocsolid.report.dryrun_page import dryrun_html
-
-        return dryrun_html(record)
-
     def text() -> str:
         from rocsolid.report.dryrun_text import dryrun_text
 
@@ -180,16 +155,18 @@ def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False,
 
         return dryrun_json(record)
 
-    return _render(output, "a dry run", text=text, json=json, html=page, **_finding_formats(lambda: record.findings))
+    return _render(
+        output,
+        "a dry run",
+        text=text,
+        json=json,
+        html=lambda: _page(record),
+        **_finding_formats(lambda: record.findings),
+    )
 
 
 def render_lint(record: "LintRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render the findings of `lint`."""
-
-    def page() -> str:
-        from rocsolid.report.lint_page import lint_html
-
-        return lint_html(record)
 
     def text() -> str:
         from rocsolid.report.lint_text import lint_text
@@ -202,7 +179,12 @@ def render_lint(record: "LintRecord", output: str, *, verbose: bool = False, to_
         return lint_json(record)
 
     return _render(
-        output, "a lint result", text=text, json=json, html=page, **_finding_formats(lambda: record.findings)
+        output,
+        "a lint result",
+        text=text,
+        json=json,
+        html=lambda: _page(record),
+        **_finding_formats(lambda: record.findings),
     )
 
 
@@ -233,6 +215,12 @@ def _finding_formats(find: "Callable[[], Sequence[Finding]]") -> dict[str, Calla
         return github(find())
 
     return {"sarif": as_sarif, "github": as_github}
+
+
+def _page(result: object) -> str:
+    from rocsolid.report.result_pages import result_page
+
+    return result_page(result)
 
 
 def _terminal(*, to_file: bool) -> "Terminal":

@@ -15,16 +15,16 @@ class CodeLine:
     end: int = 0
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`file:line`."""
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def lines(self, place: str | None = None) -> list[str]:
-        """Return one or two lines of text; `place`, for example with a shorter path, replaces `file:line`."""
-        head = f"{self.place if place is None else place}   "
+    def lines(self, location: str | None = None) -> list[str]:
+        """Return one or two lines of text; `location`, for example with a shorter path, replaces `file:line`."""
+        head = f"{self.location if location is None else location}   "
         code = self.text.strip()
         if not code:
             return [head.rstrip()]

@@ -8,5 +8,5 @@ class NotebookResult:
 
     def _repr_html_(self) -> str:
         # Imported by name, because `report` is a layer above `model`.
-        html: str = import_module("rocsolid.report.notebook").to_html(self)
+        html: str = import_module("rocsolid.report.result_pages").notebook_html(self)
         return html

@@ -144,10 +144,10 @@ def _known_cause(report: BreakReported, line: str) -> KnownCause | None:
 def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None) -> CodeLine:
     """Return the line with the columns of the expression, from the catalogue, torch's columns or names in torch's message."""
     if known and known.underline:
-        found = read_code_line(code.place, *known.underline)
+        found = read_code_line(code.location, *known.underline)
         if found.start < found.end:
             return found
-    columns = dict(zip(report.frames, report.columns, strict=False)).get(code.place, (0, 0))
+    columns = dict(zip(report.frames, report.columns, strict=False)).get(code.location, (0, 0))
     line = code.text.encode()
     start, end = (len(line[:offset].decode(errors="replace")) for offset in columns)
     if start < end and _is_expression(code.text[start:end]):
@@ -156,7 +156,7 @@ def _with_caret(code: CodeLine, report: BreakReported, known: KnownCause | None)
     names = [
         name for pattern in _NAMES_IN_MESSAGE for name in pattern.findall(f"{message.context} {message.explanation}")
     ]
-    return read_code_line(code.place, *names) if names else code
+    return read_code_line(code.location, *names) if names else code
 
 
 def _is_expression(text: str) -> bool:

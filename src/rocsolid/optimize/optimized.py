@@ -42,7 +42,7 @@ class Optimized:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return str(self.report())
+        return f"<Optimized {str(self.report()).partition(chr(10))[0]}>"
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()

@@ -29,12 +29,12 @@ class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the
         self.message = "\n".join([problem, *code_lines, *notes, *([f"fix: {fix}"] if fix else [])])
         super().__init__(self.message)
         self.reason = reason
-        self.location = code.place if code else ""
+        self.location = code.location if code else ""
 
 
 def _short_location(code: CodeLine) -> str:
     """Return `file:line`, with the path relative to the working directory if the file is inside it."""
-    return code.place.removeprefix(f"{Path.cwd()}/")
+    return code.location.removeprefix(f"{Path.cwd()}/")
 
 
 class TensorSpec(NamedTuple):

@@ -456,7 +456,7 @@ class Captured:
         return CallPrediction(action="capture", reason="no graph for this call yet", differences=changed)
 
     def __repr__(self) -> str:
-        return str(self.report())
+        return f"<Captured {str(self.report()).partition(chr(10))[0]}>"
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()
