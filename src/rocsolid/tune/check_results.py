@@ -3,17 +3,14 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from rocsolid.model.workload import Workload
-from rocsolid.numerics import detached_copy, error_limit, relative_error
+from rocsolid.numerics import MAX_ERROR_RATIO, detached_copy, error_limit, relative_error
 from rocsolid.torchapi.pytree import flatten
 from rocsolid.tune.isolate.trial_process import WrongResultError
-
-# Compared with double precision, the error of a variant may be this many times the error of eager.
-_MAX_ERROR_RATIO: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class ResultChecker:
         if not self._double_results:
             return False
         exact = self._double_results[index]
-        return relative_error(result, exact) <= _MAX_ERROR_RATIO * relative_error(self._eager_results[index], exact)
+        return relative_error(result, exact) <= MAX_ERROR_RATIO * relative_error(self._eager_results[index], exact)
 
 
 def _double_precision(workload: Workload, input_sets: list[CallInputs]) -> list[Any]:

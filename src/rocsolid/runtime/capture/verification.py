@@ -6,7 +6,15 @@ from typing import Any
 import torch
 
 from rocsolid.model.capture_report import Reason
-from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
+from rocsolid.numerics import (
+    OTHER_BRANCH_SCALE,
+    PADDING_SCALE,
+    Comparison,
+    Tolerance,
+    compare,
+    noise_between,
+    result_leaves,
+)
 from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
@@ -15,8 +23,6 @@ from rocsolid.runtime.capture.reachable_state import InitialState, RngSnapshot, 
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
-_PADDING_SCALE = 4.0  # times the tolerance: for another length other kernels run, which sum in a different order
-_OTHER_BRANCH_SCALE = 8.0  # times the tolerance: on another branch other kernels run, which round differently
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
     "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
@@ -69,7 +75,7 @@ class Verifier:
         with reported_as_capturing():
             branch = self._run_eager(entry, inputs)
         same_branch = compare(branch, got, self._tolerance)
-        usual_branch = compare(eager, got, self._tolerance, scale=_OTHER_BRANCH_SCALE)
+        usual_branch = compare(eager, got, self._tolerance, scale=OTHER_BRANCH_SCALE)
         if not (same_branch.equal and usual_branch.equal):
             return comparison
         entry.stats.record_branch()
@@ -96,7 +102,7 @@ class Verifier:
             padded_call = entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
         compared = [index for index, (kind, _) in enumerate(entry.outputs.plan) if kind != "input"]
         tolerance = self._tolerance
-        scale = _PADDING_SCALE if tolerance.rtol is None else 1.0
+        scale = PADDING_SCALE if tolerance.rtol is None else 1.0
         expected, got = ([leaves[index] for index in compared] for leaves in (unpadded_call, padded_call))
         comparison = compare(expected, got, tolerance, scale=scale)
         if not comparison.equal:
