@@ -159,7 +159,7 @@ def test_probe_saves_compares_and_renders(tmp_path: Path) -> None:
     assert run_cli("probe", "--output", "json", "--out", str(before)).code == 0
     moved = run_cli("probe", "--diff", str(before), env=clean_environ(TORCHINDUCTOR_FREEZING="1"))
     assert "inductor.freezing: False → True" in moved.out
-    assert "TORCHINDUCTOR_FREEZING: (none) → 1" in moved.out
+    assert "TORCHINDUCTOR_FREEZING: (not set) → 1" in moved.out
     assert "newly found" in moved.out
     rendered = run_cli("report", str(before), "--output", "html", "--out", str(page))
     assert rendered.err == f"wrote {page}\n"

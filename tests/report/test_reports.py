@@ -153,8 +153,8 @@ def test_difference_lists_what_changed() -> None:
     text = difference_text(compare_probes(before, after), Terminal())
 
     assert "torch: 2.13.0 → 2.14.0" in text
-    assert "inductor.max_autotune: True → (none)" in text
-    assert f"{VARIABLE}: 1 → (none)" in text
+    assert "inductor.max_autotune: True → (not set)" in text
+    assert f"{VARIABLE}: 1 → (not set)" in text
     assert "no longer found" in text
     assert difference_text(compare_probes(before, before), Terminal()) == "no difference\n"
 

@@ -135,7 +135,7 @@ class CompiledGraph:
         recompile = f"\n    recompile: {self.recompile.change}" if self.recompile else ""
         launches = f", {self.launches} kernel launches per call" if self.kernels else ""
         return (
-            f"graph {self.number} {self.kind.value} {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
+            f"graph {self.number} ({self.kind.value}) of {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
             f"cache {self.cache.value}{recompile}"
         )
 

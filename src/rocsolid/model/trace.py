@@ -84,10 +84,10 @@ class Gap:
     start_ns: int  # since the device's first event
     duration_ns: int
     cause: IdleCause
-    before: str  # the kernel or copy that ended last before the gap
-    after: str  # the kernel or copy that ended the gap
-    launch_call: str  # the runtime call that launched `after`
-    operator: str  # the operator that launched `after`
+    previous_work: str  # the kernel or copy that ended last before the gap
+    next_work: str  # the kernel or copy that ended the gap
+    launch_call: str  # the runtime call that launched `next_work`
+    operator: str  # the operator that launched `next_work`
     host_activity: str  # what the launching thread did during the gap
 
 

@@ -68,7 +68,9 @@ def compiles_headline(log: CompileLog, terminal: Terminal) -> str:
 
 
 def _graph(graph: CompiledGraph, terminal: Terminal, *, code: bool) -> str:
-    head = f"graph {graph.number} {graph.kind.value} {terminal.paint(graph.function, 'bold')}  {graph.seconds:.2f} s"
+    head = (
+        f"graph {graph.number} ({graph.kind.value}) of {terminal.paint(graph.function, 'bold')}  {graph.seconds:.2f} s"
+    )
     lines = [head + terminal.paint(f"  {short_location(graph.location)}", "dim")]
     if graph.recompile:
         lines.append(_recompile(graph.recompile, terminal))

@@ -155,7 +155,7 @@ def _change(change: ValueChange, terminal: Terminal) -> str:
 
 def _value(value: object) -> str:
     if value is None or value == "":
-        return "(none)"
+        return "(not set)"
     return value if isinstance(value, str) else repr(value)
 
 

@@ -186,7 +186,7 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> str:
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> str:
     rows = [
-        (*times(g.start_ns, g.duration_ns), g.cause.value, g.host_activity, g.launch_call, g.after, g.before)
+        (*times(g.start_ns, g.duration_ns), g.cause.value, g.host_activity, g.launch_call, g.next_work, g.previous_work)
         for g in gaps
     ]
     attributes = [
@@ -202,7 +202,7 @@ def _gap_details(gap: Gap) -> str:
     host = f" Host during the gap: {gap.host_activity}." if gap.host_activity else ""
     launch = f", launched by {gap.launch_call}" if gap.launch_call else ""
     operator = f" in {gap.operator}" if launch and gap.operator else ""
-    return f"{time(gap.duration_ns)} idle, cause: {gap.cause.value}. Next: {gap.after}{launch}{operator}.{host}"
+    return f"{time(gap.duration_ns)} idle, cause: {gap.cause.value}. Next: {gap.next_work}{launch}{operator}.{host}"
 
 
 def _small_tables(device: DeviceTrace, key: str) -> str:

@@ -343,7 +343,9 @@ PROBLEMS = (
             ),
             issue(
                 "ROCm/ATOM#1339",
-                ("In ATOM gc.freeze() was not enough, so garbage collection is disabled during the whole capture."),
+                (
+                    "In ROCm/ATOM, gc.freeze() was not enough, so garbage collection is disabled during the whole capture."
+                ),
             ),
             source(
                 "triton 3.5.x to 3.8.x python/triton/compiler/compiler.py CompiledKernel.__del__",

@@ -60,14 +60,14 @@ PROBLEMS = (
         ),
         fix=(
             "Give each graph its own pool: pass no `pool=` to torch.cuda.graph, or use one "
-            "`torch.cuda.graph_pool_handle()` per bucket. In ATOM, leave ATOM_PER_BUCKET_POOL at its default. "
+            "`torch.cuda.graph_pool_handle()` per bucket. In ROCm/ATOM, leave ATOM_PER_BUCKET_POOL at its default. "
             "This reserves more memory."
         ),
         verify=(
             "Capture all buckets, replay them in random order and compare every output with eager. Repeat "
             "with one pool per graph: the difference must disappear."
         ),
-        status="worked around in ATOM and vLLM as of 2026-09; vLLM expects ROCm 7.14 to fix it",
+        status="worked around in ROCm/ATOM and vLLM as of 2026-09; vLLM expects ROCm 7.14 to fix it",
         evidence=(
             source(
                 "ROCm/ATOM ffdf3bb atom/utils/cuda_graph.py _graph_pools",
@@ -105,13 +105,13 @@ PROBLEMS = (
         fix=(
             "Copy into a staging tensor first and move it into the graph's input with a kernel "
             "(`static.copy_(staging)` from another GPU tensor). Or make the kernel load the value as a vector "
-            "instead of a scalar, as ATOM did."
+            "instead of a scalar, as ROCm/ATOM did."
         ),
         verify=(
             "Write a counter into the buffer before each of 10,000 replays and let a captured kernel copy it "
             "out. Every value read back must be the one written."
         ),
-        status="open as of 2026-09; worked around in one kernel of ATOM",
+        status="open as of 2026-09; worked around in one kernel of ROCm/ATOM",
         evidence=(
             issue(
                 "ROCm/hip#3902",
@@ -228,7 +228,7 @@ PROBLEMS = (
             issue(
                 "ROCm/clr#280",
                 (
-                    "The same reporter found unstable addresses on MI300X with HIP 7.0.51831 and names "
+                    "The same reporter found that addresses are not stable on MI300X with HIP 7.0.51831 and names "
                     "memory pools without virtual memory as the cause."
                 ),
             ),

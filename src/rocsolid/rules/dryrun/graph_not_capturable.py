@@ -29,7 +29,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{graph} on {target} cannot be captured: {reason}",
     why="`reduce-overhead` silently falls back to normal launches, and a capture of the whole call fails.",
-    fix="Keep the operation outside the compiled part, or rewrite it so that sizes do not depend on values.",
+    fix="{fix}",
     check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (reports that the graph can be captured)",
     since="0.1",
     evidence=(
@@ -41,6 +41,10 @@ RULE = Rule(
 )
 
 
+_CPU_FIX = "Move the tensor to the GPU before the compiled part."
+_OTHER_FIX = "Keep the operation outside the compiled part, or rewrite it so that sizes do not depend on values."
+
+
 def check_run(run: DryRun) -> Iterator[Finding]:
     """Every operation that prevents a capture."""
     for graph in run.graphs:
@@ -50,5 +54,6 @@ def check_run(run: DryRun) -> Iterator[Finding]:
                 location=blocker.location,
                 graph=f"{graph.name} ({graph.kind})",
                 reason=blocker.reason,
+                fix=_CPU_FIX if "CPU" in blocker.reason else _OTHER_FIX,
                 target=run.target,
             )

@@ -50,6 +50,6 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         waited_ms=waited_ns / 1e6,
         share=waited_ns / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
-        next_kernel=(longest.after[:60] if longest else "") or "unknown work",
+        next_kernel=(longest.next_work[:60] if longest else "") or "unknown work",
         call=(longest.host_activity if longest else "") or "the synchronization",
     )

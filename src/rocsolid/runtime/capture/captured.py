@@ -198,7 +198,7 @@ class Captured:
         self._stats.count_check()
         entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
-            self._invalidate(entry, "; ".join(comparison.mismatches), recapture=False)
+            self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)
             self._refuse(call, wrong_result(comparison))
         return result
 

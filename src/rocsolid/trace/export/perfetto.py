@@ -45,7 +45,7 @@ def _events(columns: TraceColumns, trace: TraceFile, findings: tuple[Finding, ..
         for gap in d.gaps:
             start = first + gap.start_ns
             details = {
-                "next": gap.after,
+                "next": gap.next_work,
                 "launched by": gap.launch_call,
                 "operator": gap.operator,
                 "host": gap.host_activity,
