@@ -66,10 +66,10 @@ CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
     "DRY004": ([(kernel(used(occupancy=1)), Severity.INFO)], [kernel(used(occupancy=1), used()), kernel("boom")]),
     "DRY005": (
         [
-            (kernel(used(lanes_used=0.5)), Severity.WARNING),
-            (kernel(used(lanes_used=0.5), origin="inductor"), Severity.INFO),
+            (kernel(used(lanes_used=0.5, block=128)), Severity.WARNING),
+            (kernel(used(lanes_used=0.5, block=128), origin="inductor"), Severity.INFO),
         ],
-        [kernel(used(lanes_used=0.5), used()), kernel("boom")],
+        [kernel(used(lanes_used=0.5, block=128), used()), kernel("boom")],
     ),
     "DRY006": (
         [

@@ -253,7 +253,7 @@ def test_a_recompile_becomes_a_finding_with_its_guard() -> None:
         compiled(torch.ones(2, 3).double())
     (finding,) = recompile_findings(recorder.graphs)
 
-    assert "graph 2 inference added: " in str(recorder.log)
+    assert "graph 2 (inference) of added: " in str(recorder.log)
     assert "recompile: x.dtype changed from float32 to float64" in str(recorder.log)
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.message

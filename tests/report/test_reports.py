@@ -200,7 +200,7 @@ def test_rule_page_names_the_placeholders() -> None:
 def test_terminal_page_has_bold_headings_and_coloured_code() -> None:
     text = page_text("# Title\n\n- **bold** `code` and words\n\n    code line\n", Terminal(colour=True))
 
-    assert text == "\033[1mTitle\033[0m\n\n- bold code and words\n\n\033[36m    code line\033[0m\n"
+    assert text == "\033[1mTitle\033[0m\n\n- bold `code` and words\n\n\033[36m    code line\033[0m\n"
 
 
 def test_finding_as_one_line() -> None:

@@ -41,7 +41,8 @@ WHAT_SET_IT = {
 
 
 def with_changed_setting(origin: Origin) -> Environment:
-    return make_env(moved={"inductor.max_autotune": (True, False, origin, WHAT_SET_IT.get(origin, ""))})
+    name = "inductor.force_disable_caches" if origin is Origin.FORCED else "inductor.max_autotune"
+    return make_env(moved={name: (True, False, origin, WHAT_SET_IT.get(origin, ""))})
 
 
 def with_config_file(integrity: Integrity) -> Environment:

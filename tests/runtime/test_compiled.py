@@ -300,10 +300,11 @@ def test_a_warm_call_costs_at_most_two_microseconds_more() -> None:
     by_torch(x)
     by_rocsolid(x)
 
-    def cost_us(fn: Any) -> float:
-        return min(timeit.repeat(lambda: fn(x), number=5000, repeat=9)) / 5000 * 1e6
+    def best_us(fn: Any) -> float:  # of short runs, so that some of them are undisturbed on a busy machine
+        return min(timeit.repeat(lambda: fn(x), number=100, repeat=20)) / 100 * 1e6
 
-    assert min(cost_us(by_rocsolid) - cost_us(by_torch) for _ in range(3)) <= 2.0
+    pairs = [(best_us(by_rocsolid), best_us(by_torch)) for _ in range(50)]
+    assert min(pair[0] for pair in pairs) - min(pair[1] for pair in pairs) <= 2.0
 
 
 MODULE = """
@@ -336,7 +337,7 @@ print(fn(torch.zeros(2)).tolist())
     [
         ("fine", ""),
         ("crash", "compiling in a child process crashed after"),
-        ("hang", "compiling in a child process hung after 15 s"),
+        ("hang", "compiling in a child process did not finish within 15 s"),
     ],
 )
 def test_a_trial_in_a_child_process_survives_hangs_and_crashes(tmp_path: Path, backend: str, message: str) -> None:

@@ -204,6 +204,8 @@ def try_in_child_process(
         _log.warning("%s; %s in this process without testing it in a child process first", result.detail, action)
     if result.status in (CheckStatus.OK, CheckStatus.SKIPPED):
         return ""
+    if result.status is CheckStatus.HUNG:
+        return f"{action} in a child process did not finish within {deadline_s:.0f} s"
     return f"{action} in a child process {result.status.value} after {result.seconds:.0f} s ({result.detail})"
 
 

@@ -48,7 +48,7 @@ WRONG_NAMES: Final[Mapping[str, str]] = {
     "COORD_DESCENT": "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "INDUCTOR_BENCHMARK_KERNEL": "TORCHINDUCTOR_BENCHMARK_KERNEL",
     "INDUCTOR_FREEZING": "TORCHINDUCTOR_FREEZING",
-    "INDUCTOR_GROUP_FUSION": "",  # the setting itself has no effect
+    "INDUCTOR_GROUP_FUSION": "",
     "INDUCTOR_AGGRESSIVE_FUSION": "",  # the setting has no variable and must be set in Python
     "INDUCTOR_MAX_FUSION_SIZE": "",
     "MAX_FUSION_SIZE": "",
@@ -58,6 +58,9 @@ WRONG_NAMES: Final[Mapping[str, str]] = {
     "TORCHINDUCTOR_CUDA_GRAPHS": "TORCHINDUCTOR_CUDAGRAPHS",
     "TORCH_COMPILE_CACHE_DIR": "TORCHINDUCTOR_CACHE_DIR",
 }
+
+# Wrong names whose setting exists in torch but has no effect either.
+WITHOUT_EFFECT: Final = frozenset({"INDUCTOR_GROUP_FUSION"})
 
 
 def family(variable: str) -> Family | None:

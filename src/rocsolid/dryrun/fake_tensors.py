@@ -14,20 +14,20 @@ from rocsolid.model.workload import Workload
 _MAX_DEPTH = 3  # of objects inside objects
 
 
-def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
+def fake_workload(name: str, fake_mode: Any) -> tuple[Workload, str]:
     """Load a workload with fake tensors. If its file needs real values, load it with real tensors and replace them.
 
     Returns the workload, and a note if real values were needed.
     """
     note = ""
     try:
-        with mode:
+        with fake_mode:
             workload = load_workload(name)
     except InputError as error:
         workload = load_workload(name)
         note = f"the workload was loaded with real tensors, because its file needs their values ({error.__cause__ or error})"
-    mover = _Mover(mode)
-    with mode:
+    mover = _Mover(fake_mode)
+    with fake_mode:
         for module in _modules(workload.callable):
             mover.move_module(module)
         args, kwargs = mover.move((workload.args, dict(workload.kwargs)))
@@ -37,8 +37,8 @@ def fake_workload(name: str, mode: Any) -> tuple[Workload, str]:
 class _Mover:
     """Replaces tensors, and remembers them so that shared tensors stay shared."""
 
-    def __init__(self, mode: Any) -> None:
-        self._mode = mode
+    def __init__(self, fake_mode: Any) -> None:
+        self._fake_mode = fake_mode
         self._fakes: dict[int, Any] = {}
         self._originals: list[Any] = []  # keeps the tensors alive, so that their ids stay valid
 

@@ -64,6 +64,7 @@ def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[s
             file.display_path: cached[keys[file.display_path]] for file in files if keys[file.display_path] in cached
         }
         new_rows: dict[str, tuple[str, str]] = {}
+        # `summary` and `symbols` are the facts of one file, encoded for the cache
         for checked in check_files([file for file in files if file.display_path not in facts], jobs):
             facts[checked.display_path] = decode_facts(checked.summary, checked.symbols)
             if keys[checked.display_path]:

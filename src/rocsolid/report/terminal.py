@@ -90,7 +90,7 @@ def _page_line(line: str, terminal: Terminal) -> str:
     if line.startswith("#"):
         return terminal.paint(line.lstrip("# "), "bold")
     if content.startswith("- "):
-        return terminal.wrap(_plain_text(content[2:]).replace("`", ""), indent=f"{indent}  ", first=f"{indent}- ")
+        return terminal.wrap(_plain_text(content[2:]), indent=f"{indent}  ", first=f"{indent}- ")
     if line.startswith("    "):
         return terminal.paint(line, "cyan")
     return terminal.wrap(_plain_text(line))

@@ -9,13 +9,13 @@ from rocsolid.model.study import Finalist, Study
 
 def study_evidence(study: Study) -> dict[str, Any]:
     """Return the record: machine, date, command, and one fact for each finalist and each rejected variant."""
-    tuned = study.best.tuned
+    tuning_record = study.best.tuned
     workload = study.workload.rpartition("/")[2]
     return evidence(
         what=f"variants of {workload} compared with the baseline (profile {study.profile}) in fresh processes; a speedup is how many "
         "times as fast as the baseline a variant is, with a 95 % interval that is widened by how much identical processes differ",
         command=f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
-        date=tuned.date if tuned else "",
+        date=tuning_record.date if tuning_record else "",
         **{name: study.machine.get(name, "") for name in ("device", "arch", "torch", "python")},
         noise=round(study.noise, 5),
         facts={

@@ -20,7 +20,7 @@ When a program of yours reads the name.
 
 from collections.abc import Iterator
 
-from rocsolid.catalog.variables import WRONG_NAMES, family, is_read, similar_variables
+from rocsolid.catalog.variables import WITHOUT_EFFECT, WRONG_NAMES, family, is_read, similar_variables
 from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import source
 from rocsolid.model.finding import Autofix, Finding, FixCommands, Rule, Severity
@@ -57,9 +57,15 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             yield RULE.found(
                 name,
                 fix_commands=FixCommands(unset=(name,)),  # the user decides whether to set the correct name
-                hint=f"The correct name is {correct_name}."
-                if correct_name
-                else "This setting has no environment variable; set it in Python.",
+                hint=_hint(name, correct_name),
                 fix=f"unset {name}" + (f" && export {correct_name}={value}" if correct_name else ""),
                 correct_name=correct_name,
             )
+
+
+def _hint(name: str, correct_name: str) -> str:
+    if correct_name:
+        return f"The correct name is {correct_name}."
+    if name in WITHOUT_EFFECT:
+        return "The setting of that name in torch has no effect either, so there is nothing to set instead."
+    return "This setting has no environment variable; set it in Python."

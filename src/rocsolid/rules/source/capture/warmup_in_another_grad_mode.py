@@ -67,7 +67,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for capture in captures(source):
         mode = grad_mode_of_statement(capture, source) or grad_mode(capture.site.block, capture.scope, source)
         for name in dict.fromkeys(dotted_name(call.func) for call in capture.calls()):
-            if name.startswith("?"):
+            if name.startswith("?"):  # not a dotted name, such as `layers[0](x)`
                 continue
             warmups = [s for s in calls_written_as(source, name) if _is_warmup_call(s, capture.site)]
             modes = {grad_mode(s.block, s.scope, source) for s in warmups}
