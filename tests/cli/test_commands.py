@@ -95,7 +95,7 @@ def test_version_and_no_command() -> None:
         ("setting-changed-by-variable", "CFG001"),
         ("inductor.group_fusion", "No code reads it in any release"),
         ("TORCHINDUCTOR_FX_GRAPH_CACHE", "forces the value"),
-        ("safe", "inductor.max_autotune = False"),
+        ("safe", "`inductor.max_autotune` = False"),
         ("hip-graph-replay-corruption", "ROCm 7.2.0 to 7.2.3"),
         ("problems", "hipblaslt-handle-in-capture"),
         ("rules", "KNO001"),
@@ -103,7 +103,7 @@ def test_version_and_no_command() -> None:
         ("hipEventQuery", "HIP 6.4.3: in every mode it runs"),
         ("torch.cuda.synchronize", "hipErrorStreamCaptureUnsupported, 900"),
         ("906", "Error 906 during a capture"),
-        ("hipErrorStreamCaptureImplicit", "hipMemcpy to the host, on the default stream"),
+        ("hipErrorStreamCaptureImplicit", "`hipMemcpy` to the host, on the default stream"),
         ("calls", "hipStreamAddCallback"),
     ],
 )
@@ -124,7 +124,7 @@ def test_explain_profile_gives_each_value_with_its_reason() -> None:
 
 
 def test_settings_lists_all_and_shows_one() -> None:
-    assert "inductor.max_autotune: Benchmark several kernels" in run_cli("settings").out
+    assert "`inductor.max_autotune`: Benchmark several kernels" in run_cli("settings").out
     one = run_cli("settings", "inductor.freezing", "--output", "json").json()
     assert one["settings"][0]["name"] == "freezing"
 
