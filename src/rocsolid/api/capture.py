@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from rocsolid.catalog.capture_precautions import Precautions, precautions_for
@@ -10,7 +9,7 @@ from rocsolid.model.bucket import Bucket
 from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
-from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.capture.captured import Captured, captured_module
 from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
 
 _CHILD_DEADLINE_S: Final = 600.0
@@ -112,7 +111,13 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         from rocsolid.runtime.capture.backends.simulated_runtime import SimulatedCaptured
 
         captured_class = SimulatedCaptured
-    make = partial(captured_class, options=options, precautions=precautions, try_in_child=_try_in_child)
+
+    def make(fn: Any) -> Any:
+        import torch
+
+        captured = captured_class(fn, options, precautions, _try_in_child)
+        return captured_module(captured) if isinstance(fn, torch.nn.Module) else captured
+
     return make if fn is None else make(fn)
 
 

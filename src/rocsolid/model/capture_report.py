@@ -21,6 +21,7 @@ class Reason(Enum):
     MEMORY_BUDGET = "memory budget"  # the graph is larger than memory_budget_bytes=
     COMPILE = "compile"  # torch.compile would compile during the capture
     NO_GPU_WORK = "no GPU work"  # the call launches nothing that a graph could replay
+    REACHABLE_STATE = "reachable state"  # the function reaches too much Python state to check it at each replay
     SIDE_EFFECT = "side effect"  # the function changes Python state, which a replay does not repeat
     RESULT_TYPE = "unsupported result type"
     PADDING = "padding"  # the padding of a bucket changes the result

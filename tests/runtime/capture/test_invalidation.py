@@ -74,9 +74,9 @@ def _hook(model: Any) -> None:
         (_rematerialise, "parameter `0.weight` moved to a new address"),
         (_assign, "parameter `0.weight` was replaced"),
         (_replace_module, "module `0` was replaced"),
-        (_add_adapter, "of module `0` changed from"),
+        (_add_adapter, "`0.forward` was added"),
         (_half_way, "parameter `0.weight` moved to a new address"),
-        (_hook, "number of forward hooks of module `0` changed from 0 to 1"),
+        (_hook, "the forward hooks of module `0` changed"),
     ],
 )
 def test_a_replacement_invalidates_the_graph_before_the_next_result(
@@ -187,7 +187,7 @@ def test_python_side_effects_are_refused_and_happen_once_per_call(target: Any) -
     (refusal,) = g.report().refusals
     assert refusal.reason.value == "side effect"
     assert "count" in refusal.message
-    assert "`len(lines)`" in refusal.message
+    assert "`lines`" in refusal.message
 
 
 def test_lazy_initialisation_on_the_first_call_is_no_side_effect(target: Any) -> None:

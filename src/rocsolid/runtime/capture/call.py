@@ -142,6 +142,18 @@ class Argument:
     expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
 
+    def value(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the argument as it was passed."""
+        return args[int(self.expression[5:-1])] if self.expression.startswith("args[") else kwargs[self.name]
+
+    def was_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the argument contains other values than when it was flattened."""
+        if self.tree.structure == "*":
+            return False
+        now = flatten(self.value(args, kwargs), self.name)
+        pairs = zip(now.leaves, self.tree.leaves, strict=False)
+        return now.structure != self.tree.structure or any(not same_leaf(a.value, b.value) for a, b in pairs)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -156,7 +168,7 @@ class Call:
     bucketed: tuple[BucketedDim, ...]
     argument_key: tuple[tuple[str, Hashable], ...]
     torch_state: tuple[tuple[str, Hashable], ...]
-    identity_objects: tuple[Any, ...]  # compared by id() in the key, so they must live as long as the key
+    identity_objects: tuple[Leaf, ...]  # compared by id() in the key, so they must live as long as the key
 
     @cached_property
     def key(self) -> Hashable:
@@ -172,6 +184,15 @@ class Call:
     def lengths_by_group(self) -> dict[int, int]:
         """The length of each group of bucketed dimensions."""
         return {dim.group: dim.length for dim in self.bucketed}
+
+    @property
+    def identity_arguments(self) -> dict[str, Any]:
+        """The arguments that are passed on as they are, by path: modules, functions, objects of `static=`."""
+        return {leaf.path: leaf.value for leaf in self.identity_objects}
+
+    def changed_arguments(self) -> list[str]:
+        """Return the arguments whose structure, constants or tensors are no longer those of the call."""
+        return [argument.name for argument in self.arguments if argument.was_changed(self.args, self.kwargs)]
 
     @property
     def signature(self) -> CallSignature:
@@ -250,7 +271,7 @@ def parse_call(
     tensors: list[Leaf] = []
     indices: list[int] = []
     key: list[tuple[str, Hashable]] = []
-    identity_objects: list[Any] = []
+    identity_objects: list[Leaf] = []
     for argument in arguments:
         leaf_keys: list[Hashable] = []
         for leaf in argument.tree.leaves:
@@ -283,15 +304,20 @@ def parse_call(
     )
 
 
+def same_leaf(now: Any, before: Any) -> bool:
+    """Return whether two leaves are one object, or equal constants."""
+    return now is before or ((key := constant_key(now)) is not None and key == constant_key(before))
+
+
 def _tree(value: Any, name: str, static: Collection[str]) -> Flattened:
     if name in static:
         return Flattened((Leaf(name, value),), "*", next)
     return flatten(value, name)
 
 
-def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_objects: list[Any]) -> Hashable:
+def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_objects: list[Leaf]) -> Hashable:
     if argument.name in static or compared_by_identity(leaf.value):
-        identity_objects.append(leaf.value)
+        identity_objects.append(leaf)
         fields = vars(leaf.value) if argument.name in static and hasattr(leaf.value, "__dict__") else {}
         constants = tuple((name, key) for name, value in fields.items() if (key := constant_key(value)) is not None)
         return "object", id(leaf.value), constants

@@ -5,7 +5,7 @@ values stay as that one run left them.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,15 +19,17 @@ from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry
 from rocsolid.runtime.capture.inputs import make_buffers
-from rocsolid.runtime.capture.invalidation import CapturedState
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
-from rocsolid.runtime.capture.reachable_state import (
+from rocsolid.runtime.capture.reachable_state import Content, collect_reachable
+from rocsolid.runtime.capture.state_snapshot import (
+    CapturedState,
+    HostRngSnapshot,
     InitialState,
     RngSnapshot,
+    Snapshot,
     TensorSnapshot,
     WriteDetector,
-    collect_reachable,
     fresh_autocast_cache,
     restoring,
     tensors_to_save,
@@ -49,7 +51,9 @@ class FirstRun:
     """The call, run in eager for the caller, and what the function was seen to do."""
 
     def __init__(self, function: Function, call: Call) -> None:
-        state_before = collect_reachable(function)
+        state_before = collect_reachable(function, call.identity_arguments)
+        unrestorable = [(c, c.read(c.value)) for c in state_before.contents if c.write is None]
+        host_rng = HostRngSnapshot()
         state_writes = WriteDetector((ref.path, ref.value) for ref in state_before.tensors)
         argument_writes = WriteDetector((leaf.path, leaf.value) for leaf in call.tensors)
         rng = RngSnapshot(call.device, state_before.generators)
@@ -58,7 +62,10 @@ class FirstRun:
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
         draws_random = rng.advanced()
-        self.state = collect_reachable(function)
+        self.host_rng = host_rng.drawn_from()
+        self.advanced = [content for content, before in unrestorable if _was_advanced(content, before)]
+        self.changed_arguments = call.changed_arguments()
+        self.state = collect_reachable(function, call.identity_arguments)
         known = {id(ref.value) for ref in state_before.tensors}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
         written_state = state_writes.written()
@@ -71,8 +78,13 @@ class FirstRun:
         )
 
 
+def _was_advanced(content: Content, before: Any) -> bool:
+    """Return whether an iterator was advanced. A cache of `functools.lru_cache` may grow: later runs find the value in it."""
+    return hasattr(content.value, "__next__") and content.read(content.value) != before
+
+
 def capture_once(
-    function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: dict[str, Any] | None
+    function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: Any
 ) -> Entry:
     """Capture the call and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     with_backward = options.backward and _path_requiring_grad(first.result) != ""
@@ -84,7 +96,7 @@ def capture_once(
         rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
         inputs=TensorSnapshot([static_inputs[index] for index in first.effects.arguments]),
     )
-    with restoring(first.state, initial):
+    with restoring(Snapshot(first.state), initial):
         if with_backward:
             from rocsolid.runtime.capture.training import capture_training_step
 
@@ -102,7 +114,7 @@ def _capture_inference(
     initial: InitialState,
     options: Options,
     backend: Backend,
-    owner: dict[str, Any] | None,
+    owner: Any,
 ) -> Entry:
     with backend.capture_scope(), reported_as_capturing():
         graph, result = _warm_up_and_capture(function, call, first, initial, options, backend)
@@ -119,7 +131,7 @@ def _capture_inference(
             graph=graph,
             buffers=first.buffers,
             outputs=outputs,
-            captured_state=CapturedState(first.state, owner),
+            captured_state=CapturedState(first.state, call.device, owner),
             ordering=backend.ordering(),
             effects=first.effects,
             output_mode=options.outputs,
@@ -147,6 +159,27 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
             f"`{path}` requires grad, and a replay would return it without a grad_fn",
             fix="call it under torch.no_grad() or torch.inference_mode(), or capture with backward=True",
         )
+    if first.state.too_large:
+        raise CannotCapture(
+            Reason.REACHABLE_STATE,
+            f"the function reaches {first.state.too_large}: too much to check at each replay for changes",
+            fix="keep data that the function does not need in another object, or in tensors or tuples",
+        )
+    if first.host_rng:
+        raise CannotCapture(
+            Reason.SIDE_EFFECT,
+            f"the function draws random numbers from Python's `{first.host_rng}`, and a replay would not draw new ones",
+            fix="use torch.rand, torch.randn or torch.randint",
+        )
+    if first.advanced:
+        path, kind = first.advanced[0].path, type(first.advanced[0].value).__name__
+        raise CannotCapture(
+            Reason.SIDE_EFFECT,
+            f"the function advances `{path}`, a {kind}, and a replay does not repeat that",
+            fix="call next() outside the captured function and pass the value as an argument",
+        )
+    if first.changed_arguments:
+        _refuse_side_effects(first.changed_arguments)
     storages = [leaf.value.untyped_storage().data_ptr() for leaf in call.tensors]
     for index in first.effects.arguments:
         if storages.count(storages[index]) > 1 and call.tensors[index].value.numel():
@@ -156,7 +189,12 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
 
 
 def _warm_up_and_capture(
-    function: Function, call: Call, first: FirstRun, initial: InitialState, options: Options, backend: Backend
+    function: Function,
+    call: Call,
+    first: FirstRun,
+    initial: InitialState,
+    options: Options,
+    backend: Backend,
 ) -> tuple[Graph, Any]:
     args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
 
@@ -216,9 +254,9 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, run
 
     Raises CannotCapture for a change of Python values, and for a compile in the last run.
     """
+    before = Snapshot(first.state)
     for run in range(runs):
         initial.restore()
-        before = first.state.fingerprint() if run == 0 else {}
         try:
             with compiles_refused(if_any=True) if 0 < run == runs - 1 else nullcontext():
                 body()
@@ -228,12 +266,11 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, run
 
             code = traceback_code_line(innermost_error(error).__traceback__)
             raise CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code) from error
-        if before:
-            _refuse_side_effects(before, first.state.fingerprint())
+        if run == 0:
+            _refuse_side_effects(list(dict.fromkeys(change.path for change in before.changes())))
 
 
-def _refuse_side_effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    changed = [path for path in after if before.get(path) != after[path]]
+def _refuse_side_effects(changed: Sequence[str]) -> None:
     if changed:
         names = ", ".join(f"`{path}`" for path in changed[:_MAX_LISTED_CHANGES])
         hidden = len(changed) - _MAX_LISTED_CHANGES

@@ -1,6 +1,7 @@
 """A captured function: replays a graph where there is one, captures where there can be one, runs in eager otherwise."""
 
 import copy
+import functools
 import inspect
 import logging
 import sys
@@ -27,11 +28,12 @@ from rocsolid.runtime.capture.graph_cache import CaptureStats, GraphCache
 from rocsolid.runtime.capture.inputs import PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into_out
-from rocsolid.runtime.capture.reachable_state import (
+from rocsolid.runtime.capture.reachable_state import collect_reachable
+from rocsolid.runtime.capture.state_snapshot import (
     InitialState,
     RngSnapshot,
+    Snapshot,
     TensorSnapshot,
-    collect_reachable,
     restoring,
     tensors_to_save,
 )
@@ -63,8 +65,9 @@ class Inputs(tuple[Any, ...]):  # noqa: SLOT001 - it has an attribute
 
 
 class Captured:
-    """What `rs.capture` returns. Called like the function it was made from."""
+    """A captured function: what `rs.capture` returns for a function. Called like the function it was made from."""
 
+    _rocsolid_captured = True
     __name__: str
     __qualname__: str
     __signature__: inspect.Signature
@@ -80,7 +83,7 @@ class Captured:
             from rocsolid.runtime.capture.eager_segments import find_eager_modules
 
             find_eager_modules(function, options.eager_modules)  # raises for a wrong name
-        self.__rocsolid_function__: Function | None = function
+        self._strong_function: Function | None = function
         self._weak_method: weakref.WeakMethod[Any] | None = None
         self._options = options
         self._precautions = precautions
@@ -182,7 +185,7 @@ class Captured:
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         changes = entry.captured_state.changes()
         if changes:
-            self._invalidate(entry, "; ".join(changes[:_MAX_LISTED_CHANGES]))
+            self._invalidate(entry, "; ".join(change.text for change in changes[:_MAX_LISTED_CHANGES]))
         return self._call_slow(args, kwargs)
 
     def _call_with_check(self, function: Function, call: Call, entry: Entry) -> Any:
@@ -192,7 +195,8 @@ class Captured:
             from rocsolid.runtime.capture.training import check_training_step
 
             check = check_training_step
-        generators = (*self._options.generators, *collect_reachable(function).generators)
+        state = collect_reachable(function, call.identity_arguments)
+        generators = (*self._options.generators, *state.generators)
         with _inside_capture():
             result, comparison = check(function, entry, call, self._options.tolerance, generators)
         self._stats.count_check()
@@ -307,8 +311,8 @@ class Captured:
         if raises:
             raise CaptureError(why.message) from why
 
-    def _owner(self, function: Function) -> dict[str, Any] | None:
-        """Return the attributes of the module that holds this object in place of its method; None when there is none.
+    def _owner(self, function: Function) -> Any:
+        """Return the module that holds this object in place of its method; None when there is none.
 
         The method is then held by a weak reference, because module and captured function would otherwise hold each other.
         """
@@ -321,12 +325,15 @@ class Captured:
             return None
         if self._weak_method is None and isinstance(function, types.MethodType):
             self._weak_method = weakref.WeakMethod(function)
-            self.__rocsolid_function__ = None
-        owner: dict[str, Any] = vars(module)
-        return owner
+            self._strong_function = None
+        return module
+
+    @property
+    def __rocsolid_function__(self) -> Function | None:
+        return self._strong_function if self._weak_method is None else self._weak_method()
 
     def _function(self) -> Function:
-        function = self.__rocsolid_function__ if self._weak_method is None else self._weak_method()
+        function = self.__rocsolid_function__
         if function is None:
             msg = f"the module whose method `{self.__name__}` was captured has been deleted"
             raise CaptureError(msg)
@@ -382,7 +389,8 @@ class Captured:
         """
         function = self._function()
         parsed = [self._parse(function, args, kwargs) for args, kwargs in calls]
-        state = collect_reachable(function)
+        arguments = {path: value for call in parsed for path, value in call.identity_arguments.items()}
+        state = collect_reachable(function, arguments)
         initial = InitialState(
             tensors=TensorSnapshot(tensors_to_save(state, [])),
             rng=RngSnapshot(
@@ -391,7 +399,7 @@ class Captured:
             ),
             inputs=TensorSnapshot([leaf.value for call in parsed for leaf in call.tensors]),
         )
-        with restoring(state, initial):
+        with restoring(Snapshot(state), initial):
             for call in sorted(parsed, key=_input_bytes, reverse=True):
                 if self._cache.find(call.key) is None and self._stats.refusal(call) is None:
                     self._capture(function, call)
@@ -485,15 +493,16 @@ class Captured:
         """Return the captured method of an instance. Each instance has its own graphs."""
         if instance is None:
             return self
-        bound = self._new(types.MethodType(self._function(), instance))
+        bound = self.with_function(types.MethodType(self._function(), instance))
         vars(instance)[self.__name__] = bound  # the next attribute access finds it there
         return bound
 
-    def _new(self, function: Function) -> "Captured":
+    def with_function(self, function: Function) -> "Captured":
+        """Return a captured function with the same options, without graphs, for another function."""
         return type(self)(function, self._options, self._precautions, self._try_in_child)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Captured":
-        return self._new(copy.deepcopy(self._function(), memo))
+        return self.with_function(copy.deepcopy(self._function(), memo))
 
     def __reduce__(self) -> Any:
         return type(self), (self._function(), self._options, self._precautions, self._try_in_child)
@@ -502,6 +511,106 @@ class Captured:
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not _is_finalizing() and vars(self).get("_cache"):
             self.close()
+
+
+class _ModuleSignature:
+    """Gives `inspect.signature(captured_module)` the parameters of the module's `forward`."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is None:
+            msg = "a class has no signature of its own"
+            raise AttributeError(msg)
+        return call_signature(instance.__rocsolid_function__)
+
+
+class CapturedModule:
+    """A captured module: what `rs.capture` returns for an `nn.Module`.
+
+    It is an instance of a subclass of the module's own class and shares all attributes with the module, so that parameters,
+    `state_dict()`, `to()`, `train()`, hooks and methods work as before. Its calls, and calls of its `forward`, are captured.
+    """
+
+    __slots__ = ("__rocsolid__",)
+    __rocsolid__: "Captured"
+    _rocsolid_captured = True
+
+    def __init_subclass__(cls) -> None:
+        """Do not call the hook of the module's class: no class is registered twice."""
+
+    @property
+    def rocsolid(self) -> Captured:
+        """The captured function, for modules that have a `report` or another of these methods themselves."""
+        captured: Captured = self.__rocsolid__
+        return captured
+
+    @property
+    def __rocsolid_function__(self) -> Any:
+        return self.__rocsolid__.__rocsolid_function__
+
+    __signature__ = _ModuleSignature()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module: replay, capture, or run in eager."""
+        return self.__rocsolid__(*args, **kwargs)
+
+    def __copy__(self) -> Any:
+        return captured_module(self.__rocsolid__.with_function(copy.copy(self.__rocsolid_function__)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return captured_module(copy.deepcopy(self.__rocsolid__, memo))
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return captured_module, (self.__rocsolid__,)
+
+
+_MODULE_METHODS: Final = (
+    "warm", "freeze", "inputs", "invalidate", "explain", "report", "debug_dump", "close", "_repr_html_",
+)  # fmt: skip
+_module_classes: Final[weakref.WeakKeyDictionary[type, type]] = weakref.WeakKeyDictionary()
+
+
+def captured_module(captured: Captured) -> Any:
+    """Return a module that shares everything with the module inside `captured`, but whose calls are captured.
+
+    Returns `captured` itself where Python cannot make a subclass of the module's class, such as for a scripted module.
+    """
+    module: Any = captured.__rocsolid_function__
+    kind = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return captured
+    if kind not in _module_classes:
+        try:
+            _module_classes[kind] = _module_class(kind)
+        except TypeError:
+            return captured
+    made: Any = object.__new__(_module_classes[kind])
+    made.__rocsolid__ = captured
+    object.__setattr__(made, "__dict__", vars(module))
+    return made
+
+
+def _module_class(kind: Any) -> type:
+    """Return a subclass of a module's class whose calls are captured. Methods that the class has itself are kept."""
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = self.__rocsolid_function__
+        if any(vars(inner)[name] for name in ("_forward_hooks", "_forward_pre_hooks")):  # `forward` does not run them
+            return kind.forward(self, *args, **kwargs)
+        return self.__rocsolid__(*args, **kwargs)
+
+    def method(name: str) -> Callable[..., Any]:
+        @functools.wraps(getattr(Captured, name))
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(self.__rocsolid__, name)(*args, **kwargs)
+
+        return call
+
+    own = {name: method(name) for name in _MODULE_METHODS if not hasattr(kind, name)}
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return types.new_class(
+        kind.__name__, (CapturedModule, kind), {}, lambda space: space.update(names, forward=forward, **own)
+    )
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from rocsolid.model.capture_report import GraphRecord
 from rocsolid.runtime.capture.backends.base import Graph, Ordering
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
-from rocsolid.runtime.capture.invalidation import CapturedState
 from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
+from rocsolid.runtime.capture.state_snapshot import CapturedState
 from rocsolid.runtime.signature import CallSignature
-from rocsolid.torchapi.graphs.tensor_checks import byte_count, storage_id
+from rocsolid.torchapi.graphs.replay_checks import byte_count, storage_id
 
 if TYPE_CHECKING:
     from rocsolid.runtime.capture.training import TrainingStep

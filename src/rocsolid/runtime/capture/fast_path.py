@@ -13,7 +13,7 @@ import torch
 from rocsolid.model.bucket import Bucket
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.entry import Entry
-from rocsolid.torchapi.graphs.tensor_checks import state_check, tensor_check
+from rocsolid.torchapi.graphs.replay_checks import state_check, tensor_check
 from rocsolid.torchapi.pytree import constant_key, open_container, registered
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
@@ -85,10 +85,9 @@ def make_reader(call: Call, static: Sequence[str] = ()) -> Read:
     """Return a function that reads the tensors of a call with the same structure and constants, and returns None for others."""
     generator = _ReaderGenerator()
     for argument in call.arguments:
-        value = (
-            call.args[int(argument.expression[5:-1])] if argument.expression[0] == "a" else call.kwargs[argument.name]
+        generator.visit(
+            argument.value(call.args, call.kwargs), argument.expression, by_identity=argument.name in static
         )
-        generator.visit(value, argument.expression, by_identity=argument.name in static)
     return generator.function(len(call.args), len(call.kwargs))
 
 

@@ -10,7 +10,7 @@ import torch
 
 from rocsolid.runtime.capture.call import BucketedDim, Call, TensorSpec
 from rocsolid.torchapi.graphs.batched_copy import make_batched_copy
-from rocsolid.torchapi.graphs.tensor_checks import element_span
+from rocsolid.torchapi.graphs.replay_checks import element_span
 
 CopyIn = Callable[[Sequence[Any]], None]
 

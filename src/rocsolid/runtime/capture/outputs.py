@@ -17,7 +17,7 @@ from rocsolid.errors import StaleOutputError, UsageError
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.graphs.batched_copy import foreach_copy
-from rocsolid.torchapi.graphs.tensor_checks import element_span, storage_id
+from rocsolid.torchapi.graphs.replay_checks import element_span, storage_id
 from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten, open_container
 
 MakeResult = Callable[[Sequence[Any], Mapping[int, int]], Any]

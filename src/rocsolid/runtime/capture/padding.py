@@ -6,7 +6,7 @@ from typing import Any
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import BucketedDim, Call, CannotCapture
 from rocsolid.runtime.capture.outputs import LengthRelation, Outputs
-from rocsolid.runtime.capture.reachable_state import InitialState
+from rocsolid.runtime.capture.state_snapshot import InitialState
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.pytree import flatten
 

@@ -1,66 +1,112 @@
-"""What a function can reach besides its arguments (modules, tensors, numbers, lists), and snapshots of it.
+"""Finds what a function can reach besides the tensors of a call: attributes, closures, globals, defaults, classes, containers.
 
-A graph contains the addresses and values of this state at the time of the capture. So we collect it to restore it after the
-warm-up runs, to detect Python side effects that no replay repeats, and to detect at each replay what was replaced since the
-capture (`invalidation.py`).
+A graph contains the addresses and values of this state at the time of the capture. `state_snapshot.py` takes snapshots of it: to
+restore it after the warm-up runs, to detect side effects that no replay repeats, and to detect at each replay what has changed.
+
+The walk follows values, not the program: it visits every attribute of every object, but of the methods of a class only those whose
+names occur in code that was visited before. It does not look into objects of torch's internals, of the standard library (except
+its containers) and of extension modules.
 """
 
+import array
 import functools
+import gc
+import itertools
+import operator
+import random
+import sys
 import types
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+import warnings
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from rocsolid.torchapi.graphs.tensor_checks import write_count
+from rocsolid.torchapi.graphs.replay_checks import global_forward_hooks
 from rocsolid.torchapi.pytree import constant_key
 
-_MAX_VALUES: Final = 50_000  # values to visit; what a function reaches beyond these is not watched
-_MAX_WATCHED_CONSTANTS: Final = 64  # constants in a larger list or dictionary are not watched
-_MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved even if no write to them was seen
+MISSING: Final = object()  # in place of a value: an attribute that is not set
+_MAX_VALUES: Final = 200_000  # values to visit
+_MAX_ITEMS: Final = 100_000  # items of all lists, deques and sets, which are compared one by one at each replay
+_MAX_CONTENT_BYTES: Final = (
+    16 * 2**20
+)  # of numpy arrays and byte arrays, which are compared byte by byte at each replay
 _WRAPPED_FUNCTION_ATTRIBUTES: Final = ("__wrapped__", "_torchdynamo_orig_callable", "__rocsolid_function__")
-_SKIPPED_MODULES: Final = ("torch.", "numpy.", "builtins", "logging", "threading", "collections", "_thread", "_io")
+_MODULE_CONTENTS: Final = ("_parameters", "_buffers", "_modules")
+_MODULE_HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# Packages whose objects are compared by identity only. They change without an effect on results (caches, locks, logs).
+_SKIPPED_PACKAGES: Final = ("torch._", "torch.fx", "torch.jit", "torch.cuda", "torch.distributed", "torch.autograd")
+_SKIPPED_PACKAGES_BY_ROOT: Final = frozenset({"numpy", "triton", "tqdm", "rocsolid"})
+_VISITED_STDLIB: Final = frozenset({"collections", "types", "argparse", "functools", "dataclasses", "__main__"})
+_CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
+# Special methods that no result depends on.
+_IGNORED_METHODS: Final = _CONSTRUCTORS | {
+    "__del__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__",
+    "__deepcopy__", "__init_subclass__", "__set_name__", "__class_getitem__", "__dir__", "__sizeof__", "__subclasshook__",
+}  # fmt: skip
+_GRADIENT_NAMES: Final = frozenset({"grad", "backward", "zero_grad", "step"})  # code without these reads no `.grad`
+_LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
+_METHOD_TYPES: Final = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+_CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
 
 class Reference(NamedTuple):
-    """One place that holds a value: an entry of a dictionary or list, or a closure cell."""
+    """One place that holds a value: an item of a container, or an attribute."""
 
     path: str
     holder: Any
-    key: Any  # None for a closure cell
+    key: Any
     value: Any
+    by_attribute: bool = False  # the key is the name of an attribute
 
     def current(self) -> Any:
-        """Return the present value; raises LookupError when there is none."""
-        if self.key is None:
-            try:
-                return self.holder.cell_contents
-            except ValueError as empty:
-                raise LookupError(self.path) from empty
-        return self.holder[self.key]
+        """Return the present value; MISSING when there is none."""
+        try:
+            return getattr(self.holder, self.key) if self.by_attribute else self.holder[self.key]
+        except (AttributeError, LookupError, ValueError):  # ValueError: an empty closure cell
+            return MISSING
 
     def restore(self) -> None:
         """Put the original value back."""
-        if self.key is None:
-            self.holder.cell_contents = self.value
-        else:
+        if self.current() is self.value:
+            return
+        if not self.by_attribute:
             self.holder[self.key] = self.value
+        elif self.value is MISSING:
+            delattr(self.holder, self.key)
+        else:
+            try:
+                setattr(self.holder, self.key, self.value)
+            except AttributeError:  # a frozen dataclass
+                object.__setattr__(self.holder, self.key, self.value)
 
 
-class _GradHolder:
-    """Gives `tensor.grad` the interface of a dictionary entry, so that a Reference can hold it."""
+class WatchedDict(NamedTuple):
+    """A dictionary whose values are compared by identity: a plain one, or the attributes of an object, class or Python module."""
 
-    def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
+    path: str
+    items: dict[Any, Any]
+    names: frozenset[str] | None = None  # only these keys are watched; None: all
+    is_attributes: bool = False
+    owner: type | None = None  # the class, where the dictionary holds the attributes of a class
+    label: str = ""  # what to call a change, in place of the path of the changed value
 
-    def __getitem__(self, _: str) -> Any:
-        return self._tensor.grad
+    def entry_path(self, key: Any) -> str:
+        """Return what the user writes for one of the values."""
+        return joined(self.path, key) if self.is_attributes else f"{self.path}[{key!r}]"
 
-    def __setitem__(self, _: str, value: Any) -> None:
-        self._tensor.grad = value
+
+class Content(NamedTuple):
+    """An object whose content is compared by value, because it has no Python values that could be compared by identity."""
+
+    path: str
+    value: Any
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], None] | None  # None: the content cannot be restored
 
 
 @dataclass(kw_only=True)
@@ -68,49 +114,27 @@ class ReachableState:
     """Everything a function can reach."""
 
     tensors: list[Reference] = field(default_factory=list)
-    modules: list[Reference] = field(default_factory=list)
-    constants: list[Reference] = field(default_factory=list)
     named_modules: list[tuple[str, Any]] = field(default_factory=list)  # by path, the function itself included
-    containers: list[tuple[str, Any]] = field(default_factory=list)  # lists and dictionaries, whose length may change
     generators: list[Any] = field(default_factory=list)
-
-    def fingerprint(self) -> dict[str, Hashable]:
-        """Return what a call must not change, because a replay does not repeat it: constants, bindings, lengths of containers."""
-        values: dict[str, Hashable] = {}
-        for reference in (*self.constants, *self.tensors, *self.modules):
-            try:
-                value = reference.current()
-            except LookupError:
-                values[reference.path] = "deleted"
-                continue
-            key = constant_key(value)
-            values[reference.path] = id(value) if key is None else key
-        values.update({f"len({path})": len(container) for path, container in self.containers})
-        return values
+    dicts: list[WatchedDict] = field(default_factory=list)
+    sequences: list[tuple[str, Any]] = field(default_factory=list)  # lists, deques, sets; the keys of OrderedDicts
+    attributes: list[Reference] = field(default_factory=list)  # closure cells, slots, the code of functions
+    objects: list[tuple[str, Any]] = field(default_factory=list)  # objects whose class could be changed
+    contents: list[Content] = field(default_factory=list)
+    too_large: str = ""  # why not all of it can be watched
 
     def without_gradients(self) -> "ReachableState":
         """Return the state without gradients, which a training step sets and the caller clears between the calls."""
-        return replace(self, tensors=[ref for ref in self.tensors if not isinstance(ref.holder, _GradHolder)])
-
-    def copy_containers(self) -> list[tuple[Any, Any]]:
-        """Return the lists and dictionaries, each with a shallow copy."""
-        return [(container, container.copy()) for _, container in self.containers]
-
-
-def _restore_containers(copies: list[tuple[Any, Any]]) -> None:
-    for container, copy in copies:
-        if isinstance(container, MutableMapping):
-            if len(container) != len(copy) or any(container.get(k) is not v for k, v in copy.items()):
-                container.clear()
-                container.update(copy)
-        elif len(container) != len(copy) or any(a is not b for a, b in zip(container, copy, strict=True)):
-            container.clear()
-            container.extend(copy)
+        tensors, attributes = (
+            [ref for ref in references if not (ref.by_attribute and ref.key == "grad")]
+            for references in (self.tensors, self.attributes)
+        )
+        return replace(self, tensors=tensors, attributes=attributes)
 
 
-def collect_reachable(function: Callable[..., Any]) -> ReachableState:
-    """Return everything that the function can reach now."""
-    return _Collector().run(function)
+def collect_reachable(function: Callable[..., Any], arguments: Mapping[str, Any] | None = None) -> ReachableState:
+    """Return everything that the function can reach now, also through these arguments."""
+    return _Collector().run(function, arguments or {})
 
 
 class _Collector:
@@ -118,127 +142,276 @@ class _Collector:
 
     def __init__(self) -> None:
         self._state = ReachableState()
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}  # by id(); kept alive so that no id() is used twice
         self._next: deque[tuple[str, Any]] = deque()
+        self._names: set[str] = set()  # names and strings in the code that was visited
+        self._methods_by_name: dict[str, list[tuple[str, Any]]] = {}  # methods whose names were not seen yet
+        self._global_names: dict[int, tuple[dict[str, Any], set[str]]] = {}  # by id() of the globals
+        self._items = 0
 
-    def run(self, function: Callable[..., Any]) -> ReachableState:
+    def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> ReachableState:
         self._next.append(("", function))
-        while self._next and len(self._seen) < _MAX_VALUES:
+        self._next.extend(arguments.items())
+        while self._next and not self._state.too_large:
             path, value = self._next.popleft()
-            if id(value) not in self._seen:
-                self._seen.add(id(value))
+            if self._is_new(value):
                 self._visit(path, value)
+                if len(self._seen) > _MAX_VALUES:
+                    place = f", many of them in `{path}`" if path else ""
+                    self._state.too_large = f"more than {_MAX_VALUES:,} Python values{place}"
+        for items, names in self._global_names.values():
+            watched = WatchedDict("", items, frozenset(names), is_attributes=True)
+            self._state.dicts.append(watched)
+        if self._state.named_modules:
+            for hooks in global_forward_hooks():
+                self._state.dicts.append(WatchedDict("", hooks, label="the global module hooks"))
+        self._add_gradients()
+        self._limit_contents()
         return self._state
 
-    def _visit(self, path: str, value: Any) -> None:
-        if isinstance(value, torch.nn.Module):
+    def _is_new(self, value: Any) -> bool:
+        if id(value) in self._seen:
+            return False
+        self._seen[id(value)] = value
+        return True
+
+    def _visit(self, path: str, value: Any) -> None:  # noqa: C901, PLR0912 - one case for each kind of value
+        if getattr(type(value), "_rocsolid_captured", False):  # a captured function: continue with what it wraps
+            self._next.append((path, value.__rocsolid_function__))
+        elif isinstance(value, torch.nn.Module):
             self._visit_module(path, value)
         elif isinstance(value, types.FunctionType):
             self._visit_function(path, value)
         elif isinstance(value, types.MethodType):
             self._next.extend([(path, value.__self__), (path, value.__func__)])
         elif isinstance(value, functools.partial):
-            parts = [value.func, *value.args, *value.keywords.values()]
-            self._next.extend((f"{path}<partial {index}>", part) for index, part in enumerate(parts))
-        elif isinstance(value, (list, tuple, dict, deque)):
-            self._visit_container(path, value)
+            self._next.extend([(path, value.func), (f"{path}.args", value.args), (f"{path}.keywords", value.keywords)])
+        elif isinstance(value, type):
+            self._visit_class(value, constructed=True)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._next.append((path, value.__func__))
+        elif isinstance(value, property):
+            self._next.append((path, value.fget))
+        elif isinstance(value, functools.cached_property):
+            self._next.append((path, value.func))
+        elif isinstance(value, weakref.ref):
+            self._next.append((path, value()))
         elif isinstance(value, torch.Generator):
             self._state.generators.append(value)
-        elif isinstance(value, torch.optim.Optimizer) or _is_user_object(value):
-            self._visit_attributes(path, vars(value))
+        elif isinstance(value, (dict, list, tuple, deque, set, frozenset)):
+            self._visit_container(path, value)
+            if type(value).__module__ not in ("builtins", "collections"):
+                self._visit_object(path, value)
+        elif isinstance(value, _LRU_CACHE):
+            self._state.contents.append(Content(path, value, _cache_size, None))
+            self._next.append((path, value.__wrapped__))
+        elif content := _content(path, value):
+            self._state.contents.append(content)
+        else:
+            self._visit_object(path, value)
 
     def _add(self, reference: Reference) -> None:
-        """Sort a reference by the type of its value, and continue with that value."""
+        """Continue with the value of a reference."""
         value = reference.value
-        if _is_rocsolid_object(value):  # another captured function: continue with what it wraps
-            self._next.extend(
-                (reference.path, vars(value)[name]) for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(value)
-            )
-            return
         if isinstance(value, torch.Tensor):
             self._state.tensors.append(reference)
-            if value.grad is not None:
-                self._state.tensors.append(Reference(f"{reference.path}.grad", _GradHolder(value), "grad", value.grad))
-            return
-        if isinstance(value, torch.nn.Module):
-            self._state.modules.append(reference)
-        elif constant_key(value) is not None:
-            self._state.constants.append(reference)
-            return
-        self._next.append((reference.path, value))
+            if self._is_new(value) and getattr(value, "__dict__", None):
+                self._visit_attributes(reference.path, vars(value))
+        elif not isinstance(value, _CONSTANTS):
+            self._next.append((reference.path, value))
+
+    def _visit_attributes(self, path: str, attributes: dict[str, Any], skipped: Iterable[str] = ()) -> None:
+        self._state.dicts.append(WatchedDict(path, attributes, is_attributes=True))
+        for name, value in list(attributes.items()):
+            if name not in skipped:
+                self._add(Reference(joined(path, name), attributes, name, value))
 
     def _visit_module(self, path: str, module: Any) -> None:
         self._state.named_modules.append((path, module))
+        self._state.objects.append((path, module))
         attributes = vars(module)
-        for kind in ("_parameters", "_buffers", "_modules"):
-            for name, value in attributes[kind].items():
-                self._add(Reference(_joined(path, name), attributes[kind], name, value))
-        for wrapped in _WRAPPED_FUNCTION_ATTRIBUTES:
-            if wrapped in attributes:
-                self._next.append((path, attributes[wrapped]))
-        if type(module).__module__.startswith("torch."):
+        internal = _attributes_of_every_module()
+        self._visit_attributes(path, attributes, skipped=internal)
+        for kind in _MODULE_CONTENTS:
+            contents = attributes.get(kind)
+            if isinstance(contents, dict):
+                self._visit_attributes(path, contents)
+        for kind in _MODULE_HOOKS:
+            hooks = attributes.get(kind)
+            if isinstance(hooks, dict):
+                name = f"module `{path}`" if path else "the module"
+                label = f"the {kind.strip('_').replace('_', ' ')} of {name}"
+                self._state.dicts.append(WatchedDict(path, hooks, label=label))
+                self._next.extend((joined(path, kind), hook) for hook in hooks.values())
+        self._visit_class(type(module))
+
+    def _visit_object(self, path: str, value: Any) -> None:
+        """Visit the attributes of an object that is not one of torch's internals, of the standard library or of an extension."""
+        kind = type(value)
+        if is_library(kind.__module__) and not isinstance(value, torch.optim.Optimizer):
             return
-        for name, value in attributes.items():
-            if name not in _attributes_of_every_module():
-                self._add(Reference(_joined(path, name), attributes, name, value))
+        attributes = getattr(value, "__dict__", None)
+        slots = list(_slots(kind))
+        if not isinstance(attributes, dict) and not slots:
+            return
+        self._state.objects.append((path, value))
+        if isinstance(attributes, dict):
+            self._visit_attributes(path, attributes)
+        for name in slots:
+            self._add_attribute(joined(path, name), value, name)
+        self._visit_class(kind)
+
+    def _add_attribute(self, path: str, holder: Any, name: str) -> None:
+        reference = Reference(path, holder, name, None, by_attribute=True)
+        reference = reference._replace(value=reference.current())
+        self._state.attributes.append(reference)
+        if reference.value is not MISSING:
+            self._add(reference)
+
+    def _visit_class(self, kind: type, *, constructed: bool = False) -> None:
+        """Watch the attributes of a class and its bases, and visit them; `constructed` means that the class itself is reachable."""
+        if issubclass(kind, Enum):
+            return
+        for cls in kind.__mro__[:-1]:
+            if cls.__module__ == "builtins":
+                continue
+            library = is_library(cls.__module__) or cls.__module__.startswith("torch.")
+            if not library and constructed:
+                members = ((f"{cls.__qualname__}.{name}", vars(cls).get(name)) for name in _CONSTRUCTORS)
+                self._next.extend((path, member) for path, member in members if member is not None)
+            # The dictionary inside the read-only `__dict__` of a class: its version shows whether the class was changed.
+            attributes = next((d for d in gc.get_referents(vars(cls)) if isinstance(d, dict)), None)
+            if attributes is None or not self._is_new(attributes):
+                continue
+            self._state.dicts.append(WatchedDict(cls.__qualname__, attributes, is_attributes=True, owner=cls))
+            if not library:
+                self._visit_members(cls)
+
+    def _visit_members(self, cls: type) -> None:
+        for name, member in list(vars(cls).items()):
+            path = f"{cls.__qualname__}.{name}"
+            if isinstance(member, _METHOD_TYPES):
+                is_special = name.startswith("__") and name.endswith("__")
+                if name in self._names or (is_special and name not in _IGNORED_METHODS) or name == "forward":
+                    self._next.append((path, member))
+                else:
+                    self._methods_by_name.setdefault(name, []).append((path, member))
+            elif not name.startswith(("__", "_abc_")):
+                self._add(Reference(path, cls, name, member, by_attribute=True))
 
     def _visit_function(self, path: str, function: Any) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-            try:
-                self._add(Reference(_joined(path, name), cell, None, cell.cell_contents))
-            except ValueError:  # not bound yet
-                continue
-        if not _is_library(function.__module__ or ""):
-            for name in _global_names(function.__code__):
-                value = function.__globals__.get(name, types)
-                if not isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
-                    self._add(Reference(_joined(path, name), function.__globals__, name, value))
-        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        self._next.extend((f"{path}<default>", value) for value in defaults if not _is_rocsolid_object(value))
-        self._next.extend(
-            (path, vars(function)[name]) for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(function)
-        )
+            reference = Reference(joined(path, name), cell, "cell_contents", None, by_attribute=True)
+            reference = reference._replace(value=reference.current())
+            if reference.value is not MISSING:  # a variable that is bound
+                self._state.attributes.append(reference)
+                self._add(reference)
+        wrapped = [vars(function)[name] for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(function)]
+        self._next.extend((path, inner) for inner in wrapped)
+        module = function.__globals__.get("__name__") or ""
+        if is_library(module) or module.startswith("torch."):
+            return
+        name = path or function.__qualname__
+        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._add_attribute(joined(name, attribute), function, attribute)
+        if vars(function):
+            self._visit_attributes(name, vars(function), skipped=_WRAPPED_FUNCTION_ATTRIBUTES)
+        self._visit_code(function.__code__, function.__globals__)
+
+    def _visit_code(self, code: types.CodeType, global_values: dict[str, Any]) -> None:
+        names = _names_in_code(code)
+        for name in names - self._names:
+            self._next.extend(self._methods_by_name.pop(name, ()))
+        self._names |= names
+        self._visit_globals(global_values, names, set())
+        for name in names - global_values.keys():
+            imported = sys.modules.get(name)  # imported inside the function
+            if isinstance(imported, types.ModuleType):
+                self._visit_globals(vars(imported), names, set())
+
+    def _visit_globals(self, values: dict[str, Any], names: set[str], visited: set[int]) -> None:
+        """Watch the values of these names, and of the same names in modules among them: `torch.nn.functional.relu`."""
+        visited.add(id(values))
+        found = names & values.keys()
+        module = values.get("__name__") or ""
+        library = isinstance(module, str) and (is_library(module) or module.partition(".")[0] == "torch")
+        _, watched = self._global_names.setdefault(id(values), (values, set()))
+        watched |= found if library else found | (names & _builtin_names())
+        for name in found:
+            value = values[name]
+            if isinstance(value, types.ModuleType):
+                if id(vars(value)) not in visited:
+                    self._visit_globals(vars(value), names, visited)
+            elif not library:
+                self._add(Reference(name, values, name, value))
 
     def _visit_container(self, path: str, container: Any) -> None:
-        items: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
-        if not isinstance(container, tuple):
-            self._state.containers.append((path, container))
-        large = len(container) > _MAX_WATCHED_CONSTANTS
+        if isinstance(container, dict):
+            self._state.dicts.append(WatchedDict(path, container))
+            if isinstance(container, OrderedDict):
+                self._state.sequences.append((path, container))
+            items: Iterable[tuple[Any, Any]] = list(container.items())
+        else:
+            if not isinstance(container, (tuple, frozenset)):
+                self._state.sequences.append((path, container))
+                self._items += len(container)
+                if self._items > _MAX_ITEMS:
+                    self._state.too_large = f"lists with more than {_MAX_ITEMS:,} items, among them `{path}`"
+            items = enumerate(container)
         for key, value in items:
-            if large and constant_key(value) is not None:
-                continue  # a table of words or numbers: checking each of them would cost more than the call
-            self._add(Reference(f"{path}[{key!r}]", container, key, value))
+            if not isinstance(value, _CONSTANTS):
+                self._add(Reference(f"{path}[{key!r}]", container, key, value))
 
-    def _visit_attributes(self, path: str, attributes: dict[str, Any]) -> None:
-        for name, value in attributes.items():
-            self._add(Reference(_joined(path, name), attributes, name, value))
+    def _add_gradients(self) -> None:
+        if self._names.isdisjoint(_GRADIENT_NAMES):
+            return
+        for reference in list(self._state.tensors):
+            if reference.value.is_leaf and reference.value.requires_grad:
+                grad = Reference(f"{reference.path}.grad", reference.value, "grad", reference.value.grad, True)
+                self._state.attributes.append(grad)
+                if grad.value is not None:
+                    self._state.tensors.append(grad)
+
+    def _limit_contents(self) -> None:
+        sizes = [(sys.getsizeof(content.value), content.path) for content in self._state.contents]
+        if sum(size for size, _ in sizes) > _MAX_CONTENT_BYTES:
+            self._state.too_large = (
+                f"more than {_MAX_CONTENT_BYTES >> 20} MiB of arrays, most of it in `{max(sizes)[1]}`"
+            )
 
 
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+def joined(path: str, name: str) -> str:
+    """Return the path of an attribute."""
+    return f"{path}.{name}" if path else str(name)
 
 
-def _global_names(code: types.CodeType) -> set[str]:
+def _names_in_code(code: types.CodeType) -> set[str]:
+    """Return every name in a code object, and every string, which may be the name of an attribute: `getattr(self, "layer")`."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
+            names |= _names_in_code(constant)
+        elif isinstance(constant, str):
+            names.update(constant.split("."))
+        elif isinstance(constant, tuple):
+            names.update(item for item in constant if isinstance(item, str))
     return names
 
 
-def _is_user_object(value: Any) -> bool:
-    """Return whether an object is an instance of a class that is not torch's or the standard library's."""
-    kind = type(value)
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not _is_library(kind.__module__)
+def _slots(kind: type) -> Iterator[str]:
+    for cls in kind.__mro__:
+        if not is_library(cls.__module__):
+            for name, member in vars(cls).items():
+                if isinstance(member, types.MemberDescriptorType):
+                    yield name
 
 
-def _is_rocsolid_object(value: Any) -> bool:
-    """Return whether an object is rocsolid's own, such as the log of a function's compiles, which changes with every compile."""
-    return type(value).__module__.startswith("rocsolid.")
-
-
-def _is_library(module: str) -> bool:
-    return module in ("torch", "numpy") or module.startswith(_SKIPPED_MODULES)
+def is_library(module: str) -> bool:
+    """Return whether objects and functions of a Python module are compared by identity only."""
+    if module.startswith(_SKIPPED_PACKAGES):
+        return True
+    root = module.partition(".")[0]
+    return root in _SKIPPED_PACKAGES_BY_ROOT or (root in sys.stdlib_module_names and root not in _VISITED_STDLIB)
 
 
 @functools.cache
@@ -246,121 +419,90 @@ def _attributes_of_every_module() -> frozenset[str]:
     return frozenset(vars(torch.nn.Module()))
 
 
-class WriteDetector:
-    """Detects which of some tensors are written to in place. A tensor made in inference mode always counts as written."""
+@functools.cache
+def _builtin_names() -> frozenset[str]:
+    import builtins
 
-    def __init__(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        self._before = [(path, tensor, write_count(tensor)) for path, tensor in tensors]
-
-    def written(self) -> list[tuple[str, Any]]:
-        """Return the tensors that were written to since this object was made."""
-        return [
-            (path, tensor) for path, tensor, before in self._before if before is None or write_count(tensor) != before
-        ]
+    return frozenset(vars(builtins))
 
 
-class TensorSnapshot:
-    """Copies of some tensors' values, to be restored later."""
-
-    def __init__(self, tensors: Iterable[Any]) -> None:
-        unique = {id(tensor): tensor for tensor in tensors}
-        with torch.no_grad():
-            self._saved = [(tensor, tensor.detach().clone()) for tensor in unique.values()]
-
-    def restore(self) -> None:
-        """Restore the values, without raising the version counters that autograd checks."""
-        for tensor, saved in self._saved:
-            tensor.data.copy_(saved)
-
-
-def tensors_to_save(state: ReachableState, written: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Return the tensors that a run may change: `written`, and all that are not parameters if they are small together.
-
-    Kernels from outside torch do not raise version counters, so not every write is detected.
-    """
-    saved = [tensor for _, tensor in written]
-    others = [ref.value for ref in state.tensors if not isinstance(ref.value, torch.nn.Parameter)]
-    if sum(tensor.numel() * tensor.element_size() for tensor in others) <= _MAX_SAVED_BYTES:
-        saved += others
-    return saved
-
-
-class RngSnapshot:
-    """The state of every random number generator that a run may draw from."""
-
-    def __init__(self, device: Any, generators: Sequence[Any]) -> None:
-        defaults = [torch.default_generator]
-        if device.type == "cuda":
-            defaults.append(torch.cuda.default_generators[device.index or 0])
-        self._generators = list({id(g): g for g in (*defaults, *generators)}.values())
-        self._saved = [generator.get_state() for generator in self._generators]
-
-    def restore(self) -> None:
-        """Restore the state of every generator."""
-        for generator, saved in zip(self._generators, self._saved, strict=True):
-            generator.set_state(saved)
-
-    def advanced(self) -> bool:
-        """Return whether any generator was drawn from since the snapshot."""
-        return any(
-            not torch.equal(generator.get_state(), saved)
-            for generator, saved in zip(self._generators, self._saved, strict=True)
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitialState:
-    """The state from which every warm-up, capture and verification run starts: tensors, random numbers, written arguments."""
-
-    tensors: TensorSnapshot
-    rng: RngSnapshot
-    inputs: TensorSnapshot
-
-    def restore(self) -> None:
-        """Restore all of it."""
-        self.tensors.restore()
-        self.rng.restore()
-        self.inputs.restore()
-
-
-@contextmanager
-def restoring(state: ReachableState, initial: InitialState) -> Iterator[None]:
-    """Restore tensors, random numbers and Python values at the end of the block, whatever runs inside."""
-    bindings = [_with_current_value(ref) for ref in (*state.constants, *state.tensors, *state.modules)]
-    copies = state.copy_containers()
-    try:
-        yield
-    finally:
-        initial.restore()
-        for binding in bindings:
-            if binding is not None and _was_rebound(binding):
-                binding.restore()
-        _restore_containers(copies)
-
-
-def _with_current_value(reference: Reference) -> Reference | None:
-    try:
-        return reference._replace(value=reference.current())
-    except LookupError:
+def _content(path: str, value: Any) -> Content | None:
+    """Return how to compare and restore an object that has content but no Python attributes; None for other objects."""
+    if isinstance(value, (bytearray, array.array)):
+        return Content(path, value, bytes, _write_bytes)
+    if isinstance(value, random.Random):
+        return Content(path, value, random.Random.getstate, random.Random.setstate)
+    if type(value).__module__ in ("builtins", "itertools") and hasattr(type(value), "__next__"):
+        return Content(path, value, _iterator_position, None)
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not type(value).__module__.startswith("numpy"):
         return None
+    if isinstance(value, numpy.ndarray):
+        return Content(path, value, _array_content, _write_array)
+    if isinstance(value, numpy.random.Generator):
+        bits = value.bit_generator
+        return Content(path, bits, lambda bits: repr(bits.state), None)
+    if isinstance(value, numpy.random.RandomState):
+        return Content(path, value, lambda state: repr(state.get_state(legacy=False)), None)
+    return None
 
 
-def _was_rebound(reference: Reference) -> bool:
-    try:
-        return reference.current() is not reference.value
-    except LookupError:
+def _write_bytes(value: Any, content: bytes) -> None:
+    value[:] = type(value)(content) if isinstance(value, bytearray) else array.array(value.typecode, content)
+
+
+def _array_content(value: Any) -> tuple[Any, ...]:
+    data = tuple(map(id, value.flat)) if value.dtype.hasobject else value.tobytes()
+    return value.shape, value.strides, value.dtype.str, data
+
+
+def _write_array(value: Any, content: tuple[Any, ...]) -> None:
+    import numpy as np
+
+    shape, _, dtype, data = content
+    if not value.dtype.hasobject and value.shape == shape and value.flags.writeable:
+        value[...] = np.frombuffer(data, dtype).reshape(shape)
+
+
+def _iterator_position(value: Any) -> Any:
+    """Return something that changes when an iterator is advanced; the iterator is not advanced by this."""
+    if isinstance(value, types.GeneratorType):
+        return value.gi_frame.f_lasti if value.gi_frame is not None else "exhausted"
+    remaining = operator.length_hint(value, -1)
+    if remaining >= 0:
+        return remaining
+    if isinstance(value, itertools.count):
+        return repr(value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from Python 3.12 on, iterators of itertools warn
+        try:
+            return repr(value.__reduce__())
+        except TypeError:
+            return "unknown"
+
+
+def _cache_size(cache: Any) -> tuple[int, int]:
+    info = cache.cache_info()
+    return info.misses, info.currsize
+
+
+def same_value(before: Any, now: Any) -> bool:
+    """Return whether two values are one object, or equal constants."""
+    if before is now:
         return True
+    if type(before) is not type(now):
+        return False
+    if isinstance(before, tuple):
+        return len(before) == len(now) and all(map(same_value, before, now))
+    if isinstance(before, types.MethodType):
+        return before.__self__ is now.__self__ and before.__func__ is now.__func__
+    if isinstance(before, set):  # equal sets can be changed separately
+        return False
+    key = constant_key(before)
+    return key is not None and key == constant_key(now)
 
 
-@contextmanager
-def fresh_autocast_cache() -> Iterator[None]:
-    """Autocast casts every weight again inside the block, and none of these casts is used after it.
-
-    Autocast caches cast weights until its outermost block ends. A graph must not read a cast from before the capture, which would
-    be freed or become stale. Code outside the graph must not read a cast that only a replay updates.
-    """
-    torch.clear_autocast_cache()
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
+def identical(before: Sequence[Any], now: Iterable[Any]) -> bool:
+    """Return whether two sequences have the same objects or equal constants, in the same order."""
+    now = list(now)
+    return len(before) == len(now) and all(map(same_value, before, now))

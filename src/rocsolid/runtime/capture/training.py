@@ -17,10 +17,10 @@ from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.capture_once import FirstRun, run_capture, warm_up
 from rocsolid.runtime.capture.entry import Entry, build_entry
 from rocsolid.runtime.capture.inputs import Buffer, make_copy_in
-from rocsolid.runtime.capture.invalidation import CapturedState
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
-from rocsolid.runtime.capture.reachable_state import InitialState, ReachableState, RngSnapshot, TensorSnapshot
+from rocsolid.runtime.capture.reachable_state import ReachableState
+from rocsolid.runtime.capture.state_snapshot import CapturedState, InitialState, RngSnapshot, TensorSnapshot
 from rocsolid.runtime.capture.verification import padded_copies, refuse_wrong_result, vary_input
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 from rocsolid.torchapi.pytree import Leaf, flatten
@@ -219,7 +219,7 @@ def capture_training_step(
     initial: InitialState,
     options: Options,
     backend: Backend,
-    owner: dict[str, Any] | None,
+    owner: Any,
 ) -> Entry:
     """Capture forward and backward and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     fixed = FixedPass(function, call, first.buffers, first.state)
@@ -234,7 +234,7 @@ def capture_training_step(
             graph=graph,
             buffers=first.buffers,
             outputs=outputs,
-            captured_state=CapturedState(first.state.without_gradients(), owner),
+            captured_state=CapturedState(first.state.without_gradients(), call.device, owner),
             ordering=ordering,
             effects=first.effects,
             training=step,
@@ -251,7 +251,11 @@ def capture_training_step(
 
 
 def _warm_up_and_capture(
-    fixed: FixedPass, first: FirstRun, initial: InitialState, options: Options, backend: Backend
+    fixed: FixedPass,
+    first: FirstRun,
+    initial: InitialState,
+    options: Options,
+    backend: Backend,
 ) -> ForwardBackwardGraph:
     warm_up(fixed.both, first, initial, options.warmups)
     initial.restore()

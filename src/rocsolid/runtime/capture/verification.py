@@ -19,7 +19,7 @@ from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options
-from rocsolid.runtime.capture.reachable_state import InitialState, RngSnapshot, TensorSnapshot
+from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 

@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any, Final
 
 from rocsolid.torchapi.graphs.driver_api import copy_kernel, current_stream_handle, make_launch
-from rocsolid.torchapi.graphs.tensor_checks import byte_count, element_span
+from rocsolid.torchapi.graphs.replay_checks import byte_count, element_span
 from rocsolid.torchapi.private_api import private_name
 
 _FOREACH_COPY = private_name("torch", "_foreach_copy_", "2.1..")

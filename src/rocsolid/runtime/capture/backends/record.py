@@ -19,7 +19,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import DispatchMode, is_view, only_allocates, writes_in_place
 from rocsolid.torchapi.graphs.capture_state import uncompiled
-from rocsolid.torchapi.graphs.tensor_checks import storage_id
+from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.patch import AttributePatch
 
 _HOST_READS: Final = {

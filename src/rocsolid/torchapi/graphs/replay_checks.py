@@ -1,4 +1,4 @@
-"""Checks of tensors for a replay: whether they match, whether they share memory, whether they were written to.
+"""Quick checks before a replay: whether tensors match, share memory or were written to, and whether dictionaries were changed.
 
 For 128 tensors, comparing shapes, strides and dtypes in Python costs more than the replay. Torch's compiled Dynamo guards do it
 in a tenth of the time.
@@ -11,6 +11,9 @@ from rocsolid.torchapi.private_api import private_name
 
 _TENSOR_GUARDS = private_name("torch._C._dynamo.guards", "TensorGuards", "2.4..")
 _STATE_GUARD = private_name("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
+_DICT_VERSION = private_name("torch._C._dynamo.guards", "dict_version", "2.1..")
+_GLOBAL_HOOKS = private_name("torch.nn.modules.module", "_global_forward_hooks", "2.0..")
+_GLOBAL_PRE_HOOKS = private_name("torch.nn.modules.module", "_global_forward_pre_hooks", "2.0..")
 _ADDRESSES_EQUAL = private_name("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", gpu_builds_only=True)
 
 
@@ -74,3 +77,17 @@ def element_span(shape: Sequence[int], stride: Sequence[int]) -> int:
 def write_count(tensor: Any) -> int | None:
     """Return how often a tensor was written to in place; None for a tensor made in inference mode, which has no counter."""
     return None if tensor.is_inference() else int(tensor._version)
+
+
+def dict_version() -> Callable[[dict[Any, Any]], object]:
+    """Return a function that returns the version of a dictionary: any assignment or deletion changes it."""
+    return _DICT_VERSION.get() if _DICT_VERSION.exists() else _dict_content
+
+
+def _dict_content(values: dict[Any, Any]) -> object:
+    return tuple(map(id, values)), tuple(map(id, values.values()))
+
+
+def global_forward_hooks() -> list[dict[Any, Any]]:
+    """Return the dictionaries of the hooks that run for every module (`register_module_forward_hook`)."""
+    return [_GLOBAL_HOOKS.get(), _GLOBAL_PRE_HOOKS.get()]

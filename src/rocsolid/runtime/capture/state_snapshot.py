@@ -1,0 +1,433 @@
+"""Snapshots of what a function reaches: to restore it after warm-up runs, and to detect at each replay what has changed.
+
+`Snapshot` compares Python values by identity: every attribute, closure variable, global, default and item of a container is still
+the same object (or an equal constant), every object and class still has its attributes and its code. Dictionaries have version
+numbers, so one comparison covers all attributes of an object. The comparisons are C loops over lists that are made once.
+"""
+
+import ctypes
+import random
+import sys
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, repeat
+from operator import is_
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from rocsolid.runtime.capture.reachable_state import (
+    MISSING,
+    Content,
+    ReachableState,
+    WatchedDict,
+    identical,
+    same_value,
+)
+from rocsolid.torchapi.graphs.replay_checks import address_comparison, dict_version, tensor_check, write_count
+
+_MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved even if no write to them was seen
+_MAX_COMPARED_CPU_BYTES: Final = 2**16  # of a CPU tensor; of a larger one only the version counter is compared
+_MAX_VALUES_LENGTH: Final = 80  # of two constants in a message
+# Python adds these to a class when they are read.
+_IGNORED_KEYS: Final = frozenset({"__annotations__", "__doc__", "__annotations_cache__", "__annotate__"})
+
+
+class Change(NamedTuple):
+    """A value that has changed: its path, and what happened as a phrase."""
+
+    path: str
+    text: str
+
+
+class Snapshot:
+    """The Python values that a function reaches, as they were when this object was made."""
+
+    def __init__(self, state: ReachableState, owner: Any = None) -> None:
+        """`owner` is a module that holds the captured function itself. It is only referenced weakly: otherwise it were a cycle."""
+        self._version_of = dict_version()
+        owned = vars(owner) if owner is not None else None
+        self._owner = weakref.ref(owner) if owner is not None else None
+        self._owner_watch: WatchedDict | None = None
+        self._owner_copy: dict[Any, Any] = {}
+        self._owner_version: object = None
+        if owned is not None:
+            path = next((watched.path for watched in state.dicts if watched.items is owned), "")
+            self._owner_watch = WatchedDict(path, {}, is_attributes=True)
+            self._owner_copy = _without_captured(owned)
+            self._owner_version = self._version_of(owned)
+        dicts = [watched for watched in state.dicts if watched.items is not owned]
+        self._empty = [watched for watched in dicts if not watched.items and watched.names is None]
+        self._empty_items = [watched.items for watched in self._empty]
+        self._dicts = [watched for watched in dicts if watched.items or watched.names is not None]
+        self._items = [watched.items for watched in self._dicts]
+        self._copies = [_watched_items(watched) for watched in self._dicts]
+        self._versions = list(map(self._version_of, self._items))
+        self._sequences = state.sequences
+        self._sequence_items = [sequence for _, sequence in state.sequences]
+        self._sequence_copies = [list(sequence) for sequence in self._sequence_items]
+        self._attributes = [ref._replace(value=ref.current()) for ref in state.attributes]
+        objects = [(path, value) for path, value in state.objects if value is not owner]
+        self._object_paths = [path for path, _ in objects]
+        self._objects = [value for _, value in objects]
+        self._classes = list(map(type, self._objects))
+        self._contents = [(content, content.read(content.value)) for content in state.contents]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the flat lists that the quick check loops over."""
+        self._lengths = list(map(len, self._sequence_copies))
+        self._flat_items = list(chain.from_iterable(self._sequence_copies))
+        self._holders = [ref.holder for ref in self._attributes]
+        self._keys = [ref.key for ref in self._attributes]
+        self._values = [ref.value for ref in self._attributes]
+
+    def is_unchanged(self) -> bool:
+        """Return whether every value is as it was."""
+        return self._quick_check() or not self.changes()
+
+    def _quick_check(self) -> bool:
+        try:
+            return (
+                list(map(self._version_of, self._items)) == self._versions
+                and not any(self._empty_items)
+                and all(map(is_, map(getattr, self._holders, self._keys, repeat(MISSING)), self._values))
+                and list(map(type, self._objects)) == self._classes
+                and list(map(len, self._sequence_items)) == self._lengths
+                and all(map(is_, chain.from_iterable(self._sequence_items), self._flat_items))
+                and (self._owner is None or self._owner_is_unchanged())
+                and (not self._contents or all(content.read(content.value) == old for content, old in self._contents))
+            )
+        except (RuntimeError, ValueError):  # a container was changed by another thread, a closure variable was deleted
+            return False
+
+    def _owner_is_unchanged(self) -> bool:
+        owner = self._owner() if self._owner is not None else None
+        return owner is not None and self._version_of(vars(owner)) == self._owner_version
+
+    def changes(self) -> list[Change]:
+        """Return every change. A constant that was set to an equal value is not a change."""
+        changes = [change for watched in self._empty if watched.items for change in _dict_changes(watched, {})]
+        versions = list(map(self._version_of, self._items))
+        for watched, copy, old, new in zip(self._dicts, self._copies, self._versions, versions, strict=True):
+            if old != new:
+                changes += _dict_changes(watched, copy)
+        for (path, sequence), items in zip(self._sequences, self._sequence_copies, strict=True):
+            changes += _sequence_changes(path, sequence, items)
+        changes += [change for ref in self._attributes if (change := _change(ref.path, ref.value, ref.current()))]
+        for path, value, kind in zip(self._object_paths, self._objects, self._classes, strict=True):
+            if type(value) is not kind:
+                text = f"the class of `{path}` changed from {kind.__name__} to {type(value).__name__}"
+                changes.append(Change(path, text))
+        changes += [
+            Change(content.path, f"the content of `{content.path}` changed")
+            for content, old in self._contents
+            if content.read(content.value) != old
+        ]
+        owner = self._owner() if self._owner is not None else None
+        if owner is not None and self._owner_watch is not None and not self._owner_is_unchanged():
+            now = self._owner_watch._replace(items=_without_captured(vars(owner)))
+            changes += _dict_changes(now, self._owner_copy)
+        if not changes:  # equal constants: from now on the quick check compares with the new objects
+            self._versions = versions
+            self._sequence_copies = [list(sequence) for sequence in self._sequence_items]
+            self._attributes = [ref._replace(value=ref.current()) for ref in self._attributes]
+            if owner is not None:
+                self._owner_version = self._version_of(vars(owner))
+            self._prepare()
+        return changes
+
+    def restore(self) -> None:
+        """Restore every value."""
+        for watched in self._empty:
+            _restore_dict(watched, {})
+        for watched, copy in zip(self._dicts, self._copies, strict=True):
+            _restore_dict(watched, copy)
+        for sequence, items in zip(self._sequence_items, self._sequence_copies, strict=True):
+            _restore_sequence(sequence, items)
+        for ref in self._attributes:
+            ref.restore()
+        for value, kind in zip(self._objects, self._classes, strict=True):
+            if type(value) is not kind:
+                object.__setattr__(value, "__class__", kind)
+        for content, old in self._contents:
+            if content.write is not None and content.read(content.value) != old:
+                content.write(content.value, old)
+
+
+def _without_captured(attributes: dict[Any, Any]) -> dict[Any, Any]:
+    return {k: v for k, v in attributes.items() if not getattr(type(v), "_rocsolid_captured", False)}
+
+
+def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
+    """Return the watched values of a dictionary."""
+    if watched.names is None:
+        return dict(watched.items)
+    return {name: watched.items.get(name, MISSING) for name in watched.names}
+
+
+def _dict_changes(watched: WatchedDict, copy: dict[Any, Any]) -> list[Change]:
+    now = _watched_items(watched)
+    keys = [key for key in now if key not in _IGNORED_KEYS]
+    changes = []
+    for key in dict.fromkeys((*copy, *keys)):
+        if key not in _IGNORED_KEYS:
+            change = _change(watched.entry_path(key), copy.get(key, MISSING), now.get(key, MISSING))
+            changes += [change] if change else []
+    if not changes and watched.names is None and keys != [key for key in copy if key not in _IGNORED_KEYS]:
+        changes.append(Change(watched.path, f"the order of `{watched.path}` changed"))
+    return [Change(watched.path, f"{watched.label} changed")] if watched.label and changes else changes
+
+
+def _sequence_changes(path: str, sequence: Any, copy: list[Any]) -> list[Change]:
+    now = list(sequence)
+    if len(now) != len(copy):
+        return [Change(path, f"the length of `{path}` changed from {len(copy)} to {len(now)}")]
+    if identical(copy, now):
+        return []
+    if isinstance(sequence, set):
+        same = set(map(id, copy)) == set(map(id, now))
+        return [] if same else [Change(path, f"the items of `{path}` changed")]
+    if isinstance(sequence, dict):
+        return [Change(path, f"the order of `{path}` changed")]
+    pairs = enumerate(zip(copy, now, strict=True))
+    return [change for index, (old, new) in pairs if (change := _change(f"{path}[{index}]", old, new))]
+
+
+def _change(path: str, before: Any, now: Any) -> Change | None:
+    """Return how a value has changed; None when it has not."""
+    if same_value(before, now):
+        return None
+    name = _kind_and_path(path, now if before is MISSING else before)
+    if now is MISSING:
+        return Change(path, f"{name} was deleted")
+    if before is MISSING:
+        return Change(path, f"{name} was added")
+    if _is_constant(before) and _is_constant(now):
+        before_text, now_text = repr(before), repr(now)
+        if len(before_text) + len(now_text) <= _MAX_VALUES_LENGTH:
+            return Change(path, f"`{path}` changed from {before_text} to {now_text}")
+    return Change(path, f"{name} was replaced")
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device))
+
+
+def _kind_and_path(path: str, value: Any) -> str:
+    if isinstance(value, torch.nn.Parameter):
+        return f"parameter `{path}`"
+    if isinstance(value, torch.Tensor):
+        return f"tensor `{path}`"
+    return f"module `{path}`" if isinstance(value, torch.nn.Module) else f"`{path}`"
+
+
+def _restore_dict(watched: WatchedDict, copy: dict[Any, Any]) -> None:
+    items = watched.items
+    if watched.owner is not None:
+        for name in {*items} | {*copy}:
+            if items.get(name, MISSING) is not copy.get(name, MISSING) and name not in _IGNORED_KEYS:
+                _set_or_delete(watched.owner, name, copy.get(name, MISSING))
+    elif watched.names is not None:
+        for name, value in copy.items():
+            if items.get(name, MISSING) is not value:
+                items.pop(name, None) if value is MISSING else items.__setitem__(name, value)
+    elif list(items) != list(copy) or any(items[key] is not copy[key] for key in copy):
+        kind = OrderedDict if isinstance(items, OrderedDict) else dict  # not the methods of a subclass
+        kind.clear(items)
+        for key, value in copy.items():
+            kind.__setitem__(items, key, value)
+
+
+def _set_or_delete(owner: Any, name: str, value: Any) -> None:
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
+
+
+def _restore_sequence(sequence: Any, copy: list[Any]) -> None:
+    if isinstance(sequence, dict) or (len(sequence) == len(copy) and all(map(is_, sequence, copy))):
+        return
+    kind: Any = next(kind for kind in (list, deque, set) if isinstance(sequence, kind))  # not the methods of a subclass
+    kind.clear(sequence)
+    kind.update(sequence, copy) if kind is set else kind.extend(sequence, copy)
+
+
+class CapturedState(Snapshot):
+    """The state that a graph was captured with: the Python values, and where each tensor is."""
+
+    def __init__(self, state: ReachableState, device: Any, owner: Any = None) -> None:
+        super().__init__(_with_cpu_values(state) if device.type == "cuda" else state, owner)
+        self._tensors = list({id(ref.value): ref for ref in state.tensors}.values())
+        self._tensor_list = [ref.value for ref in self._tensors]
+        self._addresses = [tensor.data_ptr() for tensor in self._tensor_list]
+        self._addresses_unchanged = _address_check(self._tensor_list, self._addresses)
+        self._layouts = list(map(_layout, self._tensor_list))
+        self._same_layouts = tensor_check(self._tensor_list)
+
+    def _quick_check(self) -> bool:
+        tensors = self._tensor_list
+        same_tensors = not tensors or (self._addresses_unchanged() and self._same_layouts(*tensors))
+        return same_tensors and super()._quick_check()
+
+    def changes(self) -> list[Change]:
+        """Return every change."""
+        changes = super().changes()
+        for ref, address, layout in zip(self._tensors, self._addresses, self._layouts, strict=True):
+            name = _kind_and_path(ref.path, ref.value)
+            if ref.value.data_ptr() != address:
+                changes.append(Change(ref.path, f"{name} moved to a new address"))
+            elif _layout(ref.value) != layout:
+                changes.append(Change(ref.path, f"shape, strides or dtype of {name} changed"))
+        return changes
+
+
+def _layout(tensor: Any) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride() if tensor.layout is torch.strided else None, tensor.dtype
+
+
+def _address_check(tensors: list[Any], addresses: list[int]) -> Callable[[], bool]:
+    """Return a function that tells whether every tensor still has its present address."""
+    address = torch.Tensor.data_ptr
+    on_gpu = tensors and all(tensor.device.type == "cuda" for tensor in tensors)
+    equal = address_comparison() if on_gpu else None
+    if equal is not None:
+        compare, indices = equal, list(range(len(tensors)))
+        return lambda: bool(compare(tensors, addresses, indices))
+    return lambda: list(map(address, tensors)) == addresses
+
+
+def _with_cpu_values(state: ReachableState) -> ReachableState:
+    """Return the state with the values of CPU tensors, which a graph on a GPU contains as constants."""
+    values = [Content(ref.path, ref.value, _cpu_value, None) for ref in state.tensors if ref.value.device.type == "cpu"]
+    return ReachableState(**{**vars(state), "contents": [*state.contents, *values]})
+
+
+def _cpu_value(tensor: Any) -> Any:
+    version = write_count(tensor)
+    if tensor.layout is not torch.strided or tensor.untyped_storage().nbytes() > _MAX_COMPARED_CPU_BYTES:
+        return version
+    return version, ctypes.string_at(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
+
+
+class WriteDetector:
+    """Detects which of some tensors are written to in place. A tensor made in inference mode always counts as written."""
+
+    def __init__(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        self._before = [(path, tensor, write_count(tensor)) for path, tensor in tensors]
+
+    def written(self) -> list[tuple[str, Any]]:
+        """Return the tensors that were written to since this object was made."""
+        return [
+            (path, tensor) for path, tensor, before in self._before if before is None or write_count(tensor) != before
+        ]
+
+
+class TensorSnapshot:
+    """Copies of some tensors' values, to be restored later."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        unique = {id(tensor): tensor for tensor in tensors}
+        with torch.no_grad():
+            self._saved = [(tensor, tensor.detach().clone()) for tensor in unique.values()]
+
+    def restore(self) -> None:
+        """Restore the values, without raising the version counters that autograd checks."""
+        for tensor, saved in self._saved:
+            tensor.data.copy_(saved)
+
+
+def tensors_to_save(state: ReachableState, written: Sequence[tuple[str, Any]]) -> list[Any]:
+    """Return the tensors that a run may change: `written`, and all that are not parameters if they are small together.
+
+    Kernels from outside torch do not raise version counters, so not every write is detected.
+    """
+    saved = [tensor for _, tensor in written]
+    others = [ref.value for ref in state.tensors if not isinstance(ref.value, torch.nn.Parameter)]
+    if sum(tensor.numel() * tensor.element_size() for tensor in others) <= _MAX_SAVED_BYTES:
+        saved += others
+    return saved
+
+
+class RngSnapshot:
+    """The state of every random number generator that a run may draw from."""
+
+    def __init__(self, device: Any, generators: Sequence[Any]) -> None:
+        defaults = [torch.default_generator]
+        if device.type == "cuda":
+            defaults.append(torch.cuda.default_generators[device.index or 0])
+        self._generators = list({id(g): g for g in (*defaults, *generators)}.values())
+        self._saved = [generator.get_state() for generator in self._generators]
+
+    def restore(self) -> None:
+        """Restore the state of every generator."""
+        for generator, saved in zip(self._generators, self._saved, strict=True):
+            generator.set_state(saved)
+
+    def advanced(self) -> bool:
+        """Return whether any generator was drawn from since the snapshot."""
+        return any(
+            not torch.equal(generator.get_state(), saved)
+            for generator, saved in zip(self._generators, self._saved, strict=True)
+        )
+
+
+class HostRngSnapshot:
+    """The state of Python's and numpy's global random number generators, from which no replay draws."""
+
+    def __init__(self) -> None:
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy.random if numpy is not None else None
+        self._python_state = random.getstate()
+        self._numpy_state = repr(self._numpy.get_state(legacy=False)) if self._numpy is not None else ""
+
+    def drawn_from(self) -> str:
+        """Return the name of the module whose generator was drawn from since the snapshot; empty when none was."""
+        if random.getstate() != self._python_state:
+            return "random"
+        if self._numpy is not None and repr(self._numpy.get_state(legacy=False)) != self._numpy_state:
+            return "numpy.random"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialState:
+    """The state from which every warm-up, capture and verification run starts: tensors, random numbers, written arguments."""
+
+    tensors: TensorSnapshot
+    rng: RngSnapshot
+    inputs: TensorSnapshot
+
+    def restore(self) -> None:
+        """Restore all of it."""
+        self.tensors.restore()
+        self.rng.restore()
+        self.inputs.restore()
+
+
+@contextmanager
+def restoring(snapshot: Snapshot, initial: InitialState) -> Iterator[None]:
+    """Restore Python values, tensors and random numbers at the end of the block, whatever runs inside."""
+    try:
+        yield
+    finally:
+        snapshot.restore()
+        initial.restore()
+
+
+@contextmanager
+def fresh_autocast_cache() -> Iterator[None]:
+    """Autocast casts every weight again inside the block, and none of these casts is used after it.
+
+    Autocast caches cast weights until its outermost block ends. A graph must not read a cast from before the capture, which would
+    be freed or become stale. Code outside the graph must not read a cast that only a replay updates.
+    """
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
