@@ -22,7 +22,9 @@ class Reason(Enum):
     COMPILE = "compile"  # torch.compile would compile during the capture
     NO_GPU_WORK = "no GPU work"  # the call launches nothing that a graph could replay
     REACHABLE_STATE = "reachable state"  # the function reaches too much Python state to check it at each replay
+    CHANGING_STATE = "changing state"  # Python state that the function reaches changes between most calls
     SIDE_EFFECT = "side effect"  # the function changes Python state, which a replay does not repeat
+    TORCH_MODE = "torch mode"  # a mode such as TorchDispatchMode or torch.vmap is active, which a replay would bypass
     RESULT_TYPE = "unsupported result type"
     PADDING = "padding"  # the padding of a bucket changes the result
     WRONG_RESULT = "wrong result"  # a replay differs from eager

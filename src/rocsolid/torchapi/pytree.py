@@ -104,7 +104,8 @@ def _registered(
 
 
 def _dataclass(value: Any) -> ContainerSpec:
-    names = tuple(field.name for field in dataclasses.fields(value))
+    fields = (field.name for field in dataclasses.fields(value))
+    names = tuple(dict.fromkeys((*fields, *getattr(value, "__dict__", ()))))  # also attributes that are not fields
 
     def rebuild(values: Sequence[Any]) -> Any:
         rebuilt = copy.copy(value)

@@ -14,6 +14,7 @@ from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.graphs.replay_checks import default_device
 from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
 
 _MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its type
@@ -244,6 +245,7 @@ def read_torch_state(modules: Sequence["weakref.ref[Any]"]) -> tuple[tuple[str, 
         ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
         ("float32 matmul precision", torch.get_float32_matmul_precision()),
         ("default dtype", torch.get_default_dtype()),
+        ("default device", default_device()),
     ]
     for device_type in ("cpu", "cuda"):
         enabled = torch.is_autocast_enabled(device_type)

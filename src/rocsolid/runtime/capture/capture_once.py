@@ -17,11 +17,11 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
 from rocsolid.runtime.capture.call import Call, CannotCapture
-from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry
+from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, memory_conflict
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
-from rocsolid.runtime.capture.reachable_state import Content, collect_reachable
+from rocsolid.runtime.capture.reachable_state import Content, ReachableState, collect_reachable
 from rocsolid.runtime.capture.state_snapshot import (
     CapturedState,
     HostRngSnapshot,
@@ -42,6 +42,7 @@ from rocsolid.torchapi.graphs.capture_state import (
     reported_as_capturing,
     uncompiled,
 )
+from rocsolid.torchapi.pytree import open_container
 
 Function = Callable[..., Any]
 _MAX_LISTED_CHANGES = 4
@@ -159,10 +160,10 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
             f"`{path}` requires grad, and a replay would return it without a grad_fn",
             fix="call it under torch.no_grad() or torch.inference_mode(), or capture with backward=True",
         )
-    if first.state.too_large:
+    if first.state.unwatchable:
         raise CannotCapture(
             Reason.REACHABLE_STATE,
-            f"the function reaches {first.state.too_large}: too much to check at each replay for changes",
+            f"the function reaches {first.state.unwatchable}: not all of it can be checked for changes at each replay",
             fix="keep data that the function does not need in another object, or in tensors or tuples",
         )
     if first.host_rng:
@@ -180,12 +181,27 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         )
     if first.changed_arguments:
         _refuse_side_effects(first.changed_arguments)
-    storages = [leaf.value.untyped_storage().data_ptr() for leaf in call.tensors]
-    for index in first.effects.arguments:
-        if storages.count(storages[index]) > 1 and call.tensors[index].value.numel():
-            path = call.tensors[index].path
-            problem = f"the function writes to argument `{path}`, which shares memory with another argument"
-            raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
+    _refuse_kept_container(first.result, "result", first.state)
+    state_storages = first.effects.storages(ref.value for ref in first.state.tensors)
+    index = memory_conflict([leaf.value for leaf in call.tensors], first.effects.arguments, *state_storages)
+    if index is not None and call.tensors[index].value.numel():
+        path = call.tensors[index].path
+        problem = (
+            f"argument `{path}` shares memory with another tensor that the function uses, and one of them is written to"
+        )
+        raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
+
+
+def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None:
+    """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy."""
+    kept = {id(watched.items): watched.path for watched in state.dicts if not watched.is_attributes}
+    kept.update({id(sequence): name for name, sequence in state.sequences})
+    if id(value) in kept:
+        problem = f"`{path}` is the {type(value).__name__} `{kept[id(value)]}` itself, and a replay would return a copy"
+        raise CannotCapture(Reason.RESULT_TYPE, problem, fix=f"return {type(value).__name__}(...) of it")
+    spec = open_container(value)
+    for child, step in zip(spec.values, spec.steps, strict=True) if spec else ():
+        _refuse_kept_container(child, path + step, state)
 
 
 def _warm_up_and_capture(

@@ -22,9 +22,9 @@ from rocsolid.runtime.capture.backends.base import Backend, capture_lock
 from rocsolid.runtime.capture.backends.record import RecordBackend
 from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, call_signature, parse_call, read_torch_state
 from rocsolid.runtime.capture.capture_once import FirstRun, capture_once
-from rocsolid.runtime.capture.entry import CHECK_DUE, IN_CAPTURE, INVALID, SEGMENT_FAILED, Entry
+from rocsolid.runtime.capture.entry import CHECK_DUE, IN_CAPTURE, SEGMENT_FAILED, SHARES_MEMORY, Entry
 from rocsolid.runtime.capture.fast_path import NO_LENGTHS, FastPath
-from rocsolid.runtime.capture.graph_cache import CaptureStats, GraphCache
+from rocsolid.runtime.capture.graph_cache import MAX_SHORT_LIVED, CaptureStats, GraphCache
 from rocsolid.runtime.capture.inputs import PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into_out
@@ -39,9 +39,11 @@ from rocsolid.runtime.capture.state_snapshot import (
 )
 from rocsolid.runtime.capture.verification import check_replay, wrong_result
 from rocsolid.runtime.signature import differences, nearest
+from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
 
 _log = logging.getLogger("rocsolid")
 _inference_mode: Final = torch.is_inference_mode_enabled
+_count_dispatch_modes, _count_function_modes = mode_counters()
 _MAX_LISTED_CHANGES: Final = 4
 _MAX_FAST_PATHS_PER_GRAPH: Final = 4
 
@@ -115,6 +117,9 @@ class Captured:
                 not (filled or path.matches(*tensors))
                 or not path.same_torch_state()
                 or _inference_mode() is not path.inference_mode
+                or _count_dispatch_modes()
+                or _count_function_modes() != len(path.function_modes)
+                or (path.function_modes and path.function_modes != function_modes())
             ):
                 continue
             if _thread.inside_capture:
@@ -125,7 +130,7 @@ class Captured:
                 if entry is None:
                     break
             result = entry.run(tensors, lengths, filled=filled)
-            if result is INVALID or result is CHECK_DUE or result is IN_CAPTURE or result is SEGMENT_FAILED:
+            if type(result) is object:  # one of the constants of `entry.py`
                 return self._call_without_replay(args, kwargs, entry, result)
             if entry is not self._cache.last_used:
                 self._switch_graph(path, entry)
@@ -153,6 +158,10 @@ class Captured:
         function = self._function()
         if _thread.inside_capture or _stream_is_capturing():
             return function(*args, **kwargs)
+        if mode := active_mode():
+            problem = f"{mode} is active, which a replay would bypass"
+            self._refuse(None, CannotCapture(Reason.TORCH_MODE, problem, fix="call the function outside of it"))
+            return self._run_eager(function, args, kwargs, Reason.TORCH_MODE)
         if self._closed:
             return self._run_eager(function, args, kwargs, Reason.CLOSED)
         try:
@@ -163,12 +172,9 @@ class Captured:
         entry = self._cache.find(call.key)
         if entry is None:
             return self._call_without_graph(function, call)
-        tensors = [leaf.value for leaf in call.tensors]
-        if entry.shares_memory(tensors):
-            return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
         self._add_fast_path(call, entry)
-        result = entry.run(tensors, call.lengths_by_group)
-        if result is INVALID or result is CHECK_DUE or result is IN_CAPTURE or result is SEGMENT_FAILED:
+        result = entry.run([leaf.value for leaf in call.tensors], call.lengths_by_group)
+        if type(result) is object:  # one of the constants of `entry.py`
             return self._call_without_replay(args, kwargs, entry, result)
         return result
 
@@ -177,6 +183,8 @@ class Captured:
         function = self._function()
         if why is IN_CAPTURE:
             return function(*args, **kwargs)
+        if why is SHARES_MEMORY:
+            return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
         failure = entry.stats.failure
         if why is SEGMENT_FAILED and failure is not None:
             self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
@@ -185,7 +193,16 @@ class Captured:
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         changes = entry.captured_state.changes()
         if changes:
-            self._invalidate(entry, "; ".join(change.text for change in changes[:_MAX_LISTED_CHANGES]))
+            reason = "; ".join(change.text for change in changes[:_MAX_LISTED_CHANGES])
+            self._invalidate(entry, reason)
+            if self._stats.invalidated_too_often(entry):
+                problem = (
+                    f"its graphs were invalidated {MAX_SHORT_LIVED} times in a row, the last time because {reason}"
+                )
+                fix = "keep what changes in a tensor that is updated in place, or pass it as an argument"
+                self._refuse(
+                    self._parse(function, args, kwargs), CannotCapture(Reason.CHANGING_STATE, problem, fix=fix)
+                )
         return self._call_slow(args, kwargs)
 
     def _call_with_check(self, function: Function, call: Call, entry: Entry) -> Any:

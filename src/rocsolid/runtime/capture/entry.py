@@ -3,7 +3,7 @@
 `Entry.run` is the end of the replay fast path. Everything in it is prepared when the entry is built.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 INVALID: Final = object()  # the captured state has changed: the result must not be used
 SEGMENT_FAILED: Final = object()  # an eager segment returned something else than during the capture
 IN_CAPTURE: Final = object()  # another capture is recording the current stream: run the function itself
+SHARES_MEMORY: Final = object()  # a tensor that the function writes to shares memory with another one: run in eager
 CHECK_DUE: Final = object()  # this call must be compared with eager
 _NEVER: Final = -1
 
@@ -85,6 +86,10 @@ class Entry:
     written_arguments: tuple[int, ...]  # indices of tensors that the function writes to
     written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
     mutates: tuple[str, ...]  # paths of both
+    writes: bool  # the function writes to an argument or to state
+    state_storages: tuple[
+        frozenset[int], frozenset[int]
+    ]  # storage ids of the tensors in the state: all, and the written ones
     check_before_replay: (
         bool  # check the captured state before the replay, because a replay changes state (writes, random numbers)
     )
@@ -115,6 +120,8 @@ class Entry:
                 return CHECK_DUE
             if self.check_before_replay and not self.captured_state.is_unchanged():
                 return INVALID
+            if self.writes and self.shares_memory(tensors):
+                return SHARES_MEMORY
             try:
                 if self.step is None:
                     if not filled:
@@ -144,14 +151,11 @@ class Entry:
             return self.outputs.assemble(owned, [static.clone() for static in self.static_inputs])
 
     def shares_memory(self, tensors: Sequence[Any]) -> bool:
-        """Return whether an argument that is written to shares memory with another one.
+        """Return whether a tensor that is written to shares memory with another one, and one of them is an argument.
 
-        The static buffers do not share memory, so a replay would not write to the other argument.
+        The static buffers share no memory with anything, so a replay would not change the other tensor.
         """
-        if not self.written_arguments:
-            return False
-        storages = [storage_id(tensor) for tensor in tensors]
-        return any(storages.count(storages[written]) > 1 for written in self.written_arguments)
+        return memory_conflict(tensors, self.written_arguments, *self.state_storages) is not None
 
     def record(self) -> GraphRecord:
         """Return the part of the report about this graph."""
@@ -175,6 +179,17 @@ class Entry:
                 objects.clear()
 
 
+def memory_conflict(
+    tensors: Sequence[Any], written: Sequence[int], state: frozenset[int], written_state: frozenset[int]
+) -> int | None:
+    """Return the index of an argument that shares memory with another argument or with state, where one of them is written to."""
+    storages = [storage_id(tensor) for tensor in tensors]
+    for index, storage in enumerate(storages):
+        if storage in written_state or (index in written and (storage in state or storages.count(storage) > 1)):
+            return index
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class WriteEffects:
     """What the function writes to, and whether it draws random numbers."""
@@ -182,6 +197,10 @@ class WriteEffects:
     arguments: tuple[int, ...]  # indices of the call's tensors
     state: tuple[tuple[str, Any], ...]  # (path, tensor)
     draws_random: bool
+
+    def storages(self, state_tensors: Iterable[Any]) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the storage ids of the tensors in the state: of all, and of the written ones."""
+        return frozenset(map(storage_id, state_tensors)), frozenset(storage_id(tensor) for _, tensor in self.state)
 
     def paths(self, call: Call) -> tuple[str, ...]:
         """Return the paths of the written arguments and tensors."""
@@ -231,6 +250,8 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         written_arguments=effects.arguments,
         written_state=effects.state,
         mutates=effects.paths(call),
+        writes=bool(effects.arguments or effects.state),
+        state_storages=effects.storages(captured_state.tensors),
         check_before_replay=bool(training or effects.arguments or effects.state or effects.draws_random),
         copy_in=copy_in,
         replay=graph.replay,

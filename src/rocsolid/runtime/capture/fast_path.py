@@ -13,7 +13,7 @@ import torch
 from rocsolid.model.bucket import Bucket
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.entry import Entry
-from rocsolid.torchapi.graphs.replay_checks import state_check, tensor_check
+from rocsolid.torchapi.graphs.replay_checks import function_modes, state_check, tensor_check
 from rocsolid.torchapi.pytree import constant_key, open_container, registered
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
@@ -35,6 +35,7 @@ class FastPath:
         self.read = make_reader(call, static)
         self.matches = tensor_check(tensors, free_dims)
         self.same_torch_state = state_check()
+        self.function_modes = function_modes()
         self.inference_mode = torch.is_inference_mode_enabled()
         self.entry: Entry | None = None if call.bucketed else entry
         # With buckets no call passes the static inputs themselves; no tensor is None, so the comparison always fails.

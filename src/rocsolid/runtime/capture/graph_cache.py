@@ -14,6 +14,7 @@ from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.entry import Entry
 
 _log = logging.getLogger("rocsolid")
+MAX_SHORT_LIVED: Final = 16  # then the call runs in eager: capturing again costs more than the replays gain
 _WARN_AFTER_EAGER_CALLS: Final = 100
 _MAX_INVALIDATION_REASONS: Final = 20
 _EXPECTED_REASONS: Final = (
@@ -125,6 +126,7 @@ class CaptureStats:
         self._logged: set[str] = set()  # messages that were logged already
         self._invalidated: list[str] = []
         self._warning = ""
+        self._short_lived = 0  # graphs in a row that were invalidated after at most one replay
         self._past_replays = 0  # replays of graphs that are no longer in the cache
         self._captures = 0
         self._checks = 0
@@ -176,6 +178,11 @@ class CaptureStats:
     def invalidate(self, reason: str) -> None:
         """Remember why a graph was invalidated."""
         self._invalidated = [*self._invalidated, reason][-_MAX_INVALIDATION_REASONS:]
+
+    def invalidated_too_often(self, entry: Entry) -> bool:
+        """Return whether many graphs in a row were invalidated before they were replayed twice; `entry` is the last of them."""
+        self._short_lived = self._short_lived + 1 if entry.stats.replays <= 1 else 0
+        return self._short_lived >= MAX_SHORT_LIVED
 
     def report(self, cache: GraphCache, backend: str, *, frozen: bool) -> CaptureReport:
         """Return the report of the captured function."""

@@ -121,7 +121,7 @@ class ReachableState:
     attributes: list[Reference] = field(default_factory=list)  # closure cells, slots, the code of functions
     objects: list[tuple[str, Any]] = field(default_factory=list)  # objects whose class could be changed
     contents: list[Content] = field(default_factory=list)
-    too_large: str = ""  # why not all of it can be watched
+    unwatchable: str = ""  # what of it cannot be watched; empty when everything can
 
     def without_gradients(self) -> "ReachableState":
         """Return the state without gradients, which a training step sets and the caller clears between the calls."""
@@ -152,16 +152,19 @@ class _Collector:
     def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> ReachableState:
         self._next.append(("", function))
         self._next.extend(arguments.items())
-        while self._next and not self._state.too_large:
+        while self._next and not self._state.unwatchable:
             path, value = self._next.popleft()
             if self._is_new(value):
-                self._visit(path, value)
+                try:
+                    self._visit(path, value)
+                except Exception as error:  # noqa: BLE001 - code of the user's class, such as a `__dict__` that raises
+                    self._state.unwatchable = f"`{path}`, which cannot be inspected ({type(error).__name__}: {error})"
                 if len(self._seen) > _MAX_VALUES:
                     place = f", many of them in `{path}`" if path else ""
-                    self._state.too_large = f"more than {_MAX_VALUES:,} Python values{place}"
+                    self._state.unwatchable = f"more than {_MAX_VALUES:,} Python values{place}"
         for items, names in self._global_names.values():
-            watched = WatchedDict("", items, frozenset(names), is_attributes=True)
-            self._state.dicts.append(watched)
+            if names:
+                self._state.dicts.append(WatchedDict("", items, frozenset(names), is_attributes=True))
         if self._state.named_modules:
             for hooks in global_forward_hooks():
                 self._state.dicts.append(WatchedDict("", hooks, label="the global module hooks"))
@@ -312,8 +315,11 @@ class _Collector:
         if is_library(module) or module.startswith("torch."):
             return
         name = path or function.__qualname__
-        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
-            self._add_attribute(joined(name, attribute), function, attribute)
+        self._add_attribute(joined(name, "__code__"), function, "__code__")
+        if function.__code__.co_argcount:
+            self._add_attribute(joined(name, "__defaults__"), function, "__defaults__")
+        if function.__code__.co_kwonlyargcount:
+            self._add_attribute(joined(name, "__kwdefaults__"), function, "__kwdefaults__")
         if vars(function):
             self._visit_attributes(name, vars(function), skipped=_WRAPPED_FUNCTION_ATTRIBUTES)
         self._visit_code(function.__code__, function.__globals__)
@@ -356,7 +362,7 @@ class _Collector:
                 self._state.sequences.append((path, container))
                 self._items += len(container)
                 if self._items > _MAX_ITEMS:
-                    self._state.too_large = f"lists with more than {_MAX_ITEMS:,} items, among them `{path}`"
+                    self._state.unwatchable = f"lists with more than {_MAX_ITEMS:,} items, among them `{path}`"
             items = enumerate(container)
         for key, value in items:
             if not isinstance(value, _CONSTANTS):
@@ -375,7 +381,7 @@ class _Collector:
     def _limit_contents(self) -> None:
         sizes = [(sys.getsizeof(content.value), content.path) for content in self._state.contents]
         if sum(size for size, _ in sizes) > _MAX_CONTENT_BYTES:
-            self._state.too_large = (
+            self._state.unwatchable = (
                 f"more than {_MAX_CONTENT_BYTES >> 20} MiB of arrays, most of it in `{max(sizes)[1]}`"
             )
 

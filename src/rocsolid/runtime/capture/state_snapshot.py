@@ -92,17 +92,21 @@ class Snapshot:
     def _quick_check(self) -> bool:
         try:
             return (
-                list(map(self._version_of, self._items)) == self._versions
+                (not self._items or list(map(self._version_of, self._items)) == self._versions)
                 and not any(self._empty_items)
                 and all(map(is_, map(getattr, self._holders, self._keys, repeat(MISSING)), self._values))
-                and list(map(type, self._objects)) == self._classes
-                and list(map(len, self._sequence_items)) == self._lengths
-                and all(map(is_, chain.from_iterable(self._sequence_items), self._flat_items))
+                and (not self._objects or list(map(type, self._objects)) == self._classes)
+                and (not self._sequence_items or self._sequences_are_unchanged())
                 and (self._owner is None or self._owner_is_unchanged())
                 and (not self._contents or all(content.read(content.value) == old for content, old in self._contents))
             )
         except (RuntimeError, ValueError):  # a container was changed by another thread, a closure variable was deleted
             return False
+
+    def _sequences_are_unchanged(self) -> bool:
+        return list(map(len, self._sequence_items)) == self._lengths and all(
+            map(is_, chain.from_iterable(self._sequence_items), self._flat_items)
+        )
 
     def _owner_is_unchanged(self) -> bool:
         owner = self._owner() if self._owner is not None else None
@@ -268,6 +272,11 @@ class CapturedState(Snapshot):
         self._addresses_unchanged = _address_check(self._tensor_list, self._addresses)
         self._layouts = list(map(_layout, self._tensor_list))
         self._same_layouts = tensor_check(self._tensor_list)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors of the state."""
+        return self._tensor_list
 
     def _quick_check(self) -> bool:
         tensors = self._tensor_list

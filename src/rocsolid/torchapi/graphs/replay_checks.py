@@ -14,6 +14,11 @@ _STATE_GUARD = private_name("torch._C._dynamo.guards", "GlobalStateGuard", "2.4.
 _DICT_VERSION = private_name("torch._C._dynamo.guards", "dict_version", "2.1..")
 _GLOBAL_HOOKS = private_name("torch.nn.modules.module", "_global_forward_hooks", "2.0..")
 _GLOBAL_PRE_HOOKS = private_name("torch.nn.modules.module", "_global_forward_pre_hooks", "2.0..")
+_DISPATCH_MODES = private_name("torch._C", "_len_torch_dispatch_stack", "2.0..")
+_FUNCTION_MODES = private_name("torch._C", "_len_torch_function_stack", "2.0..")
+_FUNCTION_MODE_AT = private_name("torch._C", "_get_function_stack_at", "2.0..")
+_TRANSFORM_LEVEL = private_name("torch._C._functorch", "maybe_current_level", "2.0..")
+_DEVICE_CONTEXT = private_name("torch.utils._device", "DeviceContext", "2.0..")
 _ADDRESSES_EQUAL = private_name("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", gpu_builds_only=True)
 
 
@@ -49,6 +54,33 @@ def state_check() -> Callable[[], bool]:
     """
     check: Callable[[], bool] = _STATE_GUARD.get()().check
     return check
+
+
+def mode_counters() -> tuple[Callable[[], int], Callable[[], int]]:
+    """Return two C functions that count the active modes: TorchDispatchMode, TorchFunctionMode (the default device is one)."""
+    return _DISPATCH_MODES.get(), _FUNCTION_MODES.get()
+
+
+def function_modes() -> list[Any]:
+    """Return the active modes of type TorchFunctionMode."""
+    mode_at = _FUNCTION_MODE_AT.get()
+    return [mode_at(index) for index in range(_FUNCTION_MODES.get()())]
+
+
+def default_device() -> str:
+    """Return the device of `torch.set_default_device` or `with torch.device(...)`; empty when none is set."""
+    device_context = _DEVICE_CONTEXT.get()
+    return next((str(mode.device) for mode in reversed(function_modes()) if isinstance(mode, device_context)), "")
+
+
+def active_mode() -> str:
+    """Return what is active that sees every operator, and that a replay would bypass; empty when nothing is."""
+    if _TRANSFORM_LEVEL.get()() is not None:
+        return "a transform of torch.func (vmap, grad, jvp)"
+    if _DISPATCH_MODES.get()():
+        return "a TorchDispatchMode"
+    device_context = _DEVICE_CONTEXT.get()
+    return next((type(mode).__name__ for mode in function_modes() if not isinstance(mode, device_context)), "")
 
 
 def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None:
