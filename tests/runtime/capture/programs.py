@@ -1850,10 +1850,14 @@ _SKIPPED_KEYS = {"__builtins__", "__doc__", "__loader__", "__spec__", "__dict__"
 
 
 def reached(path: str, value: Any, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
-    """The value and everything below it."""
+    """The value and everything below it; torch's own functions and modules are left out."""
     seen = set() if seen is None else seen
     yield path, value
     if isinstance(value, (*_LEAVES, torch.Tensor, torch.Generator, np.ndarray)) or id(value) in seen:
+        return
+    if isinstance(value, types.ModuleType) and value.__name__ != "synthetic":
+        return
+    if isinstance(value, types.FunctionType) and value.__module__ not in {__name__, "synthetic", None}:
         return
     seen.add(id(value))
     for name, child in _children(value):
@@ -1862,7 +1866,7 @@ def reached(path: str, value: Any, seen: set[int] | None = None) -> Iterator[tup
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", child) for key, child in list(value.items()))
+        yield from ((f"[{key!r}]", child) for key, child in list(value.items()) if key not in _SKIPPED_KEYS)
         yield "|keys", str(list(value))
     elif isinstance(value, (list, tuple, collections.deque, array.array, bytearray)):
         yield from ((f"[{index}]", child) for index, child in enumerate(list(value)))

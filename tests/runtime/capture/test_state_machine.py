@@ -22,14 +22,15 @@ pytest.importorskip("torch")
 pytest.importorskip("hypothesis")
 import rocsolid as rs
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.runtime.capture import programs
 
 DEVICE = os.environ.get("ROCSOLID_MACHINE_DEVICE", "cpu")
 STEPS = int(os.environ.get("ROCSOLID_MACHINE_STEPS", "5000"))
-STEPS_PER_PROGRAM = 20
+STEPS_PER_PROGRAM = 12
+INVALIDATE = "captured.invalidate()"
 MODES = ("no_grad", "inference_mode", "enable_grad", "autocast", "default dtype float64")
 
 pytestmark = [pytest.mark.torch, *([] if DEVICE == "cpu" else [pytest.mark.gpu])]
@@ -83,7 +84,10 @@ def run(fn: Any, program: Any, signature: Signature, seed: int, *, in_thread: bo
     x = torch.randn(signature.rows, programs.WIDTH, generator=generator, dtype=torch.float64)
     x = x.to(getattr(torch, signature.dtype)).to(DEVICE)
     before = program.state()
-    torch.manual_seed(seed)
+    # torch.manual_seed formats a stack trace for every backend that is not there.
+    torch.default_generator.manual_seed(seed)
+    if DEVICE != "cpu":
+        torch.cuda.manual_seed(seed)
     done: dict[str, Any] = {}
 
     def call() -> None:
@@ -134,6 +138,8 @@ def _tensor_difference(name: str, got: Any, expected: Any) -> str:
     for fact in facts:
         if getattr(got, fact) != getattr(expected, fact):
             return f"{name}.{fact} is {getattr(got, fact)}, expected {getattr(expected, fact)}"
+    if torch.equal(got, expected):
+        return ""
     coarse = expected.dtype in {torch.bfloat16, torch.float16}
     got, expected = got.detach().double(), expected.detach().double()
     if torch.allclose(got, expected, rtol=2e-2 if coarse else 1e-4, atol=1e-6, equal_nan=True):
@@ -170,7 +176,7 @@ class CaptureMachine(RuleBasedStateMachine):  # type: ignore[misc]
     @initialize(
         host=st.sampled_from(list(programs.HOSTS)),
         pure=st.lists(parts(programs.PURE), min_size=1, max_size=3),
-        effects=st.one_of(*[st.just([])] * 4, st.lists(parts(programs.EFFECTS), min_size=1, max_size=1)),
+        effects=st.one_of(*[st.just([])] * 5, st.lists(parts(programs.EFFECTS), min_size=1, max_size=1)),
         result=st.sampled_from(list(programs.RESULTS)),
         verify=st.sampled_from(["off", "first"]),
         warmups=st.sampled_from([1, 3]),
@@ -197,7 +203,7 @@ class CaptureMachine(RuleBasedStateMachine):  # type: ignore[misc]
         dtype=st.sampled_from(["float32", "float32", "float64"]),
         mode=st.sampled_from(["no_grad"] * 4 + list(MODES)),
         in_thread=st.sampled_from([False] * 5 + [True]),
-        times=st.integers(1, 4),
+        times=st.sampled_from([2, 1, 3, 4]),
     )
     def call(self, *, rows: int, dtype: str, mode: str, in_thread: bool, times: int) -> None:
         self.last = Signature(rows, dtype, mode)
@@ -206,26 +212,21 @@ class CaptureMachine(RuleBasedStateMachine):  # type: ignore[misc]
             self.compare(in_thread=in_thread)
 
     @rule(
-        edit=st.runner().flatmap(lambda machine: st.sampled_from(machine.program.edits())),
+        edit=st.runner().flatmap(lambda machine: st.sampled_from([*machine.program.edits(), INVALIDATE])),
         n=st.integers(0, 3),
-        then_call=st.sampled_from([2, 1, 3, 0]),
+        then_call=st.sampled_from([2, 3, 4, 0]),
     )
     def edit(self, *, edit: str, n: int, then_call: int) -> None:
         tally["steps"] += 1
         raised = []
-        for program in (self.twin, self.program):
+        if edit == INVALIDATE:
+            self.captured.invalidate()
+        for program in (self.twin, self.program) if edit != INVALIDATE else ():
             try:
                 program.edit(edit, n)
             except RuntimeError as error:  # such as an in-place update of an inference tensor
                 raised.append(str(error))
         assert len(raised) in {0, 2}, f"only one of the programs can be changed: {raised}"
-        for _ in range(then_call):
-            self.compare()
-
-    @rule(then_call=st.sampled_from([1, 2]))
-    def invalidate(self, *, then_call: int) -> None:
-        tally["steps"] += 1
-        self.captured.invalidate()
         for _ in range(then_call):
             self.compare()
 
@@ -265,12 +266,13 @@ def test_captured_programs_return_what_eager_returns(capsys: pytest.CaptureFixtu
     tally.clear()
     start = time.monotonic()
     limits = settings(
-        max_examples=max(1, STEPS // STEPS_PER_PROGRAM),
+        max_examples=max(1, STEPS // (STEPS_PER_PROGRAM - 2)),  # building is a step, and some programs end early
         stateful_step_count=STEPS_PER_PROGRAM,
         deadline=None,
         database=None,
         derandomize=True,
         report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
     try:
