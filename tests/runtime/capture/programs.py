@@ -451,7 +451,7 @@ def _callable_object(_t: Toolbox, n: int) -> Any:
 
 
 def _patch_call(_t: Toolbox, value: Any, n: int) -> None:
-    type(value).__call__ = lambda _self, x: x + NUMBERS[n]
+    type(value).__call__ = lambda _self, x: x + NUMBERS[n]  # type: ignore[misc]
 
 
 def _patch_helper(_t: Toolbox, value: Any, n: int) -> None:
@@ -575,6 +575,8 @@ def _described(_t: Toolbox, n: int) -> Any:
 def _object(_t: Toolbox, n: int) -> Any:
     class Base:
         offset = 1.0
+        _scale: float
+        child: Box
 
         def applied(self, x: Any) -> Any:
             return x * self.scale + self.offset + self.child.scale
@@ -1220,6 +1222,8 @@ def _class_counter(_t: Toolbox, n: int) -> Any:
 
 def _counting_module(t: Toolbox, n: int) -> Any:
     class Counting(nn.Module):  # type: ignore[misc]
+        total: Any
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("total", t.tensor(n))
@@ -1396,6 +1400,7 @@ def method_of_object(apply: Apply, value: Any) -> Spot:
 def slots_attribute(apply: Apply, value: Any) -> Spot:
     class Holder:
         __slots__ = ("held",)
+        held: Any
 
         def __call__(self, x: Any) -> Any:
             return apply(x, self.held)
@@ -1600,7 +1605,7 @@ def _with_attribute_set(holder: Any, value: Any) -> Any:
 
 def argument(apply: Apply, value: Any) -> Spot:
     kept = [value]
-    return _item_of(kept, 0, lambda x, held: apply(x, held))
+    return _item_of(kept, 0, apply)
 
 
 PLACES: dict[str, Place] = {
@@ -1864,7 +1869,7 @@ def reached(path: str, value: Any, seen: set[int] | None = None) -> Iterator[tup
         yield from reached(f"{path}{name}", child, seen)
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _children(value: Any) -> Iterator[tuple[str, Any]]:  # noqa: C901, PLR0912 - one branch for each kind
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", child) for key, child in list(value.items()) if key not in _SKIPPED_KEYS)
         yield "|keys", str(list(value))

@@ -20,12 +20,14 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("hypothesis")
-import rocsolid as rs
+import numpy as np
 import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.runtime.capture import programs
+
+import rocsolid as rs
 
 DEVICE = os.environ.get("ROCSOLID_MACHINE_DEVICE", "cpu")
 STEPS = int(os.environ.get("ROCSOLID_MACHINE_STEPS", "5000"))
@@ -152,7 +154,7 @@ def state_difference(got: dict[str, Any], expected: dict[str, Any]) -> str:
     if list(got) != list(expected):
         missing, extra = [key for key in expected if key not in got], [key for key in got if key not in expected]
         return f"state: missing {missing}, unexpected {extra}, or in another order"
-    plain = (*programs._LEAVES, torch.Tensor, torch.Generator, programs.np.ndarray)
+    plain = (*programs._LEAVES, torch.Tensor, torch.Generator, np.ndarray)
     for path, value in expected.items():
         if isinstance(value, plain) and (found := difference(path, got[path], value)):
             return found
@@ -163,7 +165,7 @@ def parts(kinds: Any, places: Any = tuple(programs.PLACES)) -> Any:
     return st.tuples(st.sampled_from(list(places)), st.sampled_from(list(kinds))).map(": ".join)
 
 
-class CaptureMachine(RuleBasedStateMachine):  # type: ignore[misc]
+class CaptureMachine(RuleBasedStateMachine):
     """Builds a program twice, captures one, and does the same to both."""
 
     def __init__(self) -> None:
@@ -182,7 +184,7 @@ class CaptureMachine(RuleBasedStateMachine):  # type: ignore[misc]
         warmups=st.sampled_from([1, 3]),
         max_graphs=st.sampled_from([8, 2]),
     )
-    def build(  # noqa: PLR0913 - every option of a program
+    def build(
         self, *, host: str, pure: list[str], effects: list[str], result: str, verify: str, warmups: int, max_graphs: int
     ) -> None:
         recipe = programs.Recipe(host=host, parts=(*effects, *pure), result=result, device=DEVICE)
