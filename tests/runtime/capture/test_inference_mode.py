@@ -324,7 +324,7 @@ def test_what_cannot_be_captured_is_refused_with_the_same_reason(target: Any, mo
     assert report.replays == 0
 
 
-class Counter(torch.nn.Module):
+class Counter(torch.nn.Module):  # type: ignore[misc]
     """Writes to its buffers."""
 
     def __init__(self) -> None:
@@ -353,7 +353,7 @@ MODULES: dict[str, Callable[[], Any]] = {
 }
 
 
-class SelfAttention(torch.nn.Module):
+class SelfAttention(torch.nn.Module):  # type: ignore[misc]
     """Attention of a sequence with itself."""
 
     def __init__(self) -> None:

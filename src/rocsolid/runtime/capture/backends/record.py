@@ -97,7 +97,8 @@ class Recording(DispatchMode):  # type: ignore[misc]
                     "keep the shape fixed, e.g. torch.where(mask, x, 0) instead of x[mask]",
                 )
             )
-        if name == "aten::lift_fresh" and args[0].numel() > 1:
+        # A tensor without dimensions, such as torch.tensor(3.0), is a constant of the kernel on a GPU too, like a Python number.
+        if name == "aten::lift_fresh" and args[0].dim() and args[0].numel():
             raise self.refuse(
                 _refuse(
                     Reason.HOST_COPY,
