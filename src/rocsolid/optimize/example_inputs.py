@@ -1,10 +1,18 @@
 """Converts the example inputs that users pass to `rs.optimize` into calls."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from rocsolid.errors import UsageError
+import torch
+
+from rocsolid.errors import UsageError, first_line
+from rocsolid.numerics import detached_copy
+from rocsolid.optimize.argument_state import ArgumentState
+from rocsolid.runtime.capture.call import Parameters
+from rocsolid.torchapi.pytree import flatten
 
 
 @dataclass(frozen=True)
@@ -14,9 +22,64 @@ class Example:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def call(self, function: Any) -> Any:
-        """Call the function with these arguments."""
-        return function(*self.args, **self.kwargs)
+    @cached_property
+    def _state(self) -> ArgumentState:
+        return ArgumentState((self.args, dict(self.kwargs)))
+
+    def run(self, function: Callable[..., Any]) -> "ExampleRun":
+        """Call the function, and restore the arguments that it changed."""
+        state = self._state
+        try:
+            result = function(*self.args, **self.kwargs)
+            written = state.written_values()
+            return ExampleRun(*detached_copy((result, written)))
+        finally:
+            state.restore()
+
+    def call(self, function: Callable[..., Any]) -> None:
+        """Call the function to measure it; arguments are restored only if a run has changed them before."""
+        function(*self.args, **self.kwargs)
+        if self._state.changes_seen:
+            self._state.restore()
+
+    def private_copy(self, model: Callable[..., Any]) -> "Example":
+        """Return the same call with copies of the arguments, for another thread. The model itself is not copied.
+
+        Raises a UsageError that names an argument which cannot be copied.
+        """
+        leaves = flatten((self.args, dict(self.kwargs)), "").leaves
+        # Torch cannot copy the result of a differentiable operation.
+        results = [x.value for x in leaves if isinstance(x.value, torch.Tensor) and not x.value.is_leaf]
+        shared = {id(value): value for value in (model, *_parts(model), *results)}
+        arguments = {}
+        for name, expression, value in Parameters.of(model).bind(self.args, self.kwargs):
+            try:
+                arguments[expression] = copy.deepcopy(value, shared)
+            except Exception as error:
+                kind = type(value)
+                msg = (
+                    f"argument `{name}` ({kind.__module__}.{kind.__qualname__}) cannot be copied: {first_line(error)}\n"
+                    "rs.optimize(progressive=True) runs the model on a copy of the example in another thread.\n"
+                    f"fix: use progressive=False, or pass the tensors of `{name}` instead"
+                )
+                raise UsageError(msg) from error
+        args = tuple(arguments[f"args[{position}]"] for position in range(len(self.args)))
+        return Example(args, {name: arguments[f"kwargs[{name!r}]"] for name in self.kwargs})
+
+
+@dataclass(frozen=True)
+class ExampleRun:
+    """The result of one run, and the argument tensors that it changed, by their position. Both are copies."""
+
+    result: Any
+    written: Mapping[int, Any]
+
+
+def _parts(model: Callable[..., Any]) -> list[Any]:
+    """Return the modules, parameters and buffers of a model; nothing for a function."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    return [*model.modules(), *model.parameters(), *model.buffers()]
 
 
 def to_examples(example_inputs: Any) -> list[Example]:
@@ -33,8 +96,6 @@ def to_examples(example_inputs: Any) -> list[Example]:
 
 
 def _to_example(inputs: Any) -> Example:
-    import torch
-
     if isinstance(inputs, torch.Tensor):
         return Example((inputs,), {})
     if isinstance(inputs, Mapping):

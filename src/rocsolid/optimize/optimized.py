@@ -1,10 +1,11 @@
 """Measures every form of a model on the user's examples, and returns the fastest one with correct results."""
 
+import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,14 +16,23 @@ from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
 from rocsolid.model.plan import Plan, Tuned
-from rocsolid.numerics import detached_copy
-from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, choose_winner, prepare, raced_forms, run_race
+from rocsolid.optimize.example_inputs import Example, ExampleRun
+from rocsolid.optimize.race import (
+    MakeForm,
+    RacedForm,
+    RaceLimits,
+    choose_winner,
+    prepare,
+    raced_forms,
+    run_race,
+    why_not_comparable,
+)
 from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
+_log = logging.getLogger("rocsolid")
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 Capture = Callable[[Callable[..., Any]], Captured]
@@ -75,7 +85,7 @@ def optimized(
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
-        expected = [detached_copy(example.call(model)) for example in examples]
+        expected = [example.run(model) for example in examples]
 
         def forms() -> Forms:
             return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
@@ -144,7 +154,7 @@ def race_forms(
     makers: Forms,
     *,
     examples: Sequence[Example],
-    expected: Sequence[Any],
+    expected: Sequence[ExampleRun],
     deadline: float,
     limits: RaceLimits = _FULL_RACE,
     tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
@@ -161,6 +171,11 @@ def race_forms(
             prepare(raced, examples, expected, form_deadline)
         if uses_traces and raced.result.outcome is FormOutcome.FAILED:
             prepare(raced, examples, expected, form_deadline)
+        if raced.form is Form.EAGER and (why := why_not_comparable(raced)):
+            raced.function = raced.make()
+            raced.result = replace(raced.result, outcome=FormOutcome.CHOSEN, why=why)
+            _log.warning("%s", why)
+            return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
     remaining_s = max(1.0, min(limits.seconds, deadline - time.perf_counter()))
     times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds))
     winner, why = choose_winner(forms, times)

@@ -17,7 +17,7 @@ from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.optimized import Capture, Optimized, close_others, device_and_versions
-from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, prepare, run_race
+from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import run_in_background
 from rocsolid.runtime.capture.captured import Captured
 
@@ -54,7 +54,7 @@ class Progressive(Optimized):
         )
         super().__init__(first_function, model, report)
         self._first_function = first_function
-        self._examples = list(examples)
+        self._examples = [example.private_copy(model) for example in examples]
         self._compile = compiled
         self._capture = capture
         self._trial = trial
@@ -101,13 +101,16 @@ class Progressive(Optimized):
             _log.warning("%s", failure)
             self._keep_form(failure)
             return
-        expected = [example.call(self._model) for example in self._examples]
+        expected = [example.run(self._model) for example in self._examples]
         forms = [
             RacedForm(form=self._report.chosen, make=lambda: self._first_function),
             RacedForm(form=Form.of("compiled", graph=self._capture is not None), make=self._make_compiled),
         ]
         for raced in forms:
             prepare(raced, self._examples, expected, float("inf"))
+        if not any(raced.eligible for raced in forms):
+            self._keep_form(why_not_comparable(forms[0]))
+            return
         times = run_race(forms, self._examples, _RACE_LIMITS)
         winner, why = choose_winner(forms, times)
         self._function = winner.made

@@ -15,7 +15,7 @@ from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult
 from rocsolid.model.timing import Verdict
 from rocsolid.numerics import error_limit, relative_error
-from rocsolid.optimize.example_inputs import Example
+from rocsolid.optimize.example_inputs import Example, ExampleRun
 from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
@@ -61,8 +61,8 @@ def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
     return [RacedForm(form=form, make=make) for form, make in makers.items()]
 
 
-def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Any], deadline: float) -> None:
-    """Make the form and run every example. The form is eligible if its results match `expected`, the results of eager."""
+def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[ExampleRun], deadline: float) -> None:
+    """Make the form and run every example. The form is eligible if its results match `expected`, the runs of eager."""
     if time.perf_counter() > deadline:
         raced.result = replace(raced.result, why="no time was left in the budget")
         return
@@ -74,13 +74,14 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
     try:
         function = raced.make()
         for example in examples:
-            example.call(function)  # the first call of a captured function runs in eager
-        error = max(
-            relative_error(example.call(function), wanted) for example, wanted in zip(examples, expected, strict=True)
-        )
+            example.run(function)  # the first call of a captured function runs in eager
+        runs = [example.run(function) for example in examples]
+        error = max(_run_error(run, wanted) for run, wanted in zip(runs, expected, strict=True))
         raced.function = function
-        limit = max(error_limit(wanted) for wanted in expected)
-        if not error <= limit:
+        limit = max(error_limit((wanted.result, wanted.written)) for wanted in expected)
+        if any(run.written.keys() != wanted.written.keys() for run, wanted in zip(runs, expected, strict=True)):
+            outcome, why = FormOutcome.WRONG, "it does not write to the same arguments as eager"
+        elif not error <= limit:
             outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} compared with eager, {limit:.0%} is allowed"
         elif isinstance(function, Captured) and not function.report().graphs:
             refusals = function.report().refusals
@@ -98,6 +99,20 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[An
         relative_error=error,
         setup_s=time.perf_counter() - started,
         peak_bytes=torch.cuda.max_memory_allocated() if on_gpu else 0,
+    )
+
+
+def _run_error(run: ExampleRun, wanted: ExampleRun) -> float:
+    return relative_error((run.result, run.written), (wanted.result, wanted.written))
+
+
+def why_not_comparable(eager: RacedForm) -> str:
+    """Return why nothing can be compared with eager, if the second run of the example in eager was not like the first; otherwise ""."""
+    if eager.eligible:
+        return ""
+    what = "fails" if eager.result.outcome is FormOutcome.FAILED else "returns other results"
+    return (
+        f"a second eager call with the same example {what} ({eager.result.why}), so no form can be compared with eager"
     )
 
 

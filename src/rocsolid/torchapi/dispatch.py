@@ -6,6 +6,8 @@ from typing import Any
 from rocsolid.torchapi.private_api import private_name
 
 _MODE = private_name("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
+_HAS_KERNEL = private_name("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.0..")
+_COMPOSITE = private_name("torch._C", "DispatchKey.CompositeImplicitAutograd", "2.0..")
 
 DispatchMode: Any = _MODE.get()  # this module is only imported where torch is in use
 
@@ -15,16 +17,31 @@ def _schema(operation: Any) -> Any:
     return operation._schema
 
 
+def run_decomposed(operation: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator as the operators that it is made of; NotImplemented for an operator with a kernel of its own.
+
+    Outside inference mode autograd does this before a dispatch mode is called. In inference mode autograd is skipped, so that the mode
+    gets `contiguous`, `reshape`, `to`, `item` or `matmul`, of which the schema does not tell what they will do. Call this with the
+    mode active: the mode then gets the same operators as outside inference mode.
+    """
+    if not _is_composite(operation):
+        return NotImplemented
+    # Not `operation.decompose`, which prefers a decomposition written for the compiler, where there is one, to what eager runs.
+    return operation._op_dk(_COMPOSITE.get(), *args, **kwargs)
+
+
 @cache
-def is_view(operation: Any) -> bool:
-    """Return whether an operator only returns views: its results share memory with an argument, and nothing is written."""
+def _is_composite(operation: Any) -> bool:
+    has_kernel, name = _HAS_KERNEL.get(), operation.name()
+    return bool(has_kernel(name, _COMPOSITE.get())) and not any(has_kernel(name, key) for key in ("CPU", "CUDA"))
+
+
+@cache
+def changes_only_metadata(operation: Any) -> bool:
+    """Return whether an operator only changes the shape, strides or storage of an argument, such as `transpose_`."""
     import torch
 
-    if torch.Tag.inplace_view in operation.tags:
-        return True
-    schema = _schema(operation)
-    infos = [result.alias_info for result in schema.returns]
-    return bool(infos) and all(info is not None and not info.is_write for info in infos)
+    return torch.Tag.inplace_view in operation.tags
 
 
 @cache

@@ -14,7 +14,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.dispatch import DispatchMode
+from rocsolid.torchapi.dispatch import DispatchMode, run_decomposed
 from rocsolid.torchapi.graphs.capture_state import COMPILE_FIX, COMPILE_PROBLEM, is_refused_compile, uncompiled
 from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
 
@@ -104,9 +104,14 @@ class _SyncDetector(DispatchMode):  # type: ignore[misc]
         self.first_sync: HostSync | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            out = run_decomposed(func, args, kwargs)
+        if out is not NotImplemented:
+            return out
         name = func.name().partition(".")[0]
         try:
-            out = func(*args, **(kwargs or {}))
+            out = func(*args, **kwargs)
         except RuntimeError as error:
             if "synchroniz" in str(error):
                 why = "waits for the GPU, which is not possible during a capture"

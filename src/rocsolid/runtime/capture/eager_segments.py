@@ -32,9 +32,16 @@ class EagerSegment:
         self._args = args
         self._kwargs = kwargs
         self._captured: Flattened = flatten(result, "result")
+        # The function may have set them itself, e.g. with @torch.inference_mode().
+        self._inference_mode, self._grad_mode = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
     def replay(self) -> None:
-        """Call the module, and copy its results to where the next graph reads them."""
+        """Call the module in the modes of the capture, and copy its results to where the next graph reads them."""
+        # In this order, because entering or leaving inference mode also sets the grad mode.
+        with torch.inference_mode(self._inference_mode), torch.set_grad_enabled(self._grad_mode):
+            self._call_module()
+
+    def _call_module(self) -> None:
         result = flatten(self._forward(*self._args, **self._kwargs), "result")
         if result.structure != self._captured.structure:
             problem = f"the result of module `{self._name}` has a different structure than during the capture"
@@ -46,7 +53,8 @@ class EagerSegment:
             elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
                 raise self._changed(new.path, _dtype_and_shape(new.value), _dtype_and_shape(old.value))
             elif storage_id(new.value) != storage_id(old.value):
-                old.value.copy_(new.value)
+                with torch.no_grad():
+                    old.value.copy_(new.value)
 
     def _changed(self, path: str, now: str, before: str) -> CannotCapture:
         place = "" if path == "result" else f" in `{path}`"

@@ -17,7 +17,13 @@ from torch.overrides import TorchFunctionMode
 
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.dispatch import DispatchMode, is_view, only_allocates, writes_in_place
+from rocsolid.torchapi.dispatch import (
+    DispatchMode,
+    changes_only_metadata,
+    only_allocates,
+    run_decomposed,
+    writes_in_place,
+)
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.patch import AttributePatch
@@ -56,9 +62,13 @@ class Recording(DispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        with self:
+            out = run_decomposed(func, args, kwargs)
+        if out is not NotImplemented:
+            return out
         self._check(func, args)
         out = func(*args, **kwargs)
-        if not is_view(func):
+        if not changes_only_metadata(func):
             self._record(func, args, kwargs, out)
         return out
 
@@ -87,7 +97,8 @@ class Recording(DispatchMode):  # type: ignore[misc]
                     "keep the shape fixed, e.g. torch.where(mask, x, 0) instead of x[mask]",
                 )
             )
-        if name == "aten::lift_fresh" and args[0].numel() > 1:
+        # A tensor without dimensions, such as torch.tensor(3.0), is a constant of the kernel on a GPU too, like a Python number.
+        if name == "aten::lift_fresh" and args[0].dim() and args[0].numel():
             raise self.refuse(
                 _refuse(
                     Reason.HOST_COPY,
@@ -110,8 +121,11 @@ class Recording(DispatchMode):  # type: ignore[misc]
         if only_allocates(func) or not (new_outputs or writes_in_place(func)):
             return
 
+        grad_mode = torch.is_grad_enabled()
+
         def run_again() -> None:
-            result = func(*fixed_args, **fixed_kwargs)
+            with torch.set_grad_enabled(grad_mode):  # some operators, such as an LSTM, return more for a backward pass
+                result = func(*fixed_args, **fixed_kwargs)
             if new_outputs:
                 results = list(_tensors(result))
                 for index, target in new_outputs:
