@@ -1852,7 +1852,8 @@ class Program:
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, enum.Enum, slice, range)
 _SKIPPED_KEYS = {"__builtins__", "__doc__", "__loader__", "__spec__", "__dict__", "__weakref__", "__module__", "torch"}
-_SKIPPED_KEYS |= {"_forward_hooks", "_forward_pre_hooks"}  # their keys are numbered across all modules
+# Hooks have keys that are numbered across all modules.
+_SKIPPED_KEYS |= set(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 
 
 def reached(path: str, value: Any, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
