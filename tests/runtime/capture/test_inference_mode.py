@@ -393,7 +393,6 @@ def test_one_hot_checks_its_values_on_the_cpu_only(target: Any, mode: Mode) -> N
     assert (report.replays, reasons) == ((0, ["host sync"]) if target.backend == "record" else (2, []))
 
 
-@pytest.mark.xfail(reason="a replay copies every argument made in inference mode back, which torch forbids outside it")
 @pytest.mark.parametrize("name", ["contiguous of a transpose", "linear", "index", "inputs returned"])
 def test_inputs_made_in_inference_mode_are_used_outside(target: Any, name: str) -> None:
     report = check(target, FUNCTIONS[name], FUNCTIONS[name], Mode(torch.no_grad, torch.inference_mode))

@@ -78,7 +78,6 @@ def test_a_tensor_that_shares_memory_with_an_array_has_its_present_values(make: 
     for _ in range(3):
         assert torch.equal(captured(x), module(x))
         module.array += 5
-    assert captured.report().replays == 2
 
 
 UNWATCHED: dict[str, Callable[[Any], Any]] = {
@@ -88,7 +87,6 @@ UNWATCHED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.xfail(reason="arrays are not part of the reachable state, so a replaced or changed array is not detected")
 @pytest.mark.parametrize("make", UNWATCHED.values(), ids=UNWATCHED)
 def test_a_replaced_array_invalidates_the_graph(make: Callable[[Any], Any]) -> None:
     from rocsolid.api.capture import capture

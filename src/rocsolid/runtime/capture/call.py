@@ -142,10 +142,15 @@ class Argument:
     name: str
     expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
+    static: bool = False  # named in `static=`: passed on as it is, even if it is a tensor
 
     def value(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the argument as it was passed."""
         return args[int(self.expression[5:-1])] if self.expression.startswith("args[") else kwargs[self.name]
+
+    def is_input(self, leaf: Leaf) -> bool:
+        """Return whether a leaf of the argument is a tensor that a replay copies into a static buffer."""
+        return isinstance(leaf.value, torch.Tensor) and not self.static
 
     def was_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the argument contains other values than when it was flattened."""
@@ -208,8 +213,7 @@ class Call:
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
         for argument in self.arguments:
             leaves = [
-                tensors[next(indices)] if isinstance(leaf.value, torch.Tensor) else leaf.value
-                for leaf in argument.tree.leaves
+                tensors[next(indices)] if argument.is_input(leaf) else leaf.value for leaf in argument.tree.leaves
             ]
             value = argument.tree.unflatten(leaves)
             if argument.expression.startswith("args["):
@@ -224,7 +228,7 @@ def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
     indices = iter(call.tensor_indices)
     for argument in call.arguments:
         for leaf in argument.tree.leaves:
-            if isinstance(leaf.value, torch.Tensor):
+            if argument.is_input(leaf):
                 yield leaf.path, str(call.specs[next(indices)])
             else:
                 text = repr(leaf.value)
@@ -266,7 +270,7 @@ def parse_call(
 ) -> Call:
     """Flatten a call and make its cache key. Raises CannotCapture for an argument that cannot be part of a key."""
     arguments = tuple(
-        Argument(name=name, expression=expression, tree=_tree(value, name, static))
+        Argument(name=name, expression=expression, tree=_tree(value, name, static), static=name in static)
         for name, expression, value in parameters.bind(args, kwargs)
     )
     index_by_id: dict[int, int] = {}
@@ -277,7 +281,7 @@ def parse_call(
     for argument in arguments:
         leaf_keys: list[Hashable] = []
         for leaf in argument.tree.leaves:
-            if isinstance(leaf.value, torch.Tensor):
+            if argument.is_input(leaf):
                 _refuse_unsupported_tensor(leaf)
                 index = index_by_id.setdefault(id(leaf.value), len(tensors))
                 if index == len(tensors):

@@ -284,7 +284,10 @@ def _make_copy_and_replay(
             if has_cpu_buffers:
                 ordering.mark_replay()
             for index in written_arguments:
-                if tensors[index] is not static_inputs[index]:
-                    buffers[index].copy_back(tensors[index])
+                tensor = tensors[index]
+                if tensor is not static_inputs[index]:
+                    # Torch allows writes to a tensor made in inference mode only in that mode.
+                    with torch.inference_mode(tensor.is_inference() or torch.is_inference_mode_enabled()):
+                        buffers[index].copy_back(tensor)
 
     return copy_and_replay

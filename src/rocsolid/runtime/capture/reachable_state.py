@@ -132,8 +132,10 @@ class ReachableState:
         return replace(self, tensors=tensors, attributes=attributes)
 
 
-def collect_reachable(function: Callable[..., Any], arguments: Mapping[str, Any] | None = None) -> ReachableState:
-    """Return everything that the function can reach now, also through these arguments."""
+def collect_reachable(
+    function: Callable[..., Any] | None, arguments: Mapping[str, Any] | None = None
+) -> ReachableState:
+    """Return everything that the function can reach now, also through these arguments; without a function, only what these reach."""
     return _Collector().run(function, arguments or {})
 
 
@@ -147,21 +149,19 @@ class _Collector:
         self._names: set[str] = set()  # names and strings in the code that was visited
         self._methods_by_name: dict[str, list[tuple[str, Any]]] = {}  # methods whose names were not seen yet
         self._global_names: dict[int, tuple[dict[str, Any], set[str]]] = {}  # by id() of the globals
+        self._python_modules: list[types.ModuleType] = []  # that an attribute or a variable holds
         self._items = 0
 
-    def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> ReachableState:
+    def run(self, function: Callable[..., Any] | None, arguments: Mapping[str, Any]) -> ReachableState:
         self._next.append(("", function))
-        self._next.extend(arguments.items())
-        while self._next and not self._state.unwatchable:
-            path, value = self._next.popleft()
-            if self._is_new(value):
-                try:
-                    self._visit(path, value)
-                except Exception as error:  # noqa: BLE001 - code of the user's class, such as a `__dict__` that raises
-                    self._state.unwatchable = f"`{path}`, which cannot be inspected ({type(error).__name__}: {error})"
-                if len(self._seen) > _MAX_VALUES:
-                    place = f", many of them in `{path}`" if path else ""
-                    self._state.unwatchable = f"more than {_MAX_VALUES:,} Python values{place}"
+        for path, argument in arguments.items():
+            self._add(Reference(path, (argument,), 0, argument))
+        names_used = -1
+        while self._next or names_used != len(self._names):
+            self._visit_all()
+            names_used = len(self._names)
+            for module in self._python_modules:  # with the names that are known by now
+                self._visit_globals(vars(module), self._names, set())
         for items, names in self._global_names.values():
             if names:
                 self._state.dicts.append(WatchedDict("", items, frozenset(names), is_attributes=True))
@@ -171,6 +171,19 @@ class _Collector:
         self._add_gradients()
         self._limit_contents()
         return self._state
+
+    def _visit_all(self) -> None:
+        while self._next:
+            path, value = self._next.popleft()
+            if self._state.unwatchable or not self._is_new(value):
+                continue
+            try:
+                self._visit(path, value)
+            except Exception as error:  # noqa: BLE001 - code of the user's class, such as a `__dict__` that raises
+                self._state.unwatchable = f"`{path}`, which cannot be inspected ({type(error).__name__}: {error})"
+            if len(self._seen) > _MAX_VALUES:
+                place = f", many of them in `{path}`" if path else ""
+                self._state.unwatchable = f"more than {_MAX_VALUES:,} Python values{place}"
 
     def _is_new(self, value: Any) -> bool:
         if id(value) in self._seen:
@@ -191,6 +204,8 @@ class _Collector:
             self._next.extend([(path, value.func), (f"{path}.args", value.args), (f"{path}.keywords", value.keywords)])
         elif isinstance(value, type):
             self._visit_class(value, constructed=True)
+        elif isinstance(value, types.ModuleType):
+            self._python_modules.append(value)
         elif isinstance(value, (staticmethod, classmethod)):
             self._next.append((path, value.__func__))
         elif isinstance(value, property):
@@ -199,6 +214,8 @@ class _Collector:
             self._next.append((path, value.func))
         elif isinstance(value, weakref.ref):
             self._next.append((path, value()))
+        elif isinstance(value, types.MappingProxyType):
+            self._next.extend((path, inner) for inner in gc.get_referents(value))
         elif isinstance(value, torch.Generator):
             self._state.generators.append(value)
         elif isinstance(value, (dict, list, tuple, deque, set, frozenset)):
@@ -342,13 +359,14 @@ class _Collector:
         module = values.get("__name__") or ""
         library = isinstance(module, str) and (is_library(module) or module.partition(".")[0] == "torch")
         _, watched = self._global_names.setdefault(id(values), (values, set()))
+        new = found - watched
         watched |= found if library else found | (names & _builtin_names())
         for name in found:
             value = values[name]
             if isinstance(value, types.ModuleType):
                 if id(vars(value)) not in visited:
                     self._visit_globals(vars(value), names, visited)
-            elif not library:
+            elif not library and name in new:
                 self._add(Reference(name, values, name, value))
 
     def _visit_container(self, path: str, container: Any) -> None:

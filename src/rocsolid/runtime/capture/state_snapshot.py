@@ -347,7 +347,14 @@ class TensorSnapshot:
     def restore(self) -> None:
         """Restore the values, without raising the version counters that autograd checks."""
         for tensor, saved in self._saved:
-            tensor.data.copy_(saved)
+            write_back(tensor, saved)
+
+
+def write_back(tensor: Any, saved: Any) -> None:
+    """Copy saved values into a tensor, without raising the version counter that autograd checks."""
+    # Torch allows writes to a tensor made in inference mode only in that mode.
+    with torch.inference_mode(tensor.is_inference() or torch.is_inference_mode_enabled()), torch.no_grad():
+        tensor.data.copy_(saved)
 
 
 def tensors_to_save(state: ReachableState, written: Sequence[tuple[str, Any]]) -> list[Any]:
