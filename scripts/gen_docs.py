@@ -350,9 +350,10 @@ def chips() -> str:
     ]
     evidence = {str(e): e for chip in DEVICE_PEAKS for e in chip.evidence}
     lines += ["", "## Sources of the figures", "", *evidence_list(tuple(evidence.values())), ""]
-    lines += ["## Counters", "", "| Counter | Figure | Meaning |", "|---|---|---|"]
+    conversions = {1.0: "none", 0.01: "percent to a ratio: × 0.01", 1024.0: "KiB to bytes: × 1024"}
+    lines += ["## Counters", "", "| Counter | Metric | Conversion | Meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `{m.counter}` | {m.metric.value}, value × {m.scale:g} | {m.evidence[0].statement} |"
+        f"| `{m.counter}` | {m.metric.value} | {conversions[m.scale]} | {m.evidence[0].statement} |"
         for m in HARDWARE_COUNTERS.values()
     ]
     return "\n".join(lines) + "\n"

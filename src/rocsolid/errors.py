@@ -10,7 +10,7 @@ RocsolidError                    the base class of all errors below (3)
 ├── MissingExtraError            an optional package is not installed; the message has the pip command (3)
 ├── UnsupportedTorchError        the installed torch lacks something that the feature needs (3)
 ├── CompileDeadlineError         a compile exceeded its deadline and there was no fallback to eager (3)
-├── RecompileError               a function would be compiled more often than `max_recompiles=` allows, or after `seal()` (3)
+├── RecompileError               a function would be compiled more often than `max_recompiles=` allows, or after `fn.rocsolid.seal()` (3)
 ├── VendorOpError                a function cannot be registered as an operator, or behaves differently than declared (3)
 ├── CompileInCaptureError        torch.compile would have compiled during a graph capture (3)
 ├── CaptureError                 a call could not be captured, or its replay differs from eager (3)
@@ -90,7 +90,7 @@ class CompileDeadlineError(RocsolidError):
 
 
 class RecompileError(RocsolidError):
-    """A function would be compiled more often than `max_recompiles=` allows, or after `seal()`."""
+    """A function would be compiled more often than `max_recompiles=` allows, or after `fn.rocsolid.seal()`."""
 
 
 class VendorOpError(RocsolidError):

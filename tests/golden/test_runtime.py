@@ -204,7 +204,7 @@ def test_plan_errors_name_the_file_or_the_platform(
         error_of(Plan.load, tmp_path / "other.toml"),
         error_of(safety.check_plan_fits, PLAN, make_env(Platform.CUDA)),
     ]
-    safety.check_plan_fits(replace(PLAN, tuned=replace(TUNED, arch="gfx1201")), rocm)
+    safety.check_plan_fits(replace(PLAN, tuned=replace(TUNED, device="AMD Radeon RX 9070 XT", arch="gfx1201")), rocm)
     safety.check_plan_fits(replace(PLAN, torch="2.9.0", tuned=TUNED), rocm)
     patterns = {r"is not valid TOML: .*": "is not valid TOML: <reason>"}
     check("plan_errors", "\n".join([*texts, *(f"WARNING: {m}" for m in caplog.messages)]), **patterns)

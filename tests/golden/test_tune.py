@@ -208,7 +208,7 @@ def test_winner_reasons() -> None:
         race = ProcessRaceResult(samples_ms=samples, control_ms=(control,) * 40, baseline="baseline", fastest="")
         statuses = {name: FinalistStatus(failure=failure) for name in times}
         winner, verdict, why = choose_winner(finalists, race, statuses, 0.02)
-        return f"{verdict.name}: {winner.name}: {why}"
+        return f"{verdict.name}, winner {winner.name}: {why}"
 
     lines = [
         reason({"baseline": 1.0, "x=1": 0.8}),

@@ -91,7 +91,7 @@ def test_the_probe_of_a_simulated_chip_starts_with_a_notice() -> None:
     ran = run_cli("run", "--pretend", "gfx950", "-m", "rocsolid", "probe", "--fail-on", "never")
 
     assert ran.code == 0, ran.err
-    assert ran.out.startswith("PRETENDED CHIP (gfx950@7.2.4), not the hardware of this machine: torch ")
+    assert ran.out.startswith("PRETENDED CHIP (gfx950@7.2.4): not the real hardware of this machine\ntorch ")
     assert "AMD Instinct MI355X (gfx950)" in ran.out
     assert "hip-graph-stale-host-write" in ran.out
 

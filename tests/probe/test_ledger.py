@@ -1,4 +1,4 @@
-"""The ledger of images: record, compare and merge entries; other files are not changed."""
+"""The ledger of container images: record, compare and merge entries; other files are not changed."""
 
 import sqlite3
 from pathlib import Path

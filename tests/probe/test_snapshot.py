@@ -75,7 +75,7 @@ def test_reports_that_rocminfo_and_the_kernel_disagree() -> None:
 
     assert check_rocminfo(reply("  Name:                    gfx942\n"), chips).detail == ""
     assert check_rocminfo(reply("ROCk module is NOT loaded\n"), chips).detail == (
-        "it lists no GPU, the kernel driver lists gfx942"
+        "rocminfo lists no GPU, the kernel driver lists gfx942"
     )
     assert check_rocminfo(reply("", CheckStatus.HUNG), chips).status is CheckStatus.HUNG
 

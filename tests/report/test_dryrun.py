@@ -54,7 +54,7 @@ RUN = DryRun(
     kernels=(KERNEL,),
     breaks=(DryRunBreak(reason="print", location="/home/me/m.py:5"),),
     searches=(AutotuneSearch(op="mm", shapes="bf16[2, 2]", choices=37, compiled=2, seconds=3.2, failed=1),),
-    notes=("the workload was loaded with real tensors",),
+    notes=("the workload was loaded with real tensors, because its file reads their values",),
 )
 OTHER = replace(RUN, target="sm_90", product="NVIDIA H100", kernels=(replace(KERNEL, configs=KERNEL.configs[:1]),))
 RECORD = with_findings(DryRunRecord(workload="m.py:build", train=True, runs=(RUN,), compared=OTHER))
@@ -66,7 +66,7 @@ def test_text_contains_everything() -> None:
     for line in (
         "m.py:build · default · training",
         "gfx942 AMD Instinct MI300X · 1 kernel in 3 configurations",
-        "  note: the workload was loaded with real tensors",
+        "  note: the workload was loaded with real tensors, because its file reads their values",
         "  graph 0 (inference): 1 launch, 2 library calls; cannot be captured",
         "    reason: y is on the CPU /home/me/m.py:9",
         "    2 × mm → rocBLAS  me/m.py:8",
@@ -104,7 +104,7 @@ def test_many_kernels_with_different_configurations_are_one_line() -> None:
 
     found = list(differences(replace(RUN, kernels=tuple(four)), replace(OTHER, kernels=tuple(wider))))
 
-    assert found == ["each of 4 kernels has different configurations: 4 on gfx942, 8 on sm_90, 4 in common"]
+    assert found == ["4 kernels have different configurations: in total 4 on gfx942, 8 on sm_90, 4 in common"]
 
 
 def test_a_failed_chip_is_listed_with_the_others() -> None:

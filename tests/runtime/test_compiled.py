@@ -164,7 +164,7 @@ def test_a_recompile_above_the_limit_names_guard_argument_and_line() -> None:
     message = str(error.value)
     assert "max_recompiles=1 is reached" in message
     assert "failed Dynamo guard: tensor 'x' size mismatch at index 0. expected 2, actual 5" in message
-    assert "argument 'x': float32[2, 4] before, float32[5, 4] now" in message
+    assert "argument 'x' was float32[2, 4], is now float32[5, 4]" in message
     assert "compiled(torch.ones(5, 4))" in message
 
 
@@ -177,7 +177,7 @@ def test_a_sealed_function_is_not_compiled_again_and_keeps_working() -> None:
 
     assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
     with pytest.raises(
-        RecompileError, match=r"(?s)new compiles are forbidden since seal.*float32\[2\] before, float64\[2\] now"
+        RecompileError, match=r"(?s)new compiles are forbidden since seal.*was float32\[2\], is now float64\[2\]"
     ):
         compiled(torch.ones(2, dtype=torch.float64))
 
@@ -203,10 +203,10 @@ def test_signatures_show_the_differences_of_two_calls() -> None:
         other = signature_of((torch.ones(3, 2).t(), {"a": [torch.ones(1, dtype=torch.int64)]}), {"flag": 1}, ("x",))
 
     assert differences(one, other) == [
-        "argument 'x': float32[2, 3] before, float32[2, 3] stride [1, 2] now",
-        "argument 1['a'][0]: float32[1] before, int64[1] now",
-        "argument 'flag': True before, 1 now",
-        "grad mode: on before, off now",
+        "argument 'x' was float32[2, 3], is now float32[2, 3] stride [1, 2]",
+        "argument 1['a'][0] was float32[1], is now int64[1]",
+        "argument 'flag' was True, is now 1",
+        "grad mode was on, is now off",
     ]
 
 

@@ -156,7 +156,10 @@ def test_a_repeated_correlation_id_links_to_the_latest_call(tmp_path: Path) -> N
 def test_a_clock_jump_is_reported(tmp_path: Path) -> None:
     events = [kernel(f"{n}.000", "0.500", n) for n in (1, 2, 300_000_000_000)]
 
-    assert "the clock of device 0 jumps by 300000 s" in read(tmp_path, LAYOUTS["kineto"](events).encode()).damage[0]
+    assert (
+        "the clock of device 0 probably jumped: one gap of 300000 s"
+        in read(tmp_path, LAYOUTS["kineto"](events).encode()).damage[0]
+    )
 
 
 def test_a_trace_without_gpu_work_has_no_devices(tmp_path: Path) -> None:

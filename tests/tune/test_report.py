@@ -94,7 +94,7 @@ def test_study_survives_json() -> None:
 def test_text_names_the_winner_and_the_rejected() -> None:
     text = study_text(a_study(), Terminal())
 
-    assert text.startswith("FASTER: the best variant is inductor.freezing=True: 1.25 times as fast as the")
+    assert text.startswith("FASTER: the best variant is inductor.freezing=True; 1.25 times as fast as the")
     assert "set-up pays off after 900 calls" in " ".join(text.split())
     assert "form=regional: failed, wrong result" in text
     assert "inductor.max_autotune=True: timed out, phase compile took longer than 120 s" in text

@@ -123,7 +123,7 @@ def test_wrong_names_and_values_raise_a_clear_error(tmp_path: Path) -> None:
         space(vary={"inductor.freezin": []})
     with pytest.raises(PlanError, match=r"inductor\.freezing must be 1 or 0"):
         space(fixed={"inductor.freezing": "perhaps"})
-    with pytest.raises(UnknownNameError, match="unknown value of form 'half'"):
+    with pytest.raises(UnknownNameError, match="form='half' is not a valid value"):
         space(vary={"form": ["half"]})
     with pytest.raises(UsageError, match=r"lists no values to try for inductor\.memory_planning"):
         space(vary={"inductor.memory_planning": []})

@@ -205,7 +205,7 @@ def test_tie_goes_to_the_variant_with_fewer_changes() -> None:
     winner, verdict, reason = choose({"baseline": 1.0, "x": 9.0}, control=1.3)
     assert (winner.name, verdict) == ("baseline", Verdict.UNSURE)
     assert reason == (
-        "no variant is clearly faster than the baseline, but noise: processes that run the same variant differ by 35%; "
+        "no variant is clearly faster than the baseline, and the measurement is noisy (processes that run the same variant differ by 35%): "
         "measure again on a machine with less other load"
     )
 

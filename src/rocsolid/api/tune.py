@@ -12,7 +12,7 @@ from typing import Final
 
 from rocsolid.api.safety import select_plan
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.catalog.tuning import DEFAULT_PROCESSES_PER_GPU, MAX_PROCESSES_PER_GPU, VISIBLE_DEVICES
+from rocsolid.catalog.tuning import DEFAULT_MAX_PROCESSES_PER_GPU, MAX_PROCESSES_PER_GPU, VISIBLE_DEVICES
 from rocsolid.errors import CannotRunError, InputError, UnknownNameError, UsageError
 from rocsolid.measure.process_race import RaceOptions
 from rocsolid.model.codec import encode
@@ -73,8 +73,9 @@ def tune(  # noqa: PLR0913 - all of them keywords
         workload: `file.py:function`, where the function returns `(callable, args, kwargs)`.
         profile: the profile of the baseline, from which the search starts.
         plan: a plan, or the path of one, as the baseline instead of the profile.
-        settings: values that every variant has, by the setting's id; also `form` (compiled, regional: each repeated layer is compiled,
-            or eager) and `graph`.
+        settings: values that every variant has, by the setting's id, such as `{"inductor.freezing": "true"}`. The keys `form` and
+            `graph` are allowed too. `form` is "eager", "compiled" or "regional" (only the repeated layers are compiled); with
+            `graph` "true", the whole call is captured as a graph.
         vary: vary only these, with the values to try; without values, those that the catalogue suggests.
         exclude: settings not to vary.
         space: a TOML file with tables `set` and `vary` and a list `exclude`.
@@ -154,16 +155,16 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     grad: bool = False,
     progress: Progress | None = None,
 ) -> ABResult:
-    """Compare two sides of one workload in fresh processes that take turns; a second copy of `a` shows the noise.
+    """Compare two variants of one workload, a and b, in fresh processes that take turns; a second copy of `a` shows the noise.
 
     Args:
         workload: `file.py:function`.
         a: a profile, the path of a plan, or values that are added to `profile`, such as `inductor.freezing=true,form=compiled`;
             `git:REVISION` or `git:REVISION,...` uses the files of that commit.
-        b: the other side, in the same way.
+        b: the other variant, written in the same way.
         profile: the profile to which the values of `a` and `b` are added.
-        rounds: how often each side is timed, in four processes one after the other; up to three times as often while the
-            verdict is UNSURE.
+        rounds: how often each variant is timed. A fresh process is started after each quarter of the rounds. While the verdict is
+            UNSURE, all rounds are repeated, at most twice.
         min_gain: a smaller difference counts as none.
         limits: deadlines of the phases of a trial, and limits on its memory and processes.
         grad: leave gradients on.
@@ -304,7 +305,7 @@ def _all_hidden(env: Environment) -> bool:
 def _capacity(env: Environment) -> Capacity:
     device_bytes = min((device.memory_bytes for device in _visible_devices(env)), default=0)
     host = read_host(os.environ)
-    processes = MAX_PROCESSES_PER_GPU.get(env.platform, DEFAULT_PROCESSES_PER_GPU)
+    processes = MAX_PROCESSES_PER_GPU.get(env.platform, DEFAULT_MAX_PROCESSES_PER_GPU)
     return Capacity(cores=host.cores, host_bytes=host.memory_bytes, device_bytes=device_bytes, processes=processes)
 
 

@@ -230,7 +230,7 @@ CAPTURE_RULES: tuple[CaptureRule, ...] = (
     _rule(
         "wait-uncaptured-event", "hipStreamWaitEvent", "for an event of a stream outside the capture", hip="left",
         cuda="905", torch_callers=("torch.cuda.Stream.wait_event",), cause=_R.UNCAPTURED_EVENT,
-        fix="wait for the event before calling the captured function; HIP silently drops the wait, so a replay may run before the event",
+        fix="wait for the event before calling the captured function, so that every replay runs after it",
     ),
     _rule(
         "wait-other-capture", "hipStreamWaitEvent", "for an event of another capture", hip="left", cuda="902",

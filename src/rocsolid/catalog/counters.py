@@ -14,7 +14,7 @@ def _counter(counter: str, metric: CounterMetric, scale: float, text: str) -> Ha
     )
 
 
-_KILOBYTES: Final = "Requests between L2 and memory times their size, divided by 1024."
+_KILOBYTES: Final = "Requests between L2 and memory times their size, in KiB."
 _REQUESTS: Final = "Sum over all channels of the L2 cache."
 
 HARDWARE_COUNTERS: Final = {

@@ -32,4 +32,4 @@ VISIBLE_DEVICES: Final[Mapping[Platform, str]] = {
 }
 # AMD's kernel driver has eight address spaces for the processes on a GPU (VMID 8 to 15); more processes take turns.
 MAX_PROCESSES_PER_GPU: Final[Mapping[Platform, int]] = {Platform.ROCM: 8}
-DEFAULT_PROCESSES_PER_GPU: Final = 64
+DEFAULT_MAX_PROCESSES_PER_GPU: Final = 64  # on platforms that are not in the table above

@@ -146,7 +146,7 @@ def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
         entry = ledger.find(name)
         if entry.record is None:
             msg = (
-                f"{entry.image} was not probed yet, the ledger has only the claim of a guide; "
+                f"{entry.image} was not probed, the ledger only has what a public guide says about it; "
                 f"run `rocsolid ledger scan {entry.image}` first"
             )
             raise InputError(msg)

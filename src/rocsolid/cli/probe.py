@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diff", type=Path, metavar="OLD.json", help="show what changed since a probe saved with --output json"
     )
-    parser.add_argument("--record", action="store_true", help="record the result in the ledger of images")
+    parser.add_argument("--record", action="store_true", help="store the result in the ledger of container images")
     parser.add_argument(
         "--image",
         default="",

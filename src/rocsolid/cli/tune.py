@@ -170,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if args.workload in ACTIONS:
         return act(args)
     if args.record is not None:
-        msg = f"give one workload at a time, not also {args.record}"
+        msg = f"give only one workload, not both {args.workload} and {args.record}"
         raise UsageError(msg)
     from rocsolid.api.tune import tune
     from rocsolid.cli.render import render_study

@@ -25,7 +25,10 @@ def fake_workload(name: str, fake_mode: Any) -> tuple[Workload, str]:
             workload = load_workload(name)
     except InputError as error:
         workload = load_workload(name)
-        note = f"the workload was loaded with real tensors, because its file needs their values ({error.__cause__ or error})"
+        note = (
+            "the workload was loaded with real tensors, which takes their memory and time, because its file reads their values "
+            f"({error.__cause__ or error}); after loading, they were replaced by fake tensors"
+        )
     mover = _Mover(fake_mode)
     with fake_mode:
         for module in _modules(workload.callable):

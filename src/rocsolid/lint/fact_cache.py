@@ -1,4 +1,7 @@
-"""A cache of the facts of files, by content. If it cannot be read or written, linting works without it and takes longer."""
+"""A cache of what the linter extracted from each file (its facts), by the file's content.
+
+If the cache cannot be read or written, linting works without it and takes longer.
+"""
 
 import contextlib
 import hashlib

@@ -87,9 +87,13 @@ def _check_returned(returned: object, name: str) -> Workload:
     if not isinstance(args, (tuple, list)):
         msg = f"{name} returned {type(args).__name__} as args, but args must be a tuple; {expected}"
         raise InputError(msg)
-    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        msg = f"{name} returned {type(kwargs).__name__} as kwargs, but kwargs must be a dict with str keys; {expected}"
+    if not isinstance(kwargs, Mapping):
+        msg = f"{name} returned {type(kwargs).__name__} as kwargs, but kwargs must be a dict; {expected}"
         raise InputError(msg)
+    for key in kwargs:
+        if not isinstance(key, str):
+            msg = f"{name} returned kwargs with the key {key!r}, but every key must be a str, the name of an argument; {expected}"
+            raise InputError(msg)
     return Workload(name=name, callable=function, args=tuple(args), kwargs=dict(kwargs))
 
 

@@ -1,6 +1,6 @@
 """The compile log: one record per compiled graph, graph break and frame that was not compiled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -220,7 +220,7 @@ class CompileLog(NotebookResult):
     def __str__(self) -> str:
         summary = (
             f"{_count(len(self.graphs), 'compiled graph')}, {self.compile_s:.1f} s of compiling, "
-            f"{_count(len(self.breaks), 'graph break')}"
+            f"{count_breaks(self.breaks)}"
         )
         graphs = [f"  {graph}" for graph in self.graphs]
         return "\n\n".join(["\n".join([summary, *graphs]), *(str(found) for found in self.breaks)])
@@ -240,7 +240,7 @@ class BreakReport(NotebookResult):
     @property
     def summary(self) -> str:
         """`f: 1 graph break, 2 compiled graphs`."""
-        breaks = _count(len(self.breaks), "graph break") if self.breaks else "no graph break"
+        breaks = count_breaks(self.breaks) if self.breaks else "no graph break"
         return f"{self.function}: {breaks}, {_count(len(self.graphs), 'compiled graph')}"
 
     def __str__(self) -> str:
@@ -271,6 +271,12 @@ def short_location(location: str) -> str:
 
 def _location(code: CodeLine) -> str:
     return f"{code.file}:{code.line}" if code.file and code.line else code.file
+
+
+def count_breaks(breaks: Sequence[GraphBreak]) -> str:
+    """`2 graph breaks at 1 line`; the lines are left out if each broke the graph once."""
+    total, lines = sum(found.count for found in breaks), len({found.location for found in breaks})
+    return _count(total, "graph break") + (f" at {_count(lines, 'line')}" if total != lines else "")
 
 
 def _count(number: int, noun: str) -> str:

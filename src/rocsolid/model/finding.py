@@ -19,9 +19,9 @@ class Severity(IntEnum):
 class Autofix(IntEnum):
     """Whether rocsolid may apply the fix."""
 
-    SHOW = 0  # only the user
-    ASK = 1  # `--fix` prints it as commands for the user to run
-    SAFE = 2  # `lint --fix` edits the file
+    SHOW = 0  # no: the fix is shown as text, and the user makes the change
+    ASK = 1  # no, but `probe --fix` prints the fix as commands, which the user can run
+    SAFE = 2  # yes: `lint --fix` edits the file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,9 @@ from enum import Enum
 
 
 class Form(str, Enum):
-    """One way to run a model. Reports and JSON use the value as its label; `rocsolid tune` uses `id` and `graph`.
+    """One way to run a model. Reports and JSON show its value, such as "compiled + graph".
+
+    `rocsolid tune` and plans have two values instead: `form=compiled` (see `id`) and `graph=true` (see `graph`).
 
     Members are ordered from the simplest to the most complex.
     """

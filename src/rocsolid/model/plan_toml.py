@@ -30,6 +30,7 @@ def _decision(data: dict[str, Any]) -> Iterator[str]:
     if data["value"] is not None:
         yield f"value = {_toml_value(data['value'])}"
     yield f"why = {_quoted(data['why'])}"
+    # How the value is set, a value of `Channel`: option, scope, argument or process.
     yield f"channel = {_quoted(data['channel'])}"
     yield f"profile = {_quoted(data['profile'])}"
     if data["guard"]:

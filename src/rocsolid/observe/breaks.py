@@ -20,8 +20,8 @@ def find_breaks(
 
     Resets Dynamo first, as `torch._dynamo.explain` does: for a frame that is compiled already, Dynamo reports no breaks.
     """
-    uncompiled = original_function(function)
-    with freshly_compiled(uncompiled, backend) as compiled, CompileRecorder() as recorder:
+    original = original_function(function)
+    with freshly_compiled(original, backend) as compiled, CompileRecorder() as recorder:
         try:
             compiled(*args, **(kwargs or {}))
         except Exception:
@@ -29,7 +29,7 @@ def find_breaks(
             if not any(found.fatal for found in recorder.breaks):
                 raise
     log = recorder.log
-    name = getattr(uncompiled, "__qualname__", type(uncompiled).__qualname__)
+    name = getattr(original, "__qualname__", type(original).__qualname__)
     return BreakReport(
         function=display_name(str(name)),
         torch=log.torch,

@@ -67,7 +67,7 @@ def phase_group(name: str) -> str:
 
 @dataclass
 class _PassEvents:
-    """The events of the forward or of the backward pass of a unit."""
+    """The events of the forward or of the backward pass of one compiled frame."""
 
     phases: list[PhaseTimed] = field(default_factory=list)
     lowerings: list[LoweringStarted] = field(default_factory=list)
@@ -77,7 +77,9 @@ class _PassEvents:
 
 
 @dataclass
-class _Unit:
+class _FrameEvents:
+    """All events of one unit: one frame that Dynamo compiles, with its backward graph (see `model.compile_event`)."""
+
     started: CompileStarted | None = None
     ended: CompileEnded | None = None
     compile_id: str = ""
@@ -97,9 +99,9 @@ def build_log(
     source: str = "live",
 ) -> CompileLog:
     """The log of all events, in the order in which the compiles started."""
-    units: dict[int, _Unit] = {}
+    units: dict[int, _FrameEvents] = {}
     for event in events:
-        _add(units.setdefault(event.unit, _Unit()), event)
+        _add(units.setdefault(event.unit, _FrameEvents()), event)
     graphs: list[CompiledGraph] = []
     uncompiled: list[UncompiledFrame] = []
     for unit in units.values():
@@ -126,7 +128,7 @@ def graph_breaks(reports: Iterable[BreakReported]) -> tuple[GraphBreak, ...]:
     return tuple(graph_break(reports_of_one) for reports_of_one in found.values())
 
 
-def _add(unit: _Unit, event: CompileEvent) -> None:
+def _add(unit: _FrameEvents, event: CompileEvent) -> None:
     pass_events = unit.backward if getattr(event, "backward", False) else unit.forward
     lists: dict[type, list[Any]] = {
         GraphTraced: unit.traced,
@@ -150,7 +152,7 @@ def _add(unit: _Unit, event: CompileEvent) -> None:
             pass_events.metrics = event.metrics
 
 
-def _graphs(unit: _Unit, started_s: float, first_number: int) -> list[CompiledGraph]:
+def _graphs(unit: _FrameEvents, started_s: float, first_number: int) -> list[CompiledGraph]:
     """The graphs of one frame: the forward or inference graph, and the backward graph if it was compiled too."""
     found = []
     if any(traced.operators for traced in unit.traced) or unit.forward.code:
@@ -160,7 +162,9 @@ def _graphs(unit: _Unit, started_s: float, first_number: int) -> list[CompiledGr
     return found
 
 
-def _graph(unit: _Unit, pass_events: _PassEvents, kind: GraphKind, started_s: float, number: int) -> CompiledGraph:
+def _graph(
+    unit: _FrameEvents, pass_events: _PassEvents, kind: GraphKind, started_s: float, number: int
+) -> CompiledGraph:
     backward = kind is GraphKind.BACKWARD
     traced = [] if backward else unit.traced
     operators = _sum(lowering.operators for lowering in pass_events.lowerings) or _sum(t.operators for t in traced)
@@ -254,7 +258,7 @@ def _cuda_graph(pass_events: _PassEvents) -> str:
     return "requested" if any(c.cuda_graph_requested for c in pass_events.code) else "not requested"
 
 
-def _uncompiled(unit: _Unit) -> UncompiledFrame:
+def _uncompiled(unit: _FrameEvents) -> UncompiledFrame:
     start, metrics = unit.started, unit.forward.metrics
     reason = str(metrics.get("fail_reason") or (unit.ended.error if unit.ended else "")).strip()
     if unit.breaks:

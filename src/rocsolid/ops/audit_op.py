@@ -106,7 +106,7 @@ def _unneeded_mutations(facts: OperatorFacts, declared: list[str], written: set[
     return (
         (
             declared,
-            ', which are all its tensors; as every schema made with mutates_args="unknown" does',
+            ' (all its tensor arguments), like every schema that was made with mutates_args="unknown"',
         )
         if all_declared
         else ([], "")

@@ -1,1 +1,1 @@
-"""Take a snapshot of the machine, the container, the packages and the settings in effect; keep the ledger of images."""
+"""Take a snapshot of the machine, the container, the packages and the settings in effect; keep the ledger."""

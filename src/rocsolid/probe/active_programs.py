@@ -119,7 +119,7 @@ def _compare(got: "torch.Tensor", want: "torch.Tensor", check: str, where: str) 
         return "wrong", f"{where}: the result contains NaN or Inf", {"tolerance": limit}
     measurements = {"relative_error": error, "tolerance": limit}
     if error > limit:
-        detail = f"{where}: the largest error is {error:.2g} times the largest value; {limit:g} is allowed"
+        detail = f"{where}: relative error {error:.2g} (largest error / largest value), allowed: {limit:g}"
         return "wrong", detail, measurements
     return "ok", where, measurements
 

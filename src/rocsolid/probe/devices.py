@@ -86,7 +86,9 @@ def check_rocminfo(reply: CommandResult, devices: list[Device]) -> CheckResult:
     expected = sorted(d.arch for d in devices)
     detail = ""
     if listed != expected:
-        detail = f"it lists {', '.join(listed) or 'no GPU'}, the kernel driver lists {', '.join(expected) or 'none'}"
+        detail = (
+            f"rocminfo lists {', '.join(listed) or 'no GPU'}, the kernel driver lists {', '.join(expected) or 'none'}"
+        )
     return replace(result, detail=detail, measurements={"chips": listed})
 
 

@@ -135,7 +135,7 @@ def _settings(
         live = settings_.read_in_this_process()
     settings, unreadable = settings_.read_settings(build, options.variables, live)
     if unreadable:
-        unknowns.append(f"{len(unreadable)} settings can only be read by importing torch: {', '.join(unreadable)}")
+        unknowns.append(f"{len(unreadable)} settings that can only be read by importing torch: {', '.join(unreadable)}")
     if options.mode is ProbeMode.STATIC:
         unknowns.append("settings that start-up files and libraries assign (use --live to read them)")
     return settings, tools, unknowns

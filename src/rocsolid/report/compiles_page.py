@@ -15,6 +15,7 @@ from rocsolid.model.compile_log import (
     Recompile,
     UncompiledFrame,
     code_lines,
+    count_breaks,
     short_location,
 )
 from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
@@ -87,7 +88,7 @@ def breaks_html(report: BreakReport) -> str:
     parts += ["<h2>Compiled graphs</h2>", table("graphs", ["#", "function", "location", "launches", "operators"], rows)]
     if report.uncompiled:
         parts += ["<h2>Not compiled (runs in eager)</h2>", _uncompiled(report.uncompiled)]
-    subtitle = f"{len(report.breaks)} graph breaks, {len(report.graphs)} compiled graphs · torch {report.torch}"
+    subtitle = f"{count_breaks(report.breaks)}, {len(report.graphs)} compiled graphs · torch {report.torch}"
     return page(f"Graph breaks: {report.function}", subtitle, "\n".join(parts))
 
 
@@ -99,7 +100,7 @@ def _counts(log: CompileLog) -> str:
         (str(len(log.graphs)), "compiled graphs", ""),
         (str(launches), "kernel launches", ""),
         (str(recompiles), "recompiles", "warning" if recompiles else ""),
-        (str(len(log.breaks)), "graph breaks", "warning" if log.breaks else ""),
+        (str(sum(found.count for found in log.breaks)), "graph breaks", "warning" if log.breaks else ""),
     ]
     return (
         '<ul class="counts">'

@@ -14,6 +14,7 @@ from rocsolid.model.compile_log import (
     GraphBreak,
     Recompile,
     UncompiledFrame,
+    count_breaks,
     short_location,
 )
 from rocsolid.report.terminal import Terminal
@@ -61,7 +62,7 @@ def compiles_headline(log: CompileLog, terminal: Terminal) -> str:
         f"{log.compile_s:.1f} s of compiling",
         f"{hits} from the cache" if hits else "",
         _count(recompiles, "recompile") if recompiles else "",
-        _count(len(log.breaks), "graph break") if log.breaks else "",
+        count_breaks(log.breaks) if log.breaks else "",
         f"torch {log.torch}" if log.torch else "",
     ]
     return terminal.paint(" · ".join(p for p in parts if p), "bold")
@@ -171,9 +172,8 @@ def _graph_cost(graph: CompiledGraph, terminal: Terminal) -> str:
     cost = (
         _count(graph.launches, "launch", "es") if graph.kernels else _count(sum(graph.operators.values()), "operator")
     )
-    return f"  graph {graph.number}: {cost} per call" + terminal.paint(
-        f"  {graph.function} {short_location(graph.location)}", "dim"
-    )
+    location = terminal.paint(short_location(graph.location), "dim")
+    return f"  graph {graph.number} of {graph.function}, {location}: {cost} per call"
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -174,10 +174,11 @@ def differences(run: DryRun, other: DryRun) -> Iterator[str]:
     yield from (f"{name} exists only for {other.target}" for name in other_kernels if name not in names)
     if len(different) > _MAX_LISTED:
         sums = [sum(counts) for counts in list(zip(*different, strict=True))[1:]]
-        different = [(f"each of {len(different)} kernels", *sums)]
-    for name, count, other_count, common in different:
-        counts = f"{count} on {run.target}, {other_count} on {other.target}"
-        yield f"{name} has different configurations: {counts}, {common} in common"
+        different = [(f"{len(different)} kernels have different configurations: in total", *sums)]
+    else:
+        different = [(f"{name} has different configurations:", a, b, both) for name, a, b, both in different]
+    for text, count, other_count, common in different:
+        yield f"{text} {count} on {run.target}, {other_count} on {other.target}, {common} in common"
 
 
 def min_spills(kernel: DryRunKernel) -> int:

@@ -70,7 +70,7 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
     left_out = [
         f"{_count(record.allowed, 'finding')} allowed by comments" if record.allowed else "",
         f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
-        f"{_count(record.below_confidence, 'less certain finding')} hidden, in code that may not be compiled or captured (show with --confidence anywhere)"
+        f"{_count(record.below_confidence, 'less certain finding')} hidden, in code that is perhaps never compiled or captured (show with --confidence anywhere)"
         if record.below_confidence
         else "",
         f"{_count(len(record.skipped), 'file')} skipped" if record.skipped else "",

@@ -49,7 +49,7 @@ def headline(env: Environment, terminal: Terminal) -> str:
     devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no GPU"
     line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
     if env.pretended:
-        line = f"PRETENDED CHIP ({env.pretended}), not the hardware of this machine: {line}"
+        line = f"PRETENDED CHIP ({env.pretended}): not the real hardware of this machine\n{line}"
     return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_HOW_SETTINGS_WERE_READ[env.probe_mode]}", "dim")
 
 
@@ -104,7 +104,7 @@ def environment_facts(env: Environment) -> Iterator[tuple[str, str]]:
     yield "caches", ", ".join(f"{c.name} {c.folder} ({_size(c.free_bytes)} free)" for c in env.caches)
     yield "tools", ", ".join(f"{t.name}: {t.status.value} ({t.seconds:.1f} s)" for t in env.tools)
     yield "active checks", ", ".join(f"{c.name}: {c.status.value}" for c in env.active_checks)
-    yield "not checked", "; ".join(env.unknowns)
+    yield from (("not checked", text) for text in env.unknowns)
 
 
 def set_by(setting: SettingValue) -> str:
@@ -173,7 +173,8 @@ def images_text(entries: Sequence[ImageEntry], terminal: Terminal) -> str:
 def image_row(entry: ImageEntry) -> tuple[str, str, str, str, str]:
     """Image, torch, ROCm, findings and date of one entry."""
     if entry.record is None:
-        return entry.image, "?", "?", entry.note, f"{entry.source}: {', '.join(e.ref for e in entry.evidence)}"
+        guides = ", ".join(e.ref for e in entry.evidence)
+        return entry.image, "?", "?", entry.note, f"not probed; according to: {guides}"
     env = entry.record.environment
     findings = [f for f in entry.record.findings if f.severity > Severity.INFO]
     finding_names = ", ".join(f"{f.code} {f.subject}" for f in findings) or "no findings"

@@ -93,7 +93,7 @@ def _variable(setting: Setting) -> str:
 
 
 def _choice(choice: Recommendation) -> Iterator[str]:
-    guard = " The guard enforces it." if choice.guard else ""
+    guard = " `rocsolid run` and `rs.guard` enforce this value." if choice.guard else ""
     value = "not set" if choice.value is None else f"`{choice.value!r}`"
     yield f"- **{choice.profile}** ({_where(choice)}): {value}. {choice.why}{guard}"
     yield from (f"    {line}" for line in evidence_list(choice.evidence))

@@ -41,7 +41,7 @@ def _head(study: Study, terminal: Terminal) -> Iterator[str]:
     machine = ", ".join(filter(None, (study.machine.get("device"), study.machine.get("arch"))))
     torch, python = study.machine.get("torch", "?"), study.machine.get("python", "?")
     yield terminal.paint(
-        terminal.wrap(f"{study.verdict.name}: the best variant is {study.winner}: {study.reason}"), "bold"
+        terminal.wrap(f"{study.verdict.name}: the best variant is {study.winner}; {study.reason}"), "bold"
     )
     yield f"{study.workload} on {machine}, torch {torch}, Python {python}"
     yield terminal.wrap(

@@ -84,7 +84,7 @@ class CompileState:
                 lines += _labelled_code_line("needed by: ", failed.location)
         changed = differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
         if changed:
-            lines.append(f"  different from the most similar compiled call: {'; '.join(changed)}")
+            lines.append(f"  changed since the most similar compiled call: {'; '.join(changed)}")
         elif not guards and self.compiled_calls:
             lines.append("  no argument changed, so the state of the module or of torch must have changed")
         lines.append(f"  fix: {_fix(guards)}")

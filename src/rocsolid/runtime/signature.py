@@ -30,12 +30,12 @@ def signature_of(args: Sequence[object], kwargs: Mapping[str, object], names: Se
 
 
 def differences(before: CallSignature, now: CallSignature) -> list[str]:
-    """Return one line for each difference: `argument 'x': float32[8, 64] before, float32[8, 65] now`."""
+    """Return one line for each difference: `argument 'x' was float32[8, 64], is now float32[8, 65]`."""
     lines = []
     for path in dict.fromkeys((*before.parts, *now.parts)):
         old, new = before.parts.get(path, "not passed"), now.parts.get(path, "not passed")
         if old != new:
-            lines.append(f"{path}: {old} before, {new} now")
+            lines.append(f"{path} was {old}, is now {new}")
     return lines
 
 

@@ -145,7 +145,7 @@ class GrowingTable(Generic[T]):
         self._pending: list[T] = []
 
     def add(self, part: T) -> None:
-        """Append rows. Parts are collected first, because one append takes as long as a thousand rows."""
+        """Append rows. Parts are collected first, because each append to the columns has a fixed cost, as high as that of a thousand rows."""
         self._pending.append(part)
         if len(self._pending) >= _PENDING_PARTS:
             self._append_pending()

@@ -1,4 +1,4 @@
-"""An A/B test: compare two sides of one workload, with a second copy of the first side as control."""
+"""An A/B test: compare two variants of one workload, a and b, with a second copy of a as control."""
 
 import time
 from collections.abc import Callable, Mapping

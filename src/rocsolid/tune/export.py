@@ -13,7 +13,7 @@ def study_evidence(study: Study) -> dict[str, Any]:
     workload = study.workload.rpartition("/")[2]
     return evidence(
         what=f"variants of {workload} compared with the baseline (profile {study.profile}) in fresh processes; a speedup is how many "
-        "times as fast as the baseline a variant is, with a 95 % interval that is widened by how much identical processes differ",
+        "times as fast as the baseline a variant is, with a 95 % interval; the more processes that run the same variant differ, the wider it is",
         command=f"rocsolid tune {workload} --profile {study.profile} --search {study.search}",
         date=tuning_record.date if tuning_record else "",
         **{name: study.machine.get(name, "") for name in ("device", "arch", "torch", "python")},

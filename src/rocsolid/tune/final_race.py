@@ -16,9 +16,7 @@ from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import BASELINE, FORM
 from rocsolid.tune.trials import StudyConfig, VariantProcess
 
-_MAX_NOISE: Final = (
-    0.10  # if noise: processes that run the same variant differ by more than this, the result is not reliable
-)
+_MAX_NOISE: Final = 0.10  # if processes that run the same variant differ by more than this, the result is not reliable
 _MAX_SLOWDOWN: Final = 1.5  # a variant that takes more than this many times the time of the fastest is no finalist
 
 
@@ -98,16 +96,19 @@ def choose_winner(
     for trial in valid[1:]:
         if race.compare(winner.name, trial.name, min_gain).verdict is Verdict.FASTER:
             winner = trial
-    noisy = f"noise: processes that run the same variant differ by {race.noise:.0%}; measure again on a machine with less other load"
+    noisy = (
+        f"the measurement is noisy (processes that run the same variant differ by {race.noise:.0%}): "
+        "measure again on a machine with less other load"
+    )
     if winner is baseline:
         if race.noise > _MAX_NOISE:
-            return winner, Verdict.UNSURE, f"no variant is clearly faster than the baseline, but {noisy}"
+            return winner, Verdict.UNSURE, f"no variant is clearly faster than the baseline, and {noisy}"
         others = [race.compare(baseline.name, t.name, min_gain).verdict for t in valid if t is not baseline]
         if Verdict.UNSURE in others:
             return (
                 winner,
                 Verdict.UNSURE,
-                f"noise: processes that run the same variant differ by {race.noise:.1%}, so it is not clear whether another variant is faster",
+                f"processes that run the same variant differ by {race.noise:.1%}, so it is not clear whether another variant is faster",
             )
         return winner, Verdict.SAME, "no variant is faster than the baseline by more than the noise"
     if baseline.name not in race.samples_ms:

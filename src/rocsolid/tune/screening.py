@@ -177,7 +177,7 @@ def merge_measurements(first: TrialRecord, second: TrialRecord) -> TrialRecord:
     seconds = first.seconds + second.seconds
     if first.timing is None or second.timing is None:
         failure = second.reason or second.kind
-        reason = f"{failure} (in a second measurement; the first one, {first.timing}, was suspiciously fast)"
+        reason = f"{failure}; the variant was being measured again, because its first time ({first.timing}) was suspiciously short"
         return replace(second, reason=reason, seconds=seconds)
     if first.timing.median_ms * _MAX_TIME_RATIO < second.timing.median_ms:
         reason = f"a first process measured {first.timing}, but a second process did not confirm this"

@@ -153,7 +153,7 @@ def _form_knobs(restrictions: Restrictions, *, on_device: bool) -> Iterator[Knob
         else:
             selected = list(values)
         if not selected:
-            raise UnknownNameError(kind=f"value of {name}", name=requested[0], known=[str(v) for v in values])
+            raise UnknownNameError(kind=name, name=requested[0], known=[str(v) for v in values], is_argument=True)
         yield Knob(id=name, values=tuple(selected))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.catalog import cache_folders
-from rocsolid.catalog.tuning import DEFAULT_PROCESSES_PER_GPU
+from rocsolid.catalog.tuning import DEFAULT_MAX_PROCESSES_PER_GPU
 from rocsolid.measure.statistics import summarize_samples
 from rocsolid.model.codec import encode
 from rocsolid.model.setting import Value
@@ -30,7 +30,7 @@ class Capacity:
     cores: int = 1
     host_bytes: int = 0
     device_bytes: int = 0  # 0: no GPU; then the processes would compete for the cores, and are set up one at a time
-    processes: int = DEFAULT_PROCESSES_PER_GPU  # that can use a GPU at the same time
+    processes: int = DEFAULT_MAX_PROCESSES_PER_GPU  # how many processes can use a GPU at the same time
 
     def parallel_setups(self, trials: Sequence[TrialRecord]) -> int:
         """Return how many processes of each variant, and of the control, can be set up together, using at most half of the memory."""

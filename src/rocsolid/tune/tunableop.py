@@ -13,7 +13,7 @@ _MAX_BYTES: Final = 1 << 20  # larger results are not stored: they would make th
 
 
 def with_results_file(variables: Mapping[str, str], folder: Path, plan: Plan) -> dict[str, str]:
-    """Return the variables, with a results file for a variant that uses TunableOp and names none.
+    """Return the variables; if they enable TunableOp and do not set its results file, with a results file for this variant.
 
     Two variants must not share a results file.
     """

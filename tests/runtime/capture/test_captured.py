@@ -181,7 +181,7 @@ def test_explain_predicts_what_a_call_does(target: Any) -> None:
     other = g.explain(target.randn(4))
     assert other.action == "capture"
     device = "" if target.device == "cpu" else " on cuda:0"
-    assert other.differences == (f"argument 'x': float32[3]{device} before, float32[4]{device} now",)
+    assert other.differences == (f"argument 'x' was float32[3]{device}, is now float32[4]{device}",)
     g.freeze()
     assert g.explain(target.randn(4)).action == "eager"
     assert torch.equal(g(torch.ones(4, device=target.device)), torch.full((4,), 2.0, device=target.device))

@@ -225,7 +225,7 @@ SETTINGS = (
         disagreement=(
             "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide "
             "and the porting guide turn it off. We recommend off: with it on, three public models took "
-            "longer to compile and none became faster. The tuner tries it on your model."
+            "longer to compile and none became faster. `rocsolid tune` can try it on your model."
         ),
     ),
     Setting(

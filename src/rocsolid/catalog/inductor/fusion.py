@@ -91,7 +91,7 @@ SETTINGS = (
         disagreement=(
             "Public ROCm guides disagree: the Inductor config guide turns it on, the overview guide turns it "
             "off. We recommend off, the upstream default: turning it on made none of three public models "
-            "faster. The tuner tries it on your model."
+            "faster. `rocsolid tune` can try it on your model."
         ),
     ),
     Setting(
@@ -200,7 +200,7 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=False,
-                why="With True, part of a gradient is lost if scale and shift are slices of one parameter.",
+                why="With True, part of a gradient is lost if the scale and shift of a normalization are slices of one parameter.",
                 evidence=(
                     issue(
                         "pytorch/pytorch#193061",

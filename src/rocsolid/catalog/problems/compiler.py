@@ -9,7 +9,7 @@ from rocsolid.model.setting import on
 PROBLEMS = (
     KnownProblem(
         id="mix-order-reduction-drops-gradients",
-        title="torch.compile returns wrong gradients when scale and shift are slices of one parameter",
+        title="torch.compile returns wrong gradients when the scale and shift of a normalization are slices of one parameter",
         when=on(Platform.ROCM, Platform.CUDA, torch="2.10..2.14"),
         severity=Severity.WARNING,
         symptom=(

@@ -212,8 +212,9 @@ PROBLEMS = (
             "capture implementation."
         ),
         verify=(
-            "Train 200 steps from one seed, three times in each of eager, default and reduce-overhead (nine runs). The three final "
-            "losses must differ no more than repeated runs do."
+            'Train 200 steps from the same seed, three times each in eager, with mode="default" and with '
+            'mode="reduce-overhead" (nine runs). The final losses of two modes must not differ by more than the final '
+            "losses of repeated runs in one mode."
         ),
         status="closed as of 2026-09: not reproduced on torch 2.14 with HIP 7.14 (MI250)",
         evidence=(

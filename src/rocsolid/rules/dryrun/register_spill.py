@@ -5,8 +5,8 @@ Reads from the compiler how many vector registers each kernel spills, and how mu
 spilled values.
 
 ## Why it matters
-Every spilled value is written to memory and read back. For its own kernels on ROCm, Inductor compiles a configuration
-that spills more than 32 registers and then discards it. A kernel you wrote is kept and is slow.
+Every spilled value is written to memory and read back. For its own kernels on ROCm, Inductor discards each
+configuration that spills more than 32 registers, but only after compiling it. A kernel you wrote is kept and is slow.
 
 ## Example
     triton.Config({"BM": 256, "BN": 256}, num_warps=4)      # a matrix product, gfx942, Triton 3.9.0: 249 spills

@@ -29,7 +29,7 @@ RULE = Rule(
     code="ACT001",
     name="active-check-failed",
     severity=Severity.CRITICAL,
-    message="Active check `{subject}` {outcome} after {seconds:.1f} s: {detail}",
+    message="Active check {check_name} {outcome} after {seconds:.1f} s: {detail}",
     why="{reason}",
     fix="Do not use {feature} on this machine. Known problems in this report may name the cause.",
     check="rocsolid probe --active",
@@ -57,6 +57,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
             outcome, reason = _OUTCOMES[result.status]
             yield RULE.found(
                 result.name,
+                check_name=_check_name(result.name, env),
                 severity=Severity.WARNING if result.status is CheckStatus.FAILED else Severity.CRITICAL,
                 outcome=outcome,
                 detail=result.detail,
@@ -64,6 +65,15 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 feature=_feature(result.name),
                 reason=reason,
             )
+
+
+def _check_name(name: str, env: Environment) -> str:
+    """The name in the message. Several processes run the same check, so `capture (process 1)` is shown with their number."""
+    check_name, in_process, number = name.partition(" (process ")
+    if not in_process:
+        return f"`{check_name}`"
+    total = sum(result.name.startswith(f"{check_name} (process ") for result in env.active_checks)
+    return f"`{check_name}` (process {number.rstrip(')')} of {total})"
 
 
 def _feature(check_name: str) -> str:

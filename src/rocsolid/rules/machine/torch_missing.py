@@ -29,7 +29,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="torch is not installed for this Python ({python})",
     why="Settings, versions and most known problems cannot be checked.",
-    fix="python -m pip install rocsolid && python -m rocsolid probe   (in the environment that has torch)",
+    fix="Run rocsolid with the Python that has torch: python -m pip install rocsolid && python -m rocsolid probe",
     check="python -c 'import torch'",
     since="0.1",
 )
@@ -38,4 +38,4 @@ RULE = Rule(
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
     """Torch is not installed."""
     if env.torch is None:
-        yield RULE.found("torch", python=env.python)
+        yield RULE.found("torch", python=env.python or "unknown version")

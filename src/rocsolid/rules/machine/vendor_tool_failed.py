@@ -36,11 +36,11 @@ RULE = Rule(
 )
 
 _FAILED_WHY = "When this tool hangs or crashes, the driver is usually the cause, and programs that use the GPU may hang or crash too."
-_MISMATCH_WHY = "If the runtime sees fewer GPUs than Linux, access rights or versions are usually wrong."
+_MISMATCH_WHY = "If the runtime sees fewer GPUs than the kernel driver, access rights or versions are usually wrong."
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Tools that failed, or that list other GPUs than Linux."""
+    """Tools that failed, or that list other GPUs than the kernel driver."""
     for tool in env.tools:
         if tool.status in (CheckStatus.FAILED, CheckStatus.CRASHED, CheckStatus.HUNG):
             severity = Severity.INFO if tool.status is CheckStatus.FAILED else Severity.WARNING
@@ -48,4 +48,6 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
                 tool.name, severity=severity, outcome=tool.status.value, detail=tool.detail, why=_FAILED_WHY
             )
         elif tool.detail:
-            yield RULE.found(tool.name, outcome="lists other GPUs than Linux", detail=tool.detail, why=_MISMATCH_WHY)
+            yield RULE.found(
+                tool.name, outcome="and the kernel driver list different GPUs", detail=tool.detail, why=_MISMATCH_WHY
+            )

@@ -37,7 +37,10 @@ RULE = Rule(
 
 
 def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - the signature of a check
-    """Every name that begins like those of a library whose names are all known but is none of them, nor a likely misspelling."""
+    """Every variable whose name begins like those of a library, although that library does not read it.
+
+    Only for libraries all of whose names are known. Likely misspellings are left to ENV002.
+    """
     for name in env.variables:
         library = family(name)
         if (

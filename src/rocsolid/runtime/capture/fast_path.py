@@ -38,7 +38,8 @@ class FastPath:
         self.function_modes = function_modes()
         self.inference_mode = torch.is_inference_mode_enabled()
         self.entry: Entry | None = None if call.bucketed else entry
-        # With buckets no call passes the static inputs themselves; no tensor is None, so the comparison always fails.
+        # A caller may pass the static inputs themselves, which then need no copy. With buckets this cannot happen; `[None]` is
+        # different from the tensors of every call.
         self.static_inputs: Sequence[Any] = [None] if call.bucketed else entry.static_inputs
         self._dims: list[tuple[int, int, Bucket]] = []
         self._entries: dict[tuple[Any, ...], Entry] = {}
@@ -63,7 +64,10 @@ class FastPath:
         return bool(self._entries)
 
     def find_by_length(self, tensors: Sequence[Any]) -> tuple[Entry | None, Mapping[int, int]]:
-        """Return the entry for tensors that match, and the lengths of their bucketed dimensions by group."""
+        """Return the entry for tensors that match, and their bucketed lengths.
+
+        Dimensions of equal length form a group, numbered in order of first occurrence; the lengths are by group number.
+        """
         lengths = [tensors[index].shape[dim] for index, dim, _ in self._dims]
         sizes = [bucket.fit(length) for length, (_, _, bucket) in zip(lengths, self._dims, strict=True)]
         if None in sizes:
@@ -78,7 +82,7 @@ class FastPath:
 
 
 def _size_key(sizes: Sequence[int | None], lengths: Sequence[int]) -> tuple[Any, ...]:
-    """Return a key of the sizes and of which lengths are equal."""
+    """Return a key that consists of the bucket sizes and, for each dimension, the first dimension that has the same length."""
     return (*sizes, *(lengths.index(length) for length in lengths))
 
 

@@ -14,7 +14,7 @@ from rocsolid.torchapi.pytree import flatten
 def find_length_relations(
     function: Callable[..., Any], call: Call, outputs: Outputs, static_inputs: Sequence[Any], initial: InitialState
 ) -> dict[int, tuple[LengthRelation, ...]]:
-    """Return the relations of each owned result, by its index.
+    """Return the length relations of each result whose memory belongs to the graph (an owned result), by its index.
 
     The function is run with one length changed at a time: a dimension that only happens to have the size of a bucket must not be
     cut.

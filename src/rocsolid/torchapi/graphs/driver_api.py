@@ -55,7 +55,11 @@ def new_stream(device: int) -> Any:
 
 
 def _make_context_current() -> None:
-    """Make the driver use torch's current device; torch itself does this only at its first call of the driver."""
+    """Make our direct driver calls use torch's current device.
+
+    After `torch.cuda.device(...)` the driver may still use another device: torch switches it only when torch itself calls the driver,
+    as this synchronization does.
+    """
     import torch
 
     torch.cuda.current_stream().synchronize()

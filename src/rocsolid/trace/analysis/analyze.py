@@ -101,7 +101,10 @@ def _device(
 
 
 def _graph_launches(columns: TraceColumns, correlation: Column, links: LaunchLinks, *, only_device: bool) -> int:
-    """Count the graph launches of a device: in a file with one device all, otherwise those with work on this device."""
+    """Count the graph launches of a device.
+
+    If the file has only one device, these are all graph launches. Otherwise they are those that started kernels or copies on it.
+    """
     if only_device:
         return len(links.graph_calls)
     return int(np.isin(columns.calls.correlation[links.graph_calls], correlation).sum())
@@ -119,7 +122,8 @@ def clock_jumps(columns: TraceColumns) -> tuple[str, ...]:
         longest_ns = int((covered.gap_end - covered.gap_start).max(initial=0))
         if longest_ns > _MIN_CLOCK_JUMP_NS and longest_ns > _MIN_CLOCK_JUMP_SHARE * covered.span_ns:
             messages.append(
-                f"the clock of device {device_id} jumps by {longest_ns / 1e9:.0f} s: one gap is nearly the whole trace"
+                f"the clock of device {device_id} probably jumped: one gap of {longest_ns / 1e9:.0f} s "
+                f"is over {_MIN_CLOCK_JUMP_SHARE:.0%} of the trace"
             )
     return tuple(messages)
 

@@ -71,10 +71,11 @@ class Scanner:
             return False
         if not self._library.scanner_read(self._handle, text, end, len(text)):
             return False
-        others = _view(self._library.scanner_others(self._handle), _SPAN).tolist()
+        unread_events = _view(self._library.scanner_unread_events(self._handle), _SPAN).tolist()
         try:
-            if others:
-                self._builder.add(DECODER.decode(b"[" + b",".join(text[start:stop] for start, stop in others) + b"]"))
+            if unread_events:
+                parts = b",".join(text[start:stop] for start, stop in unread_events)
+                self._builder.add(DECODER.decode(b"[" + parts + b"]"))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._library.scanner_undo(self._handle)
             return False

@@ -115,7 +115,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("scanner_string_ends", Array, (scanner, number)),
         ("scanner_categories", Array, (scanner,)),
         ("scanner_phases", Array, (scanner,)),
-        ("scanner_others", Array, (scanner,)),
+        ("scanner_unread_events", Array, (scanner,)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -34,7 +34,9 @@ from rocsolid.tune.isolate.log import Log
 _TICK_S: Final = 0.05
 _MEMORY_EVERY_S: Final = 0.1
 _MEMORY_EVERY_WHILE_TIMED_S: Final = 1.0
-_TIMED_PHASES: Final = ("measure", "idle")  # in these, reading the memory often would disturb the timing
+# A trial in the phase `idle` is set up and waits for its next turn, while a process of another variant is timed. In both phases,
+# reading the memory often would disturb the timing.
+_TIMED_PHASES: Final = ("measure", "idle")
 _STACKS_S: Final = 2.0  # how long a trial may take to write its stacks
 _CHUNK_BYTES: Final = 1 << 16
 # The code that starts one of our modules in a new interpreter.

@@ -37,7 +37,7 @@ class Reporter:
         self.send({"t": "phase", "name": name})
 
     def serve(self, handle: Callable[[dict[str, Any]], Any]) -> None:
-        """Handle requests until a request to close arrives; each one runs in phase `measure`."""
+        """Handle requests until a request to close arrives. Each one runs in phase `measure`; between them the phase is `idle`."""
         self.phase("idle")
         self.send({"t": "ready"})
         with os.fdopen(os.dup(self._requests_fd), encoding="utf-8") as requests:

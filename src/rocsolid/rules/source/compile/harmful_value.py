@@ -49,7 +49,7 @@ _COVERED_BY_OTHER_RULES = frozenset({"inductor.freezing", "inductor.triton.cudag
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Values that are harmful on any platform, in code that does not check the vendor."""
+    """Values that are harmful on at least one platform, in code that does not check the vendor."""
     if source.module.startswith("torch."):
         return
     for change in setting_changes(source):

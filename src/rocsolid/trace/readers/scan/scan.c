@@ -40,8 +40,8 @@ typedef struct {
     int table_of[MAX_CATEGORIES], kind_of[MAX_CATEGORIES];
     uint32_t used_categories; /* these have the first ids */
     counts now, before; /* before: at the start of the last text */
-    span *others; /* events of the last text that Python has to read */
-    size_t other_count, other_room;
+    span *unread; /* events of the last text that Python has to read */
+    size_t unread_count, unread_room;
     event_template templates[TEMPLATES];
     int templates_made; /* in total; `templates` holds those that match most often */
     cursor text, limit, last; /* the text: start, last position from which 8 bytes can be loaded, end */
@@ -219,14 +219,14 @@ static int add_row(scanner *s, const event *e, int which, int kind) {
 }
 
 static int leave_to_caller(scanner *s, cursor from, cursor to) {
-    if (s->other_count == s->other_room) {
-        size_t room = s->other_room ? s->other_room * 2 : 64;
-        span *others = realloc(s->others, room * sizeof *others);
-        if (!others) return 0;
-        s->others = others;
-        s->other_room = room;
+    if (s->unread_count == s->unread_room) {
+        size_t room = s->unread_room ? s->unread_room * 2 : 64;
+        span *unread = realloc(s->unread, room * sizeof *unread);
+        if (!unread) return 0;
+        s->unread = unread;
+        s->unread_room = room;
     }
-    s->others[s->other_count++] = (span){(size_t)(from - s->text), (size_t)(to - s->text)};
+    s->unread[s->unread_count++] = (span){(size_t)(from - s->text), (size_t)(to - s->text)};
     return 1;
 }
 
@@ -283,7 +283,7 @@ typedef struct {
 void scanner_undo(scanner *s) {
     s->now = s->before;
     for (int n = 0; n < TABLES; n++) s->tables[n].count = s->now.rows[n];
-    s->other_count = 0;
+    s->unread_count = 0;
 }
 
 /* Reads the events of a text up to `end`, separated by commas. Returns 1, or 0 when one of them is unusual, and then
@@ -291,7 +291,7 @@ void scanner_undo(scanner *s) {
 int scanner_read(scanner *s, cursor text, size_t end, size_t size) {
     for (int n = 0; n < TABLES; n++) s->now.rows[n] = s->tables[n].count;
     s->before = s->now;
-    s->other_count = 0;
+    s->unread_count = 0;
     s->text = text;
     s->limit = size >= 8 ? text + size - 8 : NULL;
     s->last = text + size;
@@ -329,7 +329,7 @@ array scanner_characters(scanner *s, int which) { return (array){s->strings[whic
 array scanner_string_ends(scanner *s, int which) { return (array){s->strings[which].ends, s->strings[which].count}; }
 array scanner_categories(scanner *s) { return (array){s->now.categories, MAX_CATEGORIES}; }
 array scanner_phases(scanner *s) { return (array){s->now.phases, PHASES}; }
-array scanner_others(scanner *s) { return (array){s->others, s->other_count}; }
+array scanner_unread_events(scanner *s) { return (array){s->unread, s->unread_count}; }
 
 void scanner_free(scanner *s) {
     if (!s) return;
@@ -340,7 +340,7 @@ void scanner_free(scanner *s) {
         free(s->strings[n].hashes);
         free(s->strings[n].slots);
     }
-    free(s->others);
+    free(s->unread);
     free(s);
 }
 
