@@ -162,7 +162,9 @@ class Comparison:
         assert counted == self.calls if direct else counted > 0, (
             f"{counted} calls in the report of {self.calls}\n{report}"
         )
-        if not report.replays:
+        if not report.replays and not (
+            report.captures and not direct
+        ):  # each call of `generate` may have another shape
             assert report.refusals, f"no replay and no refusal\n{report}"
             found = [f"{refusal.reason.value}: {refusal.message}" for refusal in report.refusals]
             assert refused, f"refused, where a replay was expected: {found[0]}"

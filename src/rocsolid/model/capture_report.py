@@ -37,6 +37,7 @@ class Reason(Enum):
     CLOSED = "closed"  # the call came after close()
     FROZEN = "frozen"  # the call came after freeze() and has no graph
     NO_DEVICE = "no device"  # no tensor is on a GPU, or backend="eager"
+    CHECK = "check"  # the call was due to be compared with eager, and its result is that of eager
     FIRST_CALL = "first call"  # the eager run before a capture
     UNJOINED = "unjoined stream"
     UNCAPTURED_EVENT = "uncaptured event"  # the function waits for an event from outside the capture
@@ -139,6 +140,8 @@ def _lines(report: CaptureReport) -> list[str]:
         f"{_count(eager, 'eager call')}, "
         f"{report.bytes / 2**20:.1f} MiB" + (", frozen (captures nothing new)" if report.frozen else "")
     ]
+    if not (report.graphs or report.replays or eager):
+        lines.append("  never called; if the program calls another method than `forward`, capture that method")
     for graph in report.graphs:
         verification = (
             f"{_count(graph.checks, 'check')}, relative error {graph.relative_error:.1e}"

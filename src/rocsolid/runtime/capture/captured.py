@@ -217,6 +217,7 @@ class Captured:
         with _inside_capture():
             result, comparison = check(function, entry, call, self._options.tolerance, generators)
         self._stats.count_check()
+        self._stats.count_eager_call(Reason.CHECK, self._cache)
         entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
             self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)

@@ -19,6 +19,7 @@ _WARN_AFTER_EAGER_CALLS: Final = 100
 _MAX_INVALIDATION_REASONS: Final = 20
 _EXPECTED_REASONS: Final = (
     Reason.FIRST_CALL,
+    Reason.CHECK,
     Reason.NO_DEVICE,
 )  # eager calls for these reasons are no cause for a warning
 

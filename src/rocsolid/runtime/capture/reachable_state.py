@@ -9,12 +9,15 @@ its containers) and of extension modules.
 """
 
 import array
+import contextvars
 import functools
 import gc
 import itertools
 import operator
+import os
 import random
 import sys
+import threading
 import types
 import warnings
 import weakref
@@ -51,6 +54,7 @@ _IGNORED_METHODS: Final = _CONSTRUCTORS | {
 _GRADIENT_NAMES: Final = frozenset({"grad", "backward", "zero_grad", "step"})  # code without these reads no `.grad`
 _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 _METHOD_TYPES: Final = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+_UNKNOWN_POSITION: Final = "unknown"  # of an iterator
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
 
@@ -168,6 +172,8 @@ class _Collector:
         if self._state.named_modules:
             for hooks in global_forward_hooks():
                 self._state.dicts.append(WatchedDict("", hooks, label="the global module hooks"))
+        if not self._names.isdisjoint({"environ", "getenv"}):
+            self._state.dicts.append(WatchedDict("os.environ", vars(os.environ)["_data"]))
         self._add_gradients()
         self._limit_contents()
         return self._state
@@ -225,8 +231,16 @@ class _Collector:
         elif isinstance(value, _LRU_CACHE):
             self._state.contents.append(Content(path, value, _cache_size, None))
             self._next.append((path, value.__wrapped__))
+        elif isinstance(value, contextvars.ContextVar):
+            self._state.contents.append(Content(path, value, _context_value, None))
+            self._next.append((path, value.get(None)))
+        elif isinstance(value, threading.local):
+            self._state.contents.append(Content(path, value, _local_values, None))
+            self._next.extend((joined(path, name), item) for name, item in vars(value).items())
         elif content := _content(path, value):
             self._state.contents.append(content)
+            if content.read(value) == _UNKNOWN_POSITION:
+                self._state.unwatchable = f"`{path}`, a {type(value).__name__} whose position cannot be read"
         else:
             self._visit_object(path, value)
 
@@ -234,6 +248,9 @@ class _Collector:
         """Continue with the value of a reference."""
         value = reference.value
         if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                self._state.unwatchable = f"`{reference.path}`, a tensor of layout {value.layout}"
+                return
             self._state.tensors.append(reference)
             if self._is_new(value) and getattr(value, "__dict__", None):
                 self._visit_attributes(reference.path, vars(value))
@@ -374,7 +391,7 @@ class _Collector:
             self._state.dicts.append(WatchedDict(path, container))
             if isinstance(container, OrderedDict):
                 self._state.sequences.append((path, container))
-            items: Iterable[tuple[Any, Any]] = list(container.items())
+            items: Iterable[tuple[Any, Any]] = list(dict.items(container))  # not the method of a subclass
         else:
             if not isinstance(container, (tuple, frozenset)):
                 self._state.sequences.append((path, container))
@@ -491,7 +508,7 @@ def _write_array(value: Any, content: tuple[Any, ...]) -> None:
 def _iterator_position(value: Any) -> Any:
     """Return something that changes when an iterator is advanced; the iterator is not advanced by this."""
     if isinstance(value, types.GeneratorType):
-        return value.gi_frame.f_lasti if value.gi_frame is not None else "exhausted"
+        return _UNKNOWN_POSITION if value.gi_frame is not None else "exhausted"
     remaining = operator.length_hint(value, -1)
     if remaining >= 0:
         return remaining
@@ -502,7 +519,27 @@ def _iterator_position(value: Any) -> Any:
         try:
             return repr(value.__reduce__())
         except TypeError:
-            return "unknown"
+            return _UNKNOWN_POSITION
+
+
+class _Same:
+    """Compares a value as `same_value` does, and keeps it alive."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and same_value(self._value, other._value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _context_value(variable: Any) -> _Same:
+    return _Same(variable.get(MISSING))
+
+
+def _local_values(local: Any) -> dict[str, _Same]:
+    return {name: _Same(value) for name, value in vars(local).items()}
 
 
 def _cache_size(cache: Any) -> tuple[int, int]:

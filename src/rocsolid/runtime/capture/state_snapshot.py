@@ -169,7 +169,7 @@ def _without_captured(attributes: dict[Any, Any]) -> dict[Any, Any]:
 def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
     """Return the watched values of a dictionary."""
     if watched.names is None:
-        return dict(watched.items)
+        return dict(dict.items(watched.items))  # not the methods of a subclass
     return {name: watched.items.get(name, MISSING) for name in watched.names}
 
 
@@ -239,7 +239,7 @@ def _restore_dict(watched: WatchedDict, copy: dict[Any, Any]) -> None:
         for name, value in copy.items():
             if items.get(name, MISSING) is not value:
                 items.pop(name, None) if value is MISSING else items.__setitem__(name, value)
-    elif list(items) != list(copy) or any(items[key] is not copy[key] for key in copy):
+    elif list(dict.keys(items)) != list(copy) or any(dict.get(items, key) is not copy[key] for key in copy):
         kind = OrderedDict if isinstance(items, OrderedDict) else dict  # not the methods of a subclass
         kind.clear(items)
         for key, value in copy.items():
@@ -291,12 +291,14 @@ class CapturedState(Snapshot):
             if ref.value.data_ptr() != address:
                 changes.append(Change(ref.path, f"{name} moved to a new address"))
             elif _layout(ref.value) != layout:
-                changes.append(Change(ref.path, f"shape, strides or dtype of {name} changed"))
+                changes.append(Change(ref.path, f"shape, strides, dtype or requires_grad of {name} changed"))
+        if not changes and self._tensor_list and not self._same_layouts(*self._tensor_list):
+            changes.append(Change("", "a tensor that the function reaches changed"))
         return changes
 
 
 def _layout(tensor: Any) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride() if tensor.layout is torch.strided else None, tensor.dtype
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad
 
 
 def _address_check(tensors: list[Any], addresses: list[int]) -> Callable[[], bool]:
@@ -342,12 +344,21 @@ class TensorSnapshot:
     def __init__(self, tensors: Iterable[Any]) -> None:
         unique = {id(tensor): tensor for tensor in tensors}
         with torch.no_grad():
-            self._saved = [(tensor, tensor.detach().clone()) for tensor in unique.values()]
+            parts = [without_repeats(tensor.detach()) for tensor in unique.values()]
+            self._saved = [(tensor, tensor.clone()) for tensor in parts]
 
     def restore(self) -> None:
         """Restore the values, without raising the version counters that autograd checks."""
         for tensor, saved in self._saved:
             write_back(tensor, saved)
+
+
+def without_repeats(tensor: Any) -> Any:
+    """Return a view of a tensor without the dimensions that repeat the same memory (those of `expand`)."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def write_back(tensor: Any, saved: Any) -> None:
