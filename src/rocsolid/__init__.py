@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from rocsolid.runtime.applied_plan import Applied as Applied
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.captured import Captured as Captured
+    from rocsolid.runtime.capture.captured import CapturedModule as CapturedModule
     from rocsolid.runtime.capture.options import Verify as Verify
     from rocsolid.runtime.capture.options import every as every
     from rocsolid.runtime.guard import Guard as Guard
@@ -98,6 +99,7 @@ _HOMES = {
     "CaptureError": "rocsolid.errors",
     "CaptureReport": "rocsolid.model.capture_report",
     "Captured": "rocsolid.runtime.capture.captured",
+    "CapturedModule": "rocsolid.runtime.capture.captured",
     "CheckResult": "rocsolid.model.environment",
     "CompileDeadlineError": "rocsolid.errors",
     "CompileInCaptureError": "rocsolid.errors",

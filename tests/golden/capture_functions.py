@@ -1,7 +1,7 @@
 """Functions of a user that cannot be captured, or only in part. Their lines are in the golden messages."""
 
-import itertools
 import threading
+import time
 import types
 from contextlib import suppress
 from typing import Any
@@ -73,17 +73,37 @@ class Counter(torch.nn.Module):  # type: ignore[misc]
         return x * 2
 
 
+class Processor:
+    """A plain object that a module calls."""
+
+    factor = 2.0
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+    def owner(self) -> Any:
+        module: Any = torch.nn.Module()
+        module.processor = Processor()
+        module.forward = lambda x: module.processor(x)  # noqa: PLW0108 - reads the attribute at each call
+        return module
+
+
+class OtherProcessor(Processor):
+    """Another class."""
+
+
+def calls_relu(x: Any) -> Any:
+    return torch.nn.functional.relu(x)
+
+
 class Config:
     """A plain object."""
 
     scale = 2.0
 
 
-numbers = itertools.count(1)
-
-
 def differs_every_time(x: Any) -> Any:
-    return x * next(numbers)
+    return x * (time.perf_counter_ns() % 1000)
 
 
 def sums_over_padding(x: Any) -> Any:

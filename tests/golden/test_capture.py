@@ -2,6 +2,8 @@
 
 import ctypes
 import logging
+import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -182,7 +184,44 @@ def test_invalidation(messages: Messages) -> None:
     scale = {"value": 2.0}
     change("a constant", lambda _: scale.update(value=3.0), lambda x: x * scale["value"])
     change("a deleted value", lambda _: scale.pop("value"), lambda x: x * scale.get("value", 1.0))
+    processor = functions.Processor()
+    change("an object in an attribute", lambda m: setattr(m, "processor", functions.Processor()), processor.owner())
+    change("a number in an object", lambda m: setattr(m.processor, "factor", 5.0), processor.owner())
+    change("another class", lambda m: setattr(m.processor, "__class__", functions.OtherProcessor), processor.owner())
+    table = [1.0, 2.0]
+    change("a longer list", lambda _: table.append(3.0), lambda x: x * table[0])
+    weight = torch.ones(4, 4)
+    change("other strides", lambda _: weight.t_(), lambda x: x @ weight)
+    relu = torch.nn.functional.relu
+    change("a patched function", lambda _: setattr(torch.nn.functional, "relu", torch.tanh), functions.calls_relu)
+    torch.nn.functional.relu = relu
     messages.check("invalidation")
+
+
+def test_refused_state(messages: Messages) -> None:
+    x = torch.ones(3)
+    seen: list[Any] = []
+    numbers = iter(range(99))
+    generator = (n for n in range(99))
+    words = deque(range(200_000))
+    messages.logged("an argument that is changed", lambda: captured(lambda x, seen: seen.append(x) or x * 2)(x, seen))
+    messages.logged("an iterator", lambda: captured(lambda x: x * next(numbers))(x))
+    messages.logged("a generator", lambda: captured(lambda x: x * next(generator))(x))
+    messages.logged("too many items", lambda: captured(lambda x: x * words[0])(x))
+    messages.logged("Python's random numbers", lambda: captured(lambda x: x * random.random())(x))  # noqa: S311 - the case
+    kept = [torch.zeros(3)]
+    messages.logged("a list that is kept", lambda: captured(lambda x: [kept[0].add_(x), kept][1])(x))
+    messages.logged("a transform", lambda: torch.vmap(captured(lambda x: x * 2))(x))
+    holder = functions.Processor()
+    changing = captured(lambda x: x * holder.factor)
+
+    def change_every_time() -> None:
+        for number in range(30):
+            holder.factor = float(number)
+            changing(x)
+
+    messages.logged("a value that always changes", change_every_time)
+    messages.check("refused_state")
 
 
 def test_outputs(messages: Messages) -> None:

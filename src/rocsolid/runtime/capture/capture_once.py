@@ -163,8 +163,8 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
     if first.state.unwatchable:
         raise CannotCapture(
             Reason.REACHABLE_STATE,
-            f"the function reaches {first.state.unwatchable}: not all of it can be checked for changes at each replay",
-            fix="keep data that the function does not need in another object, or in tensors or tuples",
+            f"the function reaches {first.state.unwatchable}; that cannot be checked for changes at each replay",
+            fix="pass what the function needs as an argument, and keep the rest where the function does not reach it",
         )
     if first.host_rng:
         raise CannotCapture(

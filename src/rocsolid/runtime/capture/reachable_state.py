@@ -186,7 +186,7 @@ class _Collector:
             try:
                 self._visit(path, value)
             except Exception as error:  # noqa: BLE001 - code of the user's class, such as a `__dict__` that raises
-                self._state.unwatchable = f"`{path}`, which cannot be inspected ({type(error).__name__}: {error})"
+                self._state.unwatchable = f"`{path}`, whose attributes cannot be read ({type(error).__name__}: {error})"
             if len(self._seen) > _MAX_VALUES:
                 place = f", many of them in `{path}`" if path else ""
                 self._state.unwatchable = f"more than {_MAX_VALUES:,} Python values{place}"

@@ -132,7 +132,9 @@ class Snapshot:
             if content.read(content.value) != old
         ]
         owner = self._owner() if self._owner is not None else None
-        if owner is not None and self._owner_watch is not None and not self._owner_is_unchanged():
+        if self._owner is not None and owner is None:
+            changes.append(Change("", "the module was deleted"))
+        elif owner is not None and self._owner_watch is not None and not self._owner_is_unchanged():
             now = self._owner_watch._replace(items=_without_captured(vars(owner)))
             changes += _dict_changes(now, self._owner_copy)
         if not changes:  # equal constants: from now on the quick check compares with the new objects
