@@ -155,3 +155,28 @@ def test_an_object_that_cannot_be_inspected_is_refused_by_name(target: Any) -> N
     g, x = target.capture(lambda x: x + (strange is None)), target.randn(3)
     assert torch.equal(g(x), g(x))
     assert "`strange`, whose attributes cannot be read (RuntimeError: no)" in g.report().refusals[0].message
+
+
+def test_a_change_before_a_periodic_check_is_not_taken_for_a_wrong_result(target: Any) -> None:
+    import rocsolid as rs
+
+    factors = [2.0]
+    g, x = target.capture(lambda x: x * factors[0], verify=rs.every(2)), target.randn(3)
+    for number in range(12):
+        factors[0] = float(number // 3)
+        assert torch.equal(g(x), x * factors[0])
+    assert not g.report().refusals
+    assert len(g.report().invalidated) == 3
+
+
+def test_random_numbers_drawn_elsewhere_do_not_invalidate(target: Any) -> None:
+    own = random.Random(0)  # noqa: S311 - the case
+
+    def scale(x: Any) -> Any:
+        return x * (2 if own.VERSION else 3)
+
+    g, x = target.capture(scale), target.randn(3)
+    for _ in range(4):
+        g(x)
+        own.random()
+    assert (g.report().replays, g.report().invalidated) == (3, ())

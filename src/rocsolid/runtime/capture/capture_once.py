@@ -80,8 +80,12 @@ class FirstRun:
 
 
 def _was_advanced(content: Content, before: Any) -> bool:
-    """Return whether an iterator was advanced. A cache of `functools.lru_cache` may grow: later runs find the value in it."""
-    return hasattr(content.value, "__next__") and content.read(content.value) != before
+    """Return whether an iterator or a random number generator was advanced.
+
+    A cache of `functools.lru_cache` may grow in the first run: later runs find the value in it.
+    """
+    can_advance = hasattr(content.value, "__next__") or not content.watched
+    return can_advance and content.read(content.value) != before
 
 
 def capture_once(

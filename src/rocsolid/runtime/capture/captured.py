@@ -189,9 +189,9 @@ class Captured:
         if why is SEGMENT_FAILED and failure is not None:
             self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
             self._refuse(self._parse(function, args, kwargs), failure)
-        if why is CHECK_DUE:
-            return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         changes = entry.captured_state.changes()
+        if why is CHECK_DUE and not changes:
+            return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         if changes:
             reason = "; ".join(change.text for change in changes[:_MAX_LISTED_CHANGES])
             self._invalidate(entry, reason)

@@ -116,12 +116,12 @@ class Entry:
                 return INVALID
             if not self.ordering.wait_for_replays():
                 return IN_CAPTURE
+            if self.writes and self.shares_memory(tensors):
+                return SHARES_MEMORY
             if stats.replays == stats.check_at:
                 return CHECK_DUE
             if self.check_before_replay and not self.captured_state.is_unchanged():
                 return INVALID
-            if self.writes and self.shares_memory(tensors):
-                return SHARES_MEMORY
             try:
                 if self.step is None:
                     if not filled:

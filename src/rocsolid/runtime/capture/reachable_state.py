@@ -111,6 +111,7 @@ class Content(NamedTuple):
     value: Any
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], None] | None  # None: the content cannot be restored
+    watched: bool = True  # False: others may change it between the calls, but not the function itself (random numbers)
 
 
 @dataclass(kw_only=True)
@@ -153,19 +154,19 @@ class _Collector:
         self._names: set[str] = set()  # names and strings in the code that was visited
         self._methods_by_name: dict[str, list[tuple[str, Any]]] = {}  # methods whose names were not seen yet
         self._global_names: dict[int, tuple[dict[str, Any], set[str]]] = {}  # by id() of the globals
-        self._python_modules: list[types.ModuleType] = []  # that an attribute or a variable holds
+        self._python_modules: dict[int, types.ModuleType] = {}  # modules that the function reaches, by id()
         self._items = 0
 
     def run(self, function: Callable[..., Any] | None, arguments: Mapping[str, Any]) -> ReachableState:
         self._next.append(("", function))
         for path, argument in arguments.items():
             self._add(Reference(path, (argument,), 0, argument))
-        names_used = -1
-        while self._next or names_used != len(self._names):
+        known = (-1, -1)
+        while self._next or known != (len(self._names), len(self._python_modules)):
             self._visit_all()
-            names_used = len(self._names)
-            for module in self._python_modules:  # with the names that are known by now
-                self._visit_globals(vars(module), self._names, set())
+            known = len(self._names), len(self._python_modules)
+            for module in list(self._python_modules.values()):  # with the names that are known by now
+                self._visit_globals(vars(module), self._names)
         for items, names in self._global_names.values():
             if names:
                 self._state.dicts.append(WatchedDict("", items, frozenset(names), is_attributes=True))
@@ -211,7 +212,7 @@ class _Collector:
         elif isinstance(value, type):
             self._visit_class(value, constructed=True)
         elif isinstance(value, types.ModuleType):
-            self._python_modules.append(value)
+            self._python_modules[id(value)] = value
         elif isinstance(value, (staticmethod, classmethod)):
             self._next.append((path, value.__func__))
         elif isinstance(value, property):
@@ -363,28 +364,25 @@ class _Collector:
         for name in names - self._names:
             self._next.extend(self._methods_by_name.pop(name, ()))
         self._names |= names
-        self._visit_globals(global_values, names, set())
+        self._visit_globals(global_values, names)
         for name in names - global_values.keys():
             imported = sys.modules.get(name)  # imported inside the function
             if isinstance(imported, types.ModuleType):
-                self._visit_globals(vars(imported), names, set())
+                self._python_modules[id(imported)] = imported
 
-    def _visit_globals(self, values: dict[str, Any], names: set[str], visited: set[int]) -> None:
-        """Watch the values of these names, and of the same names in modules among them: `torch.nn.functional.relu`."""
-        visited.add(id(values))
+    def _visit_globals(self, values: dict[str, Any], names: set[str]) -> None:
+        """Watch the values of these names, and visit them."""
         found = names & values.keys()
         module = values.get("__name__") or ""
         library = isinstance(module, str) and (is_library(module) or module.partition(".")[0] == "torch")
         _, watched = self._global_names.setdefault(id(values), (values, set()))
         new = found - watched
         watched |= found if library else found | (names & _builtin_names())
-        for name in found:
-            value = values[name]
-            if isinstance(value, types.ModuleType):
-                if id(vars(value)) not in visited:
-                    self._visit_globals(vars(value), names, visited)
-            elif not library and name in new:
-                self._add(Reference(name, values, name, value))
+        for name in new:
+            if isinstance(values[name], types.ModuleType):
+                self._python_modules[id(values[name])] = values[name]
+            elif not library:
+                self._add(Reference(name, values, name, values[name]))
 
     def _visit_container(self, path: str, container: Any) -> None:
         if isinstance(container, dict):
@@ -472,7 +470,7 @@ def _content(path: str, value: Any) -> Content | None:
     if isinstance(value, (bytearray, array.array)):
         return Content(path, value, bytes, _write_bytes)
     if isinstance(value, random.Random):
-        return Content(path, value, random.Random.getstate, random.Random.setstate)
+        return Content(path, value, random.Random.getstate, None, watched=False)
     if type(value).__module__ in ("builtins", "itertools") and hasattr(type(value), "__next__"):
         return Content(path, value, _iterator_position, None)
     numpy = sys.modules.get("numpy")
@@ -482,9 +480,9 @@ def _content(path: str, value: Any) -> Content | None:
         return Content(path, value, _array_content, _write_array)
     if isinstance(value, numpy.random.Generator):
         bits = value.bit_generator
-        return Content(path, bits, lambda bits: repr(bits.state), None)
+        return Content(path, bits, lambda bits: repr(bits.state), None, watched=False)
     if isinstance(value, numpy.random.RandomState):
-        return Content(path, value, lambda state: repr(state.get_state(legacy=False)), None)
+        return Content(path, value, lambda state: repr(state.get_state(legacy=False)), None, watched=False)
     return None
 
 

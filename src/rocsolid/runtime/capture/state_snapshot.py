@@ -74,7 +74,7 @@ class Snapshot:
         self._object_paths = [path for path, _ in objects]
         self._objects = [value for _, value in objects]
         self._classes = list(map(type, self._objects))
-        self._contents = [(content, content.read(content.value)) for content in state.contents]
+        self._contents = [(content, content.read(content.value)) for content in state.contents if content.watched]
         self._prepare()
 
     def _prepare(self) -> None:

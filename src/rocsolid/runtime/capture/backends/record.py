@@ -129,9 +129,16 @@ class Recording(DispatchMode):  # type: ignore[misc]
             if new_outputs:
                 results = list(_tensors(result))
                 for index, target in new_outputs:
+                    if results[index].shape != target.shape:
+                        raise _shape_changed(func.name())
                     target.copy_(results[index])
 
         self.steps.append((func.name(), run_again))
+
+
+def _shape_changed(operator: str) -> CannotCapture:
+    problem = f"`{operator}` has a shape that depends on values, and a graph has fixed shapes"
+    return CannotCapture(Reason.DATA_SHAPE, problem, fix="run this operator outside the captured function")
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]
