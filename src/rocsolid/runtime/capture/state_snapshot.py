@@ -91,10 +91,10 @@ class Snapshot:
 
     def _quick_check(self) -> bool:
         try:
-            return (
+            return (  # comparisons without anything to compare are skipped, because most functions need only two or three
                 (not self._items or list(map(self._version_of, self._items)) == self._versions)
-                and not any(self._empty_items)
-                and all(map(is_, map(getattr, self._holders, self._keys, repeat(MISSING)), self._values))
+                and (not self._holders or self._attributes_are_unchanged())
+                and (not self._empty_items or not any(self._empty_items))
                 and (not self._objects or list(map(type, self._objects)) == self._classes)
                 and (not self._sequence_items or self._sequences_are_unchanged())
                 and (self._owner is None or self._owner_is_unchanged())
@@ -102,6 +102,9 @@ class Snapshot:
             )
         except (RuntimeError, ValueError):  # a container was changed by another thread, a closure variable was deleted
             return False
+
+    def _attributes_are_unchanged(self) -> bool:
+        return all(map(is_, map(getattr, self._holders, self._keys, repeat(MISSING)), self._values))
 
     def _sequences_are_unchanged(self) -> bool:
         return list(map(len, self._sequence_items)) == self._lengths and all(
@@ -282,8 +285,9 @@ class CapturedState(Snapshot):
 
     def _quick_check(self) -> bool:
         tensors = self._tensor_list
-        same_tensors = not tensors or (self._addresses_unchanged() and self._same_layouts(*tensors))
-        return same_tensors and super()._quick_check()
+        if tensors and not (self._addresses_unchanged() and self._same_layouts(*tensors)):
+            return False
+        return super()._quick_check()
 
     def changes(self) -> list[Change]:
         """Return every change."""
