@@ -144,9 +144,9 @@ class Cell:
 
 def _must_replay(call: Any) -> None:
     """Raise if the program never used its captured step."""
-    from rocsolid.runtime.capture.captured import Captured
+    from rocsolid.runtime.capture.captured import Captured, CapturedModule
 
-    if isinstance(call, Captured) and not call.report().replays:
+    if isinstance(call, (Captured, CapturedModule)) and not call.report().replays:
         msg = f"nothing was replayed: {call.report()}"
         raise RuntimeError(msg)
 

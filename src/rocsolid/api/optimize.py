@@ -14,6 +14,7 @@ from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.optimized import Optimized, optimized
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
+from rocsolid.runtime.capture.captured import CapturedModule
 from rocsolid.runtime.capture.options import Verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.torchapi.pytree import flatten
@@ -64,7 +65,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     examples = to_examples(example_inputs)
 
     def capture_function(function: Callable[..., Any]) -> Any:
-        return capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
+        captured = capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
+        return captured.rocsolid if isinstance(captured, CapturedModule) else captured
 
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
     selected_plan = select_plan(profile, plan, quick_environment())
