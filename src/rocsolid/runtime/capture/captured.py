@@ -571,6 +571,41 @@ class CapturedModule:
         """Call the module: replay, capture, or run in eager."""
         return self.__rocsolid__(*args, **kwargs)
 
+    def report(self) -> CaptureReport:
+        """Return graphs, counters and refusals. The report can be printed, and saved with `.json()`."""
+        return self.rocsolid.report()  # type: ignore[no-any-return]
+
+    def warm(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> None:
+        """Capture these calls ahead of time, as `Captured.warm`."""
+        self.rocsolid.warm(calls)
+
+    def freeze(self) -> None:
+        """From now on replay or run in eager, and capture nothing new."""
+        self.rocsolid.freeze()
+
+    def inputs(self, *args: Any, **kwargs: Any) -> Inputs:
+        """Return the static input buffers of the graph for such a call, as `Captured.inputs`."""
+        return self.rocsolid.inputs(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def invalidate(self, reason: str = "invalidate() was called") -> None:
+        """Discard all graphs; the next call captures again."""
+        self.rocsolid.invalidate(reason)
+
+    def explain(self, *args: Any, **kwargs: Any) -> CallPrediction:
+        """Return what such a call would do, and why, without running it."""
+        return self.rocsolid.explain(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def debug_dump(self, path: str) -> None:
+        """Write each graph to a file, as `Captured.debug_dump`."""
+        self.rocsolid.debug_dump(path)
+
+    def close(self) -> None:
+        """Free every graph. Later calls run in eager."""
+        self.rocsolid.close()
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     def __copy__(self) -> Any:
         return captured_module(self.__rocsolid__.with_function(copy.copy(self.__rocsolid_function__)))
 
@@ -617,17 +652,10 @@ def _module_class(kind: Any) -> type:
             return kind.forward(self, *args, **kwargs)
         return self.__rocsolid__(*args, **kwargs)
 
-    def method(name: str) -> Callable[..., Any]:
-        @functools.wraps(getattr(Captured, name))
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return getattr(self.__rocsolid__, name)(*args, **kwargs)
-
-        return call
-
-    own = {name: method(name) for name in _MODULE_METHODS if not hasattr(kind, name)}
+    kept = {name: inspect.getattr_static(kind, name) for name in _MODULE_METHODS if hasattr(kind, name)}
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return types.new_class(
-        kind.__name__, (CapturedModule, kind), {}, lambda space: space.update(names, forward=forward, **own)
+        kind.__name__, (CapturedModule, kind), {}, lambda space: space.update(names, forward=forward, **kept)
     )
 
 
