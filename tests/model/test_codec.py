@@ -108,7 +108,12 @@ def test_json_page_lists_every_field_and_value() -> None:
         "The environment": Environment,
     }
     for heading, kind in tables.items():
-        table = page.partition(f"## {heading}\n")[2].partition("\n\n| Origin")[0].partition("\n## ")[0]
+        table = (
+            page.partition(f"## {heading}\n")[2]
+            .partition("\n\n| Origin")[0]
+            .partition("\n\n| Confidence")[0]
+            .partition("\n## ")[0]
+        )
         listed = [
             name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
         ]

@@ -252,7 +252,7 @@ def test_audit_reports_what_is_missing() -> None:
 
     assert [f.code for f in bare.findings] == ["OPR001", "OPR002", "OPR004"]
     assert (bare.ok, bare.has_fake, bare.writes) == (False, False, ("q", "k"))
-    assert "all its tensors" in bare.findings[1].message
+    assert "all its tensor arguments" in bare.findings[1].message
     assert "q, k, but it did not change them when it was run" in run.findings[1].message
     assert [f.code for f in counting.findings] == ["OPR001", "OPR003", "OPR004"]
     assert "it returns int to Python" in counting.findings[1].message

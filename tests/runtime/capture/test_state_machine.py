@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 pytest.importorskip("hypothesis")
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.runtime.capture import programs
@@ -30,6 +30,7 @@ from tests.runtime.capture import programs
 import rocsolid as rs
 
 DEVICE = os.environ.get("ROCSOLID_MACHINE_DEVICE", "cpu")
+SEED = os.environ.get("ROCSOLID_MACHINE_SEED")  # a number: other programs than in CI
 STEPS = int(os.environ.get("ROCSOLID_MACHINE_STEPS", "5000"))
 STEPS_PER_PROGRAM = 12
 INVALIDATE = "captured.invalidate()"
@@ -226,7 +227,10 @@ class CaptureMachine(RuleBasedStateMachine):
         for program in (self.twin, self.program) if edit != INVALIDATE else ():
             try:
                 program.edit(edit, n)
-            except RuntimeError as error:  # such as an in-place update of an inference tensor
+            except (
+                RuntimeError,
+                LookupError,
+            ) as error:  # an in-place update of an inference tensor, an index out of range
                 raised.append(str(error))
         assert len(raised) in {0, 2}, f"only one of the programs can be changed: {raised}"
         for _ in range(then_call):
@@ -267,12 +271,14 @@ def test_captured_programs_return_what_eager_returns(capsys: pytest.CaptureFixtu
     logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # every edit logs an invalidated graph
     tally.clear()
     start = time.monotonic()
+    if SEED is not None:
+        seed(int(SEED))(CaptureMachine)
     limits = settings(
         max_examples=max(1, STEPS // (STEPS_PER_PROGRAM - 2)),  # building is a step, and some programs end early
         stateful_step_count=STEPS_PER_PROGRAM,
         deadline=None,
         database=None,
-        derandomize=True,
+        derandomize=SEED is None,
         report_multiple_bugs=False,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
