@@ -109,6 +109,17 @@ def test_a_changed_argument_is_refused_and_changed_once(target: Any) -> None:
     assert reasons(g) == {"side effect"}
 
 
+def test_a_set_that_the_function_grows_grows_once_per_call(target: Any) -> None:
+    def remember(x: Any, seen: set[int]) -> Any:
+        seen.add(len(seen))
+        return x * len(seen)
+
+    g, x, seen = target.capture(remember), target.randn(3), {7}
+    for number in range(2, 5):
+        assert torch.equal(g(x, seen), x * number)
+    assert seen == {7, 1, 2, 3}
+
+
 def test_random_numbers_of_python_are_refused(target: Any) -> None:
     g, x = target.capture(lambda x: x * random.random()), target.randn(3)  # noqa: S311 - the case
     assert not torch.equal(g(x), g(x))

@@ -148,9 +148,18 @@ class Argument:
         """Return the argument as it was passed."""
         return args[int(self.expression[5:-1])] if self.expression.startswith("args[") else kwargs[self.name]
 
+    def copied(self, leaf: Leaf) -> Any:
+        """Return the value of a leaf for a run of ours: a copy of a set, which the function may change."""
+        return set(leaf.value) if isinstance(leaf.value, set) and not self.static else leaf.value
+
     def is_input(self, leaf: Leaf) -> bool:
         """Return whether a leaf of the argument is a tensor that a replay copies into a static buffer."""
         return isinstance(leaf.value, torch.Tensor) and not self.static
+
+    def has_changed_set(self, key: Any) -> bool:
+        """Return whether a set in the argument has other items than when the key was made."""
+        pairs = zip(self.tree.leaves, key[1], strict=True)
+        return any(isinstance(leaf.value, set) and constant_key(leaf.value) != old for leaf, old in pairs)
 
     def was_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the argument contains other values than when it was flattened."""
@@ -198,7 +207,12 @@ class Call:
 
     def changed_arguments(self) -> list[str]:
         """Return the arguments whose structure, constants or tensors are no longer those of the call."""
-        return [argument.name for argument in self.arguments if argument.was_changed(self.args, self.kwargs)]
+        keys = dict(self.argument_key)
+        return [
+            argument.name
+            for argument in self.arguments
+            if argument.was_changed(self.args, self.kwargs) or argument.has_changed_set(keys[argument.name])
+        ]
 
     @property
     def signature(self) -> CallSignature:
@@ -213,7 +227,8 @@ class Call:
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
         for argument in self.arguments:
             leaves = [
-                tensors[next(indices)] if argument.is_input(leaf) else leaf.value for leaf in argument.tree.leaves
+                tensors[next(indices)] if argument.is_input(leaf) else argument.copied(leaf)
+                for leaf in argument.tree.leaves
             ]
             value = argument.tree.unflatten(leaves)
             if argument.expression.startswith("args["):
