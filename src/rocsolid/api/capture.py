@@ -9,7 +9,7 @@ from rocsolid.model.bucket import Bucket
 from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
-from rocsolid.runtime.capture.captured import Captured, captured_module
+from rocsolid.runtime.capture.captured import Captured, CapturedModule, captured_module
 from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
 
 _CHILD_DEADLINE_S: Final = 600.0
@@ -115,6 +115,8 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     def make(fn: Any) -> Any:
         import torch
 
+        if isinstance(fn, CapturedModule):
+            fn = fn.__rocsolid_function__  # captured with other options: the module inside
         captured = captured_class(fn, options, precautions, _try_in_child)
         return captured_module(captured) if isinstance(fn, torch.nn.Module) else captured
 

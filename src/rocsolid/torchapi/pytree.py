@@ -58,7 +58,12 @@ def open_container(value: Any) -> ContainerSpec | None:
         return _sequence(value, kind)
     if kind is dict or kind is OrderedDict:
         return _mapping(value, lambda values: kind(zip(value, values, strict=True)))
-    if isinstance(value, tuple) and hasattr(kind, "_make") and hasattr(kind, "_fields"):
+    if (
+        isinstance(value, tuple)
+        and hasattr(kind, "_make")
+        and hasattr(kind, "_fields")
+        and not hasattr(value, "__dict__")
+    ):
         return _sequence(value, kind._make)
     if kind.__module__.startswith("torch.return_types"):
         return _sequence(value, kind)

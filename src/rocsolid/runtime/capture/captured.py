@@ -39,7 +39,7 @@ from rocsolid.runtime.capture.state_snapshot import (
 )
 from rocsolid.runtime.capture.verification import check_replay, wrong_result
 from rocsolid.runtime.signature import differences, nearest
-from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
+from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, global_forward_hooks, mode_counters
 
 _log = logging.getLogger("rocsolid")
 _inference_mode: Final = torch.is_inference_mode_enabled
@@ -390,6 +390,8 @@ class Captured:
                 _log.warning("%s: graph invalidated, %s (%s)", self.__name__, reason, consequence)
                 self._release([entry])
                 self._modules = None
+                if (function := self.__rocsolid_function__) is not None:
+                    self._parameters = Parameters.of(function)  # its defaults may have changed
 
     def _release(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -441,6 +443,7 @@ class Captured:
             msg = f"{self.__name__} has no graph for this call: {refused.message if refused else 'it runs in eager'}"
             raise CaptureError(msg)
         self._add_fast_path(call, entry)
+        entry.stats.buffers_lent = True
         tensors = [
             buffer.unpadded(tuple(dim.length for dim in call.bucketed if dim.tensor == index))
             if isinstance(buffer, PaddedBuffer)
@@ -634,7 +637,7 @@ def captured_module(captured: Captured) -> Any:
     if kind not in _module_classes:
         try:
             _module_classes[kind] = _module_class(kind)
-        except TypeError:
+        except Exception:  # noqa: BLE001 - of a metaclass of the user, such as a registry
             return captured
     made: Any = object.__new__(_module_classes[kind])
     made.__rocsolid__ = captured
@@ -648,14 +651,21 @@ def _module_class(kind: Any) -> type:
     @functools.wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.__rocsolid_function__
-        if any(vars(inner)[name] for name in ("_forward_hooks", "_forward_pre_hooks")):  # `forward` does not run them
+        hooks = (vars(inner)["_forward_hooks"], vars(inner)["_forward_pre_hooks"], *global_forward_hooks())
+        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__:  # a call does more than `forward`
             return kind.forward(self, *args, **kwargs)
         return self.__rocsolid__(*args, **kwargs)
+
+    def new(_: type, *args: Any, **kwargs: Any) -> Any:
+        return kind(*args, **kwargs)  # `type(model)(...)` makes a plain model
 
     kept = {name: inspect.getattr_static(kind, name) for name in _MODULE_METHODS if hasattr(kind, name)}
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return types.new_class(
-        kind.__name__, (CapturedModule, kind), {}, lambda space: space.update(names, forward=forward, **kept)
+        kind.__name__,
+        (CapturedModule, kind),
+        {},
+        lambda space: space.update(names, forward=forward, __new__=new, **kept),
     )
 
 

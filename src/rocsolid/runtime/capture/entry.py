@@ -45,6 +45,7 @@ class EntryStats:
     last_used: int = 0  # the cache's clock at the last use
     branches_on_capture: bool = False  # the function takes another branch when torch says that it is being captured
     closed: bool = False
+    buffers_lent: bool = False  # `inputs()` has returned the static inputs
     failure: CannotCapture | None = None  # of an eager segment
 
     def record_capture(self, capture_ms: float) -> None:
@@ -122,6 +123,8 @@ class Entry:
                 return CHECK_DUE
             if self.check_before_replay and not self.captured_state.is_unchanged():
                 return INVALID
+            if stats.buffers_lent and not filled:
+                tensors = self._copy_misplaced(tensors)
             try:
                 if self.step is None:
                     if not filled:
@@ -138,6 +141,15 @@ class Entry:
                 return INVALID
             stats.replays += 1
             return result
+
+    def _copy_misplaced(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the tensors, with a copy of each that is the static input of another argument: it is overwritten before it is read."""
+        storages = [storage_id(static) for static in self.static_inputs]
+        own = list(map(storage_id, tensors))
+        return [
+            tensor.clone() if own[index] in storages and own[index] != storages[index] else tensor
+            for index, tensor in enumerate(tensors)
+        ]
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         """Replay on these tensors and return copies of the results, for verification."""

@@ -5,6 +5,7 @@ way) we generate code that reads the tensors, such as `kwargs['batch']['ids']`, 
 Torch's C++ guards then compare shapes, strides, dtypes and torch state.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -122,7 +123,12 @@ class _ReaderGenerator:
         if spec.by_flattening:
             flatten = registered(type(value))[0]  # type: ignore[index]
             self._lines.append(f"{name}_, {name}c = {self._global(flatten)}({name})")
-            self._reject_if(f"len({name}_) != {len(spec.values)} or {name}c != {self._global(flatten(value)[1])}")
+            context = flatten(value)[1]
+            try:
+                hash(context)
+                self._reject_if(f"len({name}_) != {len(spec.values)} or {name}c != {self._global(context)}")
+            except TypeError:  # it may be changed in place
+                self._reject_if(f"len({name}_) != {len(spec.values)} or repr({name}c) != {repr(context)!r}")
             children = [f"{name}_[{index}]" for index in range(len(spec.values))]
         else:
             if isinstance(value, dict):
@@ -130,6 +136,10 @@ class _ReaderGenerator:
             elif isinstance(value, (list, tuple)):
                 self._reject_if(f"len({name}) != {len(value)}")
             children = [name + step for step in spec.steps]
+            if isinstance(value, dict):
+                children = [f"{name}[{self._global(key)}]" for key in value]
+            elif dataclasses.is_dataclass(value) and hasattr(value, "__dict__"):
+                self._reject_if(f"len({name}.__dict__) != {len(vars(value))}")
         for child_value, child in zip(spec.values, children, strict=True):
             self.visit(child_value, child)
 

@@ -51,7 +51,9 @@ class _InputView(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int  # relative to the call's tensor
-    whole: bool  # it is that tensor itself
+    is_tensor: bool  # it is that tensor itself
+    same_layout: bool  # it is a view of the whole tensor
+    requires_grad: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,9 @@ class Outputs:
 
     tree: Flattened
     owned: list[Any]  # results in the graph's memory
-    plan: list[tuple[str, Any]]  # for each leaf: ("owned", index), ("input", _InputView) or ("held", value)
+    plan: list[
+        tuple[str, Any]
+    ]  # for each leaf: ("owned", index), ("input", _InputView), ("held", value) or ("view", tensor)
     relations: Mapping[int, tuple[LengthRelation, ...]] = field(default_factory=dict)  # by index of the owned result
 
     @classmethod
@@ -74,6 +78,7 @@ class Outputs:
         tree = flatten(result, "result")
         inputs = {storage_id(static): index for index, static in reversed(list(enumerate(static_inputs)))}
         held_storages = {storage_id(tensor) for tensor in state_tensors}
+        held_ids = set(map(id, state_tensors))
         owned: list[Any] = []
         plan: list[tuple[str, Any]] = []
         for leaf in tree.leaves:
@@ -87,10 +92,10 @@ class Outputs:
                         fix="return tensors, numbers, containers of them, or a registered pytree node",
                     )
                 plan.append(("held", value))
-            elif view := _input_view(value, static_inputs, inputs, padded):
+            elif view := _input_view(leaf, static_inputs, inputs, padded):
                 plan.append(("input", view))
             elif storage_id(value) in held_storages:
-                plan.append(("held", value))
+                plan.append(("held" if id(value) in held_ids else "view", value))
             else:
                 plan.append(("owned", len(owned)))
                 owned.append(value.detach())
@@ -126,30 +131,37 @@ class Outputs:
         if kind == "owned":
             return owned[item]
         if kind == "held":
-            return item
+            return set(item) if isinstance(item, set) else item
+        if kind == "view":
+            return item.as_strided(item.shape, item.stride(), item.storage_offset())
         base = tensors[item.tensor]
-        if item.whole:
+        if item.is_tensor:
             return base
+        if not item.requires_grad:
+            base = base.detach()
+        if item.same_layout:
+            return base.view_as(base)
         return base.as_strided(item.shape, item.stride, base.storage_offset() + item.offset)
 
 
 def _input_view(
-    value: Any, static_inputs: Sequence[Any], inputs: Mapping[int, int], padded: Collection[int]
+    leaf: Leaf, static_inputs: Sequence[Any], inputs: Mapping[int, int], padded: Collection[int]
 ) -> _InputView | None:
+    value = leaf.value
     index = inputs.get(storage_id(value))
     if index is None or not value.numel():
         return None
     static = static_inputs[index]
+    if value.dtype != static.dtype:
+        problem = f"`{leaf.path}` is a view of an argument with another dtype, which a replay cannot rebuild"
+        raise CannotCapture(Reason.RESULT_TYPE, problem, fix="return a copy: .clone()")
     offset = value.storage_offset() - static.storage_offset()
-    whole = (
-        offset == 0
-        and value.shape == static.shape
-        and value.stride() == static.stride()
-        and value.dtype == static.dtype
-    )
-    if index in padded and not whole:
+    same_layout = offset == 0 and value.shape == static.shape and value.stride() == static.stride()
+    if index in padded and not same_layout:
         return None
-    return _InputView(index, tuple(value.shape), tuple(value.stride()), offset, whole)
+    return _InputView(
+        index, tuple(value.shape), tuple(value.stride()), offset, value is static, same_layout, value.requires_grad
+    )
 
 
 def make_result_function(outputs: Outputs, mode: str) -> MakeResult:

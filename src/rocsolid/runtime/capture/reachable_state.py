@@ -51,7 +51,20 @@ _IGNORED_METHODS: Final = _CONSTRUCTORS | {
     "__del__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__",
     "__deepcopy__", "__init_subclass__", "__set_name__", "__class_getitem__", "__dir__", "__sizeof__", "__subclasshook__",
 }  # fmt: skip
-_GRADIENT_NAMES: Final = frozenset({"grad", "backward", "zero_grad", "step"})  # code without these reads no `.grad`
+# Code without these names, and without a name that contains "grad", reads no `.grad`.
+_GRADIENT_NAMES: Final = frozenset({"backward", "step"})
+_GRAD_MODE_NAMES: Final = frozenset(
+    {
+        "no_grad",
+        "enable_grad",
+        "set_grad_enabled",
+        "is_grad_enabled",
+        "requires_grad",
+        "requires_grad_",
+        "inference_mode",
+    }
+)
+_SEQUENCES: Final = (list, tuple, deque, set, frozenset)
 _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 _METHOD_TYPES: Final = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 _UNKNOWN_POSITION: Final = "unknown"  # of an iterator
@@ -230,8 +243,9 @@ class _Collector:
             if type(value).__module__ not in ("builtins", "collections"):
                 self._visit_object(path, value)
         elif isinstance(value, _LRU_CACHE):
-            self._state.contents.append(Content(path, value, _cache_size, None))
+            self._state.contents.append(Content(path, value, _cached_results, None))
             self._next.append((path, value.__wrapped__))
+            self._next.extend((f"{path}(...)", result.value) for result in _cached_results(value))
         elif isinstance(value, contextvars.ContextVar):
             self._state.contents.append(Content(path, value, _context_value, None))
             self._next.append((path, value.get(None)))
@@ -329,8 +343,8 @@ class _Collector:
         for name, member in list(vars(cls).items()):
             path = f"{cls.__qualname__}.{name}"
             if isinstance(member, _METHOD_TYPES):
-                is_special = name.startswith("__") and name.endswith("__")
-                if name in self._names or (is_special and name not in _IGNORED_METHODS) or name == "forward":
+                is_special = name.startswith("__") and name.endswith("__") and name not in _IGNORED_METHODS
+                if name in self._names or is_special or _is_called_by_torch(cls, name, member):
                     self._next.append((path, member))
                 else:
                     self._methods_by_name.setdefault(name, []).append((path, member))
@@ -390,7 +404,10 @@ class _Collector:
             if isinstance(container, OrderedDict):
                 self._state.sequences.append((path, container))
             items: Iterable[tuple[Any, Any]] = list(dict.items(container))  # not the method of a subclass
+            self._next.extend((f"{path} (key)", key) for key in dict.keys(container) if not isinstance(key, _CONSTANTS))
         else:
+            if not any(type(container).__iter__ is base.__iter__ for base in _SEQUENCES):
+                self._state.unwatchable = f"`{path}`, a {type(container).__name__} with an `__iter__` of its own"
             if not isinstance(container, (tuple, frozenset)):
                 self._state.sequences.append((path, container))
                 self._items += len(container)
@@ -402,7 +419,7 @@ class _Collector:
                 self._add(Reference(f"{path}[{key!r}]", container, key, value))
 
     def _add_gradients(self) -> None:
-        if self._names.isdisjoint(_GRADIENT_NAMES):
+        if not any("grad" in name or name in _GRADIENT_NAMES for name in self._names - _GRAD_MODE_NAMES):
             return
         for reference in list(self._state.tensors):
             if reference.value.is_leaf and reference.value.requires_grad:
@@ -435,6 +452,14 @@ def _names_in_code(code: types.CodeType) -> set[str]:
         elif isinstance(constant, tuple):
             names.update(item for item in constant if isinstance(item, str))
     return names
+
+
+def _is_called_by_torch(cls: type, name: str, member: Any) -> bool:
+    """Return whether code of torch, which is not visited, may use a method: it overrides one of torch's, or is a property."""
+    bases = [base for base in cls.__mro__[1:] if base.__module__.partition(".")[0] == "torch"]
+    if issubclass(cls, torch.autograd.Function):
+        return True
+    return bool(bases) and (isinstance(member, property) or any(name in vars(base) for base in bases))
 
 
 def _slots(kind: type) -> Iterator[str]:
@@ -524,10 +549,10 @@ class _Same:
     """Compares a value as `same_value` does, and keeps it alive."""
 
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and same_value(self._value, other._value)
+        return isinstance(other, _Same) and same_value(self.value, other.value)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -540,9 +565,15 @@ def _local_values(local: Any) -> dict[str, _Same]:
     return {name: _Same(value) for name, value in vars(local).items()}
 
 
-def _cache_size(cache: Any) -> tuple[int, int]:
-    info = cache.cache_info()
-    return info.misses, info.currsize
+def _cached_results(cache: Any) -> list[_Same]:
+    """Return what a cache of `functools.lru_cache` holds. A cache with a size limit has a link for each result."""
+    results = []
+    for held in gc.get_referents(cache):
+        if isinstance(held, dict) and held is not getattr(cache, "__dict__", None):
+            for value in held.values():
+                parts = gc.get_referents(value) if type(value).__name__ == "_lru_list_elem" else [value]
+                results += [_Same(part) for part in parts]
+    return results
 
 
 def same_value(before: Any, now: Any) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from rocsolid.errors import CaptureError
 from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
@@ -208,6 +209,7 @@ class _AutogradStep(torch.autograd.Function):  # type: ignore[misc]
         return owned
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         return None, None, *ctx.step.replay_backward(ctx.generation, gradients)
 

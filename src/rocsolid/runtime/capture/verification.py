@@ -145,7 +145,7 @@ def check_replay(
     initial = InitialState(
         tensors=TensorSnapshot([tensor for _, tensor in entry.written_state]),
         rng=RngSnapshot(call.device, generators),
-        inputs=TensorSnapshot([]),
+        inputs=TensorSnapshot([call.tensors[index].value for index in entry.written_arguments]),
     )
     tensors = [leaf.value for leaf in call.tensors]
     lengths = call.lengths_by_group
@@ -230,5 +230,6 @@ def vary_input(tensor: Any, generator: Any) -> Any:
         noise = torch.rand(memory.shape, generator=generator, device=generator.device).to(memory.device)
         values = memory.float().flatten().roll(shift).reshape(memory.shape)
         all_zero = not bool((values != 0).any())
-        memory.copy_(noise - 0.5 if all_zero else values * (0.5 + noise))
+        # Smaller values of the same sign: a function may not allow others, such as probabilities or table positions.
+        memory.copy_(noise / 2 if all_zero else values * (0.5 + noise / 2))
     return varied.tensor.requires_grad_(tensor.requires_grad)
