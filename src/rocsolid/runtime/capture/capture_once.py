@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
-from rocsolid.errors import CompileInCaptureError
+from rocsolid.errors import CompileInCaptureError, first_line
 from rocsolid.model.capture_report import Reason
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
-from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, memory_conflict
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
@@ -26,9 +27,11 @@ from rocsolid.runtime.capture.state_snapshot import (
     CapturedState,
     HostRngSnapshot,
     InitialState,
+    LayoutSnapshot,
     RngSnapshot,
     Snapshot,
     TensorSnapshot,
+    ValueDetector,
     WriteDetector,
     fresh_autocast_cache,
     restoring,
@@ -55,7 +58,11 @@ class FirstRun:
         state_before = collect_reachable(function, call.identity_arguments)
         unrestorable = [(c, c.read(c.value)) for c in state_before.contents if c.write is None]
         host_rng = HostRngSnapshot()
-        state_writes = WriteDetector((ref.path, ref.value) for ref in state_before.tensors)
+        known_before = [ref for ref in state_before.tensors if not is_lazy(ref.value)]
+        state_writes = WriteDetector((ref.path, ref.value) for ref in known_before)
+        weights = [(ref.path, ref.value) for ref in known_before if isinstance(ref.value, torch.nn.Parameter)]
+        hidden_writes = ValueDetector(weights)  # by kernels and through `.data`, which no version counter shows
+        specs = [spec_of(leaf.value) for leaf in call.tensors]
         argument_writes = WriteDetector((leaf.path, leaf.value) for leaf in call.tensors)
         rng = RngSnapshot(call.device, state_before.generators)
         self.buffers = make_buffers(call)  # copied before the function writes to its arguments
@@ -66,12 +73,22 @@ class FirstRun:
         self.host_rng = host_rng.drawn_from()
         self.advanced = [content for content, before in unrestorable if _was_advanced(content, before)]
         self.changed_arguments = call.changed_arguments()
+        self.changed_arguments += [
+            leaf.path for leaf, spec in zip(call.tensors, specs, strict=True) if spec_of(leaf.value) != spec
+        ]
         self.state = collect_reachable(function, call.identity_arguments)
-        known = {id(ref.value) for ref in state_before.tensors}
+        known = {id(ref.value) for ref in known_before}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
-        written_state = state_writes.written()
+        written_state = list(
+            {id(t): (path, t) for path, t in (*state_writes.written(), *hidden_writes.written())}.values()
+        )
         self.may_change = [*written_state, *created]
         written_paths = {path for path, _ in argument_writes.written()}
+        written_paths |= {
+            leaf.path
+            for leaf, buffer in zip(call.tensors, self.buffers, strict=True)
+            if not self.changed_arguments and not call.bucketed and not torch.equal(buffer.tensor, leaf.value)
+        }
         self.effects = WriteEffects(
             arguments=tuple(index for index, leaf in enumerate(call.tensors) if leaf.path in written_paths),
             state=tuple(written_state),
@@ -101,7 +118,7 @@ def capture_once(
         rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
         inputs=TensorSnapshot([static_inputs[index] for index in first.effects.arguments]),
     )
-    with restoring(Snapshot(first.state), initial):
+    with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
         if with_backward:
             from rocsolid.runtime.capture.training import capture_training_step
 
@@ -274,7 +291,7 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, run
 
     Raises CannotCapture for a change of Python values, and for a compile in the last run.
     """
-    before = Snapshot(first.state)
+    before, layouts = Snapshot(first.state), LayoutSnapshot(first.state)
     for run in range(runs):
         initial.restore()
         try:
@@ -286,8 +303,23 @@ def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, run
 
             code = traceback_code_line(innermost_error(error).__traceback__)
             raise CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code) from error
+        except CannotCapture:
+            raise
+        except Exception as error:
+            refusal = _failed_run(error)
+            raise refusal from error
         if run == 0:
-            _refuse_side_effects(list(dict.fromkeys(change.path for change in before.changes())))
+            changed = [*(change.path for change in before.changes()), *layouts.changed_paths()]
+            _refuse_side_effects(list(dict.fromkeys(changed)))
+
+
+def _failed_run(error: Exception) -> CannotCapture:
+    """Return the refusal of a call whose first run succeeded, and that raises when it is run again."""
+    from rocsolid.torchapi.user_frames import traceback_code_line
+
+    code = traceback_code_line(error.__traceback__)
+    problem = f"a second run of the function raised {type(error).__name__}: {first_line(error)}"
+    return CannotCapture(Reason.ERROR, problem, code=code)
 
 
 def _refuse_side_effects(changed: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from rocsolid.runtime.capture.outputs import copy_into_out
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.runtime.capture.state_snapshot import (
     InitialState,
+    LayoutSnapshot,
     RngSnapshot,
     Snapshot,
     TensorSnapshot,
@@ -92,6 +93,7 @@ class Captured:
         self._try_in_child = try_in_child
         self._device_backends: dict[object, Backend] = {}
         self._parameters = Parameters.of(function)
+        self._methods: dict[int, tuple[weakref.ref[Any], Captured]] = {}  # captured methods by id() of their object
         self._fast_paths: tuple[FastPath, ...] = ()
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
@@ -335,11 +337,9 @@ class Captured:
         The method is then held by a weak reference, because module and captured function would otherwise hold each other.
         """
         module = getattr(function, "__self__", None)
-        if (
-            module is None
-            or not hasattr(module, "__dict__")
-            or all(value is not self for value in vars(module).values())
-        ):
+        if module is None or not hasattr(module, "__dict__"):
+            return None
+        if self._weak_method is None and all(value is not self for value in vars(module).values()):
             return None
         if self._weak_method is None and isinstance(function, types.MethodType):
             self._weak_method = weakref.WeakMethod(function)
@@ -412,14 +412,14 @@ class Captured:
         arguments = {path: value for call in parsed for path, value in call.identity_arguments.items()}
         state = collect_reachable(function, arguments)
         initial = InitialState(
-            tensors=TensorSnapshot(tensors_to_save(state, [])),
+            tensors=TensorSnapshot(tensors_to_save(state, [(ref.path, ref.value) for ref in state.tensors])),
             rng=RngSnapshot(
                 next((call.device for call in parsed if call.device.type != "cpu"), torch.device("cpu")),
                 (*self._options.generators, *state.generators),
             ),
             inputs=TensorSnapshot([leaf.value for call in parsed for leaf in call.tensors]),
         )
-        with restoring(Snapshot(state), initial):
+        with restoring(Snapshot(state), LayoutSnapshot(state), initial):
             for call in sorted(parsed, key=_input_bytes, reverse=True):
                 if self._cache.find(call.key) is None and self._stats.refusal(call) is None:
                     self._capture(function, call)
@@ -514,9 +514,19 @@ class Captured:
         """Return the captured method of an instance. Each instance has its own graphs."""
         if instance is None:
             return self
-        bound = self.with_function(types.MethodType(self._function(), instance))
-        vars(instance)[self.__name__] = bound  # the next attribute access finds it there
-        return bound
+        key = id(instance)
+        known = self._methods.get(key)
+        if known is None or known[0]() is not instance:
+            forget = functools.partial(_forget_method, weakref.ref(self), key)
+            method = types.MethodType(self._function(), instance)
+            known = self._methods[key] = weakref.ref(instance, forget), self.with_function(method)
+            known[1].hold_weakly()
+        return known[1]
+
+    def hold_weakly(self) -> None:
+        """Hold the object of a captured method by a weak reference: the object's class holds this captured method."""
+        self._weak_method = weakref.WeakMethod(self._function())
+        self._strong_function = None
 
     def with_function(self, function: Function) -> "Captured":
         """Return a captured function with the same options, without graphs, for another function."""
@@ -667,6 +677,12 @@ def _module_class(kind: Any) -> type:
         {},
         lambda space: space.update(names, forward=forward, __new__=new, **kept),
     )
+
+
+def _forget_method(captured: "weakref.ref[Captured]", key: int, _: Any) -> None:
+    owner = captured()
+    if owner is not None:
+        owner._methods.pop(key, None)  # noqa: SLF001 - of this module
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Finds which dimensions of a result depend on a bucketed length, so that only those are unpadded."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import BucketedDim, Call, CannotCapture
@@ -9,6 +9,8 @@ from rocsolid.runtime.capture.outputs import LengthRelation, Outputs
 from rocsolid.runtime.capture.state_snapshot import InitialState
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.pytree import flatten
+
+_NO_RELATION_FIX: Final = 'call it only with lengths that are bucket sizes, or use unpad="never"'
 
 
 def find_length_relations(
@@ -29,16 +31,22 @@ def find_length_relations(
             raise CannotCapture(Reason.BUCKET, problem, fix="give these arguments the same bucket sizes")
         if other_length < 1:
             continue
-        other_result = _run(function, call, static_inputs, dims, other_length, initial)
-        tree = flatten(other_result, "result")
-        if tree.structure != outputs.tree.structure:
-            problem = f"the result has a different structure for length {size} and length {other_length}"
-            raise CannotCapture(Reason.BUCKET, problem, fix="capture without buckets=")
-        for leaf, (kind, index) in zip(tree.leaves, outputs.plan, strict=True):
-            if kind == "owned":
-                shapes = tuple(outputs.owned[index].shape), tuple(leaf.value.shape)
-                relations.setdefault(index, []).extend(_relations(leaf.path, shapes, (size, other_length), group))
-    return {index: tuple(found) for index, found in relations.items() if found}
+        found: dict[int, list[LengthRelation]] = {}
+        for length in dict.fromkeys((other_length, max(1, other_length // 2))):  # two lengths: one may fit by chance
+            tree = flatten(_run(function, call, static_inputs, dims, length, initial), "result")
+            if tree.structure != outputs.tree.structure:
+                problem = f"the result has a different structure for length {size} and length {length}"
+                raise CannotCapture(Reason.BUCKET, problem, fix="capture without buckets=")
+            for leaf, (kind, index) in zip(tree.leaves, outputs.plan, strict=True):
+                if kind == "owned":
+                    shapes = tuple(outputs.owned[index].shape), tuple(leaf.value.shape)
+                    now = list(_relations(leaf.path, shapes, (size, length), group))
+                    if found.setdefault(index, now) != now:
+                        problem = f"cannot infer how the shape of `{leaf.path}` depends on the length"
+                        raise CannotCapture(Reason.BUCKET, problem, fix=_NO_RELATION_FIX)
+        for index, now in found.items():
+            relations.setdefault(index, []).extend(now)
+    return {index: tuple(each) for index, each in relations.items() if each}
 
 
 def _other_length(dim: BucketedDim) -> int:
@@ -82,6 +90,6 @@ def _relations(
                 Reason.BUCKET,
                 f"dimension {dim} of `{path}` is {size} for length {length} and {other_size} for length {other_length}: "
                 "cannot infer how the result depends on the length, so the padding cannot be removed",
-                fix='call it only with lengths that are bucket sizes, or use unpad="never"',
+                fix=_NO_RELATION_FIX,
             )
         yield LengthRelation(dim, factor, size - factor * length, group)

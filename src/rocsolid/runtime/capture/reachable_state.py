@@ -566,14 +566,12 @@ def _local_values(local: Any) -> dict[str, _Same]:
 
 
 def _cached_results(cache: Any) -> list[_Same]:
-    """Return what a cache of `functools.lru_cache` holds. A cache with a size limit has a link for each result."""
-    results = []
-    for held in gc.get_referents(cache):
-        if isinstance(held, dict) and held is not getattr(cache, "__dict__", None):
-            for value in held.values():
-                parts = gc.get_referents(value) if type(value).__name__ == "_lru_list_elem" else [value]
-                results += [_Same(part) for part in parts]
-    return results
+    """Return what a cache of `functools.lru_cache` holds: its results, and the keys where they are objects."""
+    held = [value for value in gc.get_referents(cache) if not isinstance(value, type)]
+    own = {id(cache.__wrapped__), id(vars(cache))}
+    values = [v for h in held if id(h) not in own for v in (h.values() if isinstance(h, dict) else (h,))]
+    results = [v for v in values if type(v).__name__ != "_lru_list_elem"]  # links of a cache with a size limit
+    return [_Same(value) for value in sorted(results, key=id)]
 
 
 def same_value(before: Any, now: Any) -> bool:

@@ -344,6 +344,30 @@ class WriteDetector:
         ]
 
 
+class ValueDetector:
+    """Detects which of some tensors have other values, however they were written: by copies, or by sums if these are too large."""
+
+    def __init__(self, tensors: Sequence[tuple[str, Any]]) -> None:
+        self._tensors = list(tensors)
+        size = sum(tensor.numel() * tensor.element_size() for _, tensor in self._tensors)
+        self._read = torch.clone if size <= _MAX_SAVED_BYTES else _sums
+        with torch.no_grad():
+            self._before = [self._read(tensor.detach()) for _, tensor in self._tensors]
+
+    def written(self) -> list[tuple[str, Any]]:
+        """Return the tensors whose values have changed since this object was made."""
+        with torch.no_grad():
+            pairs = zip(self._tensors, self._before, strict=True)
+            return [
+                (path, tensor) for (path, tensor), old in pairs if not torch.equal(self._read(tensor.detach()), old)
+            ]
+
+
+def _sums(tensor: Any) -> Any:
+    total = tensor.sum(dtype=torch.float64 if tensor.is_floating_point() else None)
+    return torch.stack([total.double(), torch.linalg.vector_norm(tensor.float()).double()])
+
+
 class TensorSnapshot:
     """Copies of some tensors' values, to be restored later."""
 
@@ -442,13 +466,38 @@ class InitialState:
         self.inputs.restore()
 
 
+class LayoutSnapshot:
+    """The address, shape, strides and requires_grad of every tensor that a function reaches."""
+
+    def __init__(self, state: ReachableState) -> None:
+        unique = {id(ref.value): ref for ref in state.tensors}
+        self._saved = [(ref.path, ref.value, ref.value.detach(), ref.value.requires_grad) for ref in unique.values()]
+
+    def changed_paths(self) -> list[str]:
+        """Return the paths of the tensors that were moved, resized or reshaped in place."""
+        return [path for path, tensor, alias, grad in self._saved if _was_reshaped(tensor, alias, requires_grad=grad)]
+
+    def restore(self) -> None:
+        """Restore all of it."""
+        for _, tensor, alias, requires_grad in self._saved:
+            if _was_reshaped(tensor, alias, requires_grad=requires_grad):
+                tensor.data = alias
+                tensor.requires_grad_(requires_grad)
+
+
+def _was_reshaped(tensor: Any, alias: Any, *, requires_grad: bool) -> bool:
+    same = tensor.data_ptr() == alias.data_ptr() and tensor.shape == alias.shape and tensor.stride() == alias.stride()
+    return not same or (tensor.is_leaf and tensor.requires_grad != requires_grad)
+
+
 @contextmanager
-def restoring(snapshot: Snapshot, initial: InitialState) -> Iterator[None]:
+def restoring(snapshot: Snapshot, layouts: LayoutSnapshot, initial: InitialState) -> Iterator[None]:
     """Restore Python values, tensors and random numbers at the end of the block, whatever runs inside."""
     try:
         yield
     finally:
         snapshot.restore()
+        layouts.restore()
         initial.restore()
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from rocsolid.errors import CaptureError
 from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
@@ -31,6 +30,10 @@ _SEED = 0x5EED
 _LATE_BACKWARD = (
     "backward() of a captured call ran after a later call, which has overwritten the saved activations\n"
     "fix: call backward() before the next call of the captured function, or capture with backward=False"
+)
+_DOUBLE_BACKWARD = (
+    "backward() of a captured call was called with create_graph=True, and a captured backward pass has no gradients of its own\n"
+    "fix: capture with backward=False, or compute this loss without the captured function"
 )
 _BACKWARD_AFTER_CLOSE = (
     "backward() of a captured call ran after its graph was invalidated, evicted or closed\n"
@@ -209,8 +212,9 @@ class _AutogradStep(torch.autograd.Function):  # type: ignore[misc]
         return owned
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise CaptureError(_DOUBLE_BACKWARD)
         return None, None, *ctx.step.replay_backward(ctx.generation, gradients)
 
 

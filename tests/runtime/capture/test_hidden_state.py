@@ -1,0 +1,308 @@
+"""State that is easy to overlook: behind caches, in dictionary keys, in code that only torch calls, written through `.data`."""
+
+import copy
+import dataclasses
+import enum
+import functools
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+
+import rocsolid as rs
+
+pytestmark = pytest.mark.torch
+
+
+class Box:
+    """A plain object."""
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+
+def test_an_object_in_an_lru_cache(target: Any) -> None:
+    @functools.lru_cache
+    def config() -> Any:
+        return Box(scale=2.0)
+
+    g, x = target.capture(lambda x: x * config().scale), target.randn(3)
+    for scale in (2.0, 3.0, 4.0):
+        config().scale = scale
+        assert torch.equal(g(x), x * scale)
+        assert torch.equal(g(x), x * scale)
+    config.cache_clear()
+    assert torch.equal(g(x), x * 2)
+
+
+def test_a_module_that_is_a_dictionary_key(target: Any) -> None:
+    layer = target.module(nn.Linear(4, 4))
+    weights = {layer: 2.0}
+
+    def run(x: Any) -> Any:
+        for module, weight in weights.items():
+            x = module(x) * weight
+        return x
+
+    g, x = target.capture(run), target.randn(2, 4)
+    g(x)
+    g(x)
+    layer.weight = nn.Parameter(target.randn(4, 4))
+    assert torch.allclose(g(x), run(x))
+
+
+GAIN = 2.0
+
+
+class WeightProperty(nn.Linear):  # type: ignore[misc]
+    """Torch's own `forward` reads the property."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.base = nn.Parameter(torch.ones(4, 4))
+        self.bias = None
+
+    @property
+    def weight(self) -> Any:
+        return self.base * GAIN
+
+
+def test_a_property_that_torch_reads(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = target.module(WeightProperty())
+    g, x = target.capture(model), target.randn(2, 4)
+    g(x)
+    g(x)
+    monkeypatch.setitem(globals(), "GAIN", 5.0)
+    assert torch.equal(g(x), model(x))
+
+
+def test_gradients_that_torch_clips(target: Any) -> None:
+    mine, twin = target.module(nn.Linear(4, 4)), target.module(nn.Linear(4, 4))
+    g = target.capture(lambda _: nn.utils.clip_grad_norm_(mine.parameters(), 1.0))
+    for value in (1.0, 2.0, 3.0):
+        for model in (mine, twin):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, value)
+        assert torch.allclose(g(torch.ones(1)), nn.utils.clip_grad_norm_(twin.parameters(), 1.0))
+        assert torch.allclose(mine.weight.grad, twin.weight.grad)
+
+
+def test_a_weight_that_is_written_through_data(target: Any) -> None:
+    mine, twin = (target.module(nn.Linear(4, 4)) for _ in range(2))
+    twin.load_state_dict(mine.state_dict())
+
+    def decay(model: Any, x: Any) -> Any:
+        model.weight.data.mul_(0.5)
+        return model(x)
+
+    g, x = target.capture(functools.partial(decay, mine)), target.randn(2, 4)
+    for _ in range(4):
+        assert torch.allclose(g(x), decay(twin, x))
+        assert torch.equal(mine.weight, twin.weight)
+
+
+def test_an_argument_that_is_written_through_data(target: Any) -> None:
+    def grow(x: Any) -> Any:
+        x.data.add_(1)
+        return x * 2
+
+    g, mine, twin = target.capture(grow), target.randn(3), None
+    twin = mine.clone()
+    for _ in range(4):
+        assert torch.equal(g(mine), grow(twin))
+        assert torch.equal(mine, twin)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda b: b.unsqueeze_(0), lambda b: b.t_(), lambda b: setattr(b, "data", b.data * 2)]
+)
+def test_a_tensor_that_the_function_reshapes(target: Any, change: Any) -> None:
+    buffer = torch.ones(2, 3, device=target.device)
+    twin = buffer.clone()
+
+    def run(x: Any) -> Any:
+        change(buffer)
+        return x * 2
+
+    g = target.capture(run)
+    for _ in range(3):
+        g(target.randn(3))
+        change(twin)
+        assert buffer.shape == twin.shape
+        assert torch.equal(buffer, twin)
+
+
+def test_an_argument_that_the_function_reshapes(target: Any) -> None:
+    g = target.capture(lambda x: x.unsqueeze_(0) * 2)
+    for _ in range(3):
+        x = target.randn(3)
+        assert g(x).shape == x.shape == (1, 3)
+
+
+class Base(nn.Module):  # type: ignore[misc]
+    """Its captured method is overridden."""
+
+    @rs.capture(backend="record")
+    def forward(self, x: Any) -> Any:
+        return x * self.scale if hasattr(self, "scale") else x * 2
+
+
+class Override(Base):
+    """Calls the captured method of its base class."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + 1
+
+
+def test_a_captured_method_does_not_hide_its_override() -> None:
+    model, x = Override(), torch.randn(3)
+    for _ in range(3):
+        assert torch.equal(model(x), x * 2 + 1)
+    assert "forward" not in vars(model)
+
+
+def test_a_copy_of_an_object_has_its_own_captured_method() -> None:
+    one, x = Base(), torch.randn(3)
+    one.scale = 2.0
+    one(x)
+    other = copy.copy(one)
+    other.scale = 5.0
+    assert torch.equal(other(x), x * 5)
+    assert torch.equal(one(x), x * 2)
+
+
+def test_a_second_backward_through_a_captured_step_raises(target: Any) -> None:
+    model = target.module(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)))
+    with torch.enable_grad():
+        g = target.capture(model, backward=True)
+        for _ in range(2):
+            x = target.randn(1, 4).requires_grad_()
+            y = g(x).sum()
+            if g.report().replays:
+                with pytest.raises(rs.CaptureError, match="create_graph=True"):
+                    torch.autograd.grad(y, x, create_graph=True)
+
+
+def test_views_and_sets_in_a_result_are_new_objects(target: Any) -> None:
+    buffer = torch.arange(6.0, device=target.device)
+    g, x = target.capture(lambda x: (x * 2, buffer[:3], {1}, x.view(-1))), target.randn(3)
+    for _ in range(3):
+        _, view, numbers, whole = g(x)
+        assert (view.shape, numbers, whole.shape) == ((3,), {1}, (3,))
+        assert whole is not x
+        view.unsqueeze_(0)
+        whole.unsqueeze_(0)
+        numbers.add(9)
+    assert x.shape == (3,)
+
+
+def test_an_enum_as_a_dictionary_key(target: Any) -> None:
+    class Colour(enum.Enum):
+        RED = 1
+
+    g = target.capture(lambda d: d[Colour.RED] * 2)
+    for _ in range(3):
+        x = target.randn(3)
+        assert torch.equal(g({Colour.RED: x}), x * 2)
+    assert g.report().replays == 2
+
+
+def test_an_attribute_that_is_not_a_field_of_a_dataclass(target: Any) -> None:
+    @dataclasses.dataclass
+    class Batch:
+        x: Any
+
+    g, x = target.capture(lambda b: b.x * getattr(b, "scale", 1.0)), target.randn(3)
+    g(Batch(x))
+    g(Batch(x))
+    scaled: Any = Batch(x)
+    scaled.scale = 3.0
+    assert torch.equal(g(scaled), x * 3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.arange(10.0, device=x.device)[(x * 9).long()],
+        lambda x: nn.functional.binary_cross_entropy(x, torch.ones_like(x)),
+        lambda x: torch.linalg.cholesky(torch.eye(4, device=x.device) * x.sum()),
+    ],
+)
+def test_values_that_the_function_does_not_allow_are_not_tried(target: Any, function: Any) -> None:
+    g, x = target.capture(function), torch.linspace(0.1, 1, 4, device=target.device)
+    for _ in range(3):
+        assert torch.allclose(g(x), function(x))
+
+
+def test_a_function_that_can_run_only_once_runs_once(target: Any) -> None:
+    state: Any = Box(done=False)
+
+    def once(x: Any) -> Any:
+        if state.done:
+            msg = "already done"
+            raise RuntimeError(msg)
+        state.done = True
+        return x * 2
+
+    g, x = target.capture(once), target.randn(3)
+    assert torch.equal(g(x), x * 2)
+    assert "raised RuntimeError: already done" in g.report().refusals[0].message
+    with pytest.raises(RuntimeError, match="already done"):
+        g(x)
+
+
+@pytest.mark.parametrize("length", [8, 7])
+def test_padding_is_checked_also_if_the_first_call_needs_none(target: Any, length: int) -> None:
+    bucket = {"x": rs.Bucket(dim=1, sizes=[8])}
+    g = target.capture(lambda x: x - x.mean(1, keepdim=True), buckets=bucket)
+    for size in (length, 7, 6):
+        x = target.randn(2, size)
+        assert torch.allclose(g(x), x - x.mean(1, keepdim=True), atol=1e-6)
+
+
+def test_padding_that_changes_state_is_refused(target: Any) -> None:
+    total = torch.zeros((), device=target.device)
+
+    def count(x: Any) -> Any:
+        total.add_(x.shape[1])
+        return x * 2
+
+    g = target.capture(count, buckets={"x": rs.Bucket(dim=1, sizes=[8])})
+    for size in (5, 6, 7):
+        g(target.randn(2, size))
+    assert float(total) == 18
+
+
+@pytest.mark.parametrize("function", [lambda x: x[:, ::2] * 2, lambda x: x[:, :6] * 2])
+def test_a_length_that_fits_two_points_by_chance(target: Any, function: Any) -> None:
+    g = target.capture(function, buckets={"x": rs.Bucket(dim=1, sizes=[8])})
+    for size in (7, 6, 5, 3):
+        x = target.randn(2, size)
+        assert torch.equal(g(x), function(x))
+
+
+def test_static_inputs_in_the_wrong_place(target: Any) -> None:
+    g = target.capture(lambda a, b: a - 2 * b)
+    a, b = g.inputs(target.randn(3), target.randn(3))
+    a.fill_(1.0)
+    b.fill_(5.0)
+    assert g(b, a).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_lazy_module(target: Any) -> None:
+    g, x = target.capture(target.module(nn.LazyLinear(4))), target.randn(2, 3)
+    first = g(x)
+    assert torch.equal(g(x), first)
+
+
+def test_a_module_that_is_captured_twice(target: Any) -> None:
+    model = target.module(nn.Linear(4, 4))
+    g = target.capture(target.capture(model))
+    assert isinstance(g, nn.Linear)
+    x = target.randn(2, 4)
+    for _ in range(3):
+        assert torch.equal(g(x), model(x))
+    assert isinstance(type(g)(4, 4), nn.Linear)
