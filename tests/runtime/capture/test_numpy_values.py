@@ -48,7 +48,8 @@ def test_a_tensor_made_from_an_array_is_refused(target: Any, make: Callable[[Any
         module.array += 5
     module.array = module.array * 3
     assert torch.equal(captured(x), module(x))
-    assert [refusal.reason.value for refusal in captured.report().refusals] == ["host copy"]
+    (refusal,) = captured.report().refusals
+    assert refusal.reason.value in ("host copy", *(["host sync"] if target.backend == "device" else []))
 
 
 def test_a_number_that_changes_is_captured_again() -> None:

@@ -273,7 +273,9 @@ def order_of_a_dict_changed() -> Program:
 @program
 def module_in_a_plain_list_replaced() -> Program:
     layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
-    return Program(lambda x: layers[1](layers[0](x)), (lambda: layers.__setitem__(1, nn.Linear(4, 4)), layers.reverse))
+    return Program(
+        lambda x: layers[1].to(x)(layers[0].to(x)(x)), (lambda: layers.__setitem__(1, nn.Linear(4, 4)), layers.reverse)
+    )
 
 
 @program
@@ -621,7 +623,7 @@ def layer_dropped_at_random() -> Program:
     def fn(x: Any) -> Any:
         for layer in layers:
             if random.random() > 0.5:  # noqa: S311
-                x = layer(x)
+                x = layer.to(x)(x)
         return x + 1
 
     return Program(fn)

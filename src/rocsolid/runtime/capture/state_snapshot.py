@@ -23,6 +23,7 @@ from rocsolid.runtime.capture.reachable_state import (
     MISSING,
     Content,
     ReachableState,
+    Reference,
     WatchedDict,
     identical,
     same_value,
@@ -78,38 +79,21 @@ class Snapshot:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make the flat lists that the quick check loops over."""
-        self._lengths = list(map(len, self._sequence_copies))
-        self._flat_items = list(chain.from_iterable(self._sequence_copies))
-        self._holders = [ref.holder for ref in self._attributes]
-        self._keys = [ref.key for ref in self._attributes]
-        self._values = [ref.value for ref in self._attributes]
+        """Make the function of the quick check, which loops over flat lists."""
+        self._quick_check = _quick_check(
+            self._version_of,
+            self._items,
+            self._versions,
+            self._empty_items,
+            self._attributes,
+            (self._objects, self._classes),
+            (self._sequence_items, self._sequence_copies),
+            self._contents,
+        )
 
     def is_unchanged(self) -> bool:
         """Return whether every value is as it was."""
-        return self._quick_check() or not self.changes()
-
-    def _quick_check(self) -> bool:
-        try:
-            return (  # comparisons without anything to compare are skipped, because most functions need only two or three
-                (not self._items or list(map(self._version_of, self._items)) == self._versions)
-                and (not self._holders or self._attributes_are_unchanged())
-                and (not self._empty_items or not any(self._empty_items))
-                and (not self._objects or list(map(type, self._objects)) == self._classes)
-                and (not self._sequence_items or self._sequences_are_unchanged())
-                and (self._owner is None or self._owner_is_unchanged())
-                and (not self._contents or all(content.read(content.value) == old for content, old in self._contents))
-            )
-        except (RuntimeError, ValueError):  # a container was changed by another thread, a closure variable was deleted
-            return False
-
-    def _attributes_are_unchanged(self) -> bool:
-        return all(map(is_, map(getattr, self._holders, self._keys, repeat(MISSING)), self._values))
-
-    def _sequences_are_unchanged(self) -> bool:
-        return list(map(len, self._sequence_items)) == self._lengths and all(
-            map(is_, chain.from_iterable(self._sequence_items), self._flat_items)
-        )
+        return (self._quick_check() and (self._owner is None or self._owner_is_unchanged())) or not self.changes()
 
     def _owner_is_unchanged(self) -> bool:
         owner = self._owner() if self._owner is not None else None
@@ -165,6 +149,42 @@ class Snapshot:
         for content, old in self._contents:
             if content.write is not None and content.read(content.value) != old:
                 content.write(content.value, old)
+
+
+def _quick_check(
+    version_of: Callable[[Any], object],
+    dicts: list[Any],
+    versions: list[object],
+    empty: list[Any],
+    attributes: Sequence[Reference],
+    objects: tuple[list[Any], list[type]],
+    sequences: tuple[list[Any], list[list[Any]]],
+    contents: list[tuple[Content, Any]],
+) -> Callable[[], bool]:
+    """Return a function that tells whether all of these are as they were.
+
+    A closure: it takes a microsecond for a small function, and looking up attributes would take as long again.
+    """
+    holders, keys, values = ([getattr(ref, name) for ref in attributes] for name in ("holder", "key", "value"))
+    instances, classes = objects
+    containers, copies = sequences
+    lengths, items = list(map(len, copies)), list(chain.from_iterable(copies))
+
+    def check() -> bool:
+        try:
+            return (  # comparisons without anything to compare are skipped: most functions need only two or three
+                (not dicts or list(map(version_of, dicts)) == versions)
+                and (not holders or all(map(is_, map(getattr, holders, keys, repeat(MISSING)), values)))
+                and (not empty or not any(empty))
+                and (not instances or list(map(type, instances)) == classes)
+                and (not containers or list(map(len, containers)) == lengths)
+                and (not containers or all(map(is_, chain.from_iterable(containers), items)))
+                and (not contents or all(content.read(content.value) == old for content, old in contents))
+            )
+        except (RuntimeError, ValueError):  # a container was changed by another thread, a closure variable was deleted
+            return False
+
+    return check
 
 
 def _without_captured(attributes: dict[Any, Any]) -> dict[Any, Any]:
@@ -283,11 +303,12 @@ class CapturedState(Snapshot):
         """The tensors of the state."""
         return self._tensor_list
 
-    def _quick_check(self) -> bool:
+    def is_unchanged(self) -> bool:
+        """Return whether every value is as it was, and every tensor where it was."""
         tensors = self._tensor_list
         if tensors and not (self._addresses_unchanged() and self._same_layouts(*tensors)):
-            return False
-        return super()._quick_check()
+            return not self.changes()
+        return (self._quick_check() and (self._owner is None or self._owner_is_unchanged())) or not self.changes()
 
     def changes(self) -> list[Change]:
         """Return every change."""
