@@ -26,6 +26,7 @@ NAMES = [
     "CaptureError",
     "CaptureReport",
     "Captured",
+    "CapturedModule",
     "CheckResult",
     "CompileDeadlineError",
     "CompileInCaptureError",

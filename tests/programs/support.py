@@ -171,8 +171,8 @@ class Comparison:
             assert all(re.search(refused, text, re.DOTALL) for text in found), f"expected `{refused}`, got {found[0]}"
 
     def row(self, outcome: str) -> None:
-        """Append a row of the table to the file of the environment variable ROCSOLID_PROGRAMS_TABLE."""
-        if path := os.environ.get("ROCSOLID_PROGRAMS_TABLE"):
+        """Append a row of the table to the file of the environment variable CAPTURED_PROGRAMS_TABLE."""
+        if path := os.environ.get("CAPTURED_PROGRAMS_TABLE"):
             try:
                 report = self.report()
             except Exception as error:  # noqa: BLE001 - nothing was captured

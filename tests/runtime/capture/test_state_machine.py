@@ -1,8 +1,8 @@
 """A random program that is captured returns what its eager twin returns, whatever happens between the calls.
 
     pytest tests/runtime/capture/test_state_machine.py -s
-    ROCSOLID_MACHINE_STEPS=50000 pytest tests/runtime/capture/test_state_machine.py -s
-    ROCSOLID_MACHINE_DEVICE=cuda ROCSOLID_MACHINE_STEPS=2000 pytest tests/runtime/capture/test_state_machine.py -s
+    CAPTURE_MACHINE_STEPS=50000 pytest tests/runtime/capture/test_state_machine.py -s
+    CAPTURE_MACHINE_DEVICE=cuda CAPTURE_MACHINE_STEPS=2000 pytest tests/runtime/capture/test_state_machine.py -s
 
 A failure prints the shortest program that hypothesis found: how it is built, the calls, and the changes in between.
 """
@@ -29,9 +29,9 @@ from tests.runtime.capture import programs
 
 import rocsolid as rs
 
-DEVICE = os.environ.get("ROCSOLID_MACHINE_DEVICE", "cpu")
-SEED = os.environ.get("ROCSOLID_MACHINE_SEED")  # a number: other programs than in CI
-STEPS = int(os.environ.get("ROCSOLID_MACHINE_STEPS", "5000"))
+DEVICE = os.environ.get("CAPTURE_MACHINE_DEVICE", "cpu")
+SEED = os.environ.get("CAPTURE_MACHINE_SEED")  # a number: other programs than in CI
+STEPS = int(os.environ.get("CAPTURE_MACHINE_STEPS", "5000"))
 STEPS_PER_PROGRAM = 12
 INVALIDATE = "captured.invalidate()"
 MODES = ("no_grad", "inference_mode", "enable_grad", "autocast", "default dtype float64")
@@ -267,8 +267,10 @@ class CaptureMachine(RuleBasedStateMachine):
             self.captured.close()
 
 
-def test_captured_programs_return_what_eager_returns(capsys: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger("rocsolid").setLevel(logging.CRITICAL)  # every edit logs an invalidated graph
+def test_captured_programs_return_what_eager_returns(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "rocsolid")  # every edit logs an invalidated graph
     tally.clear()
     start = time.monotonic()
     if SEED is not None:
