@@ -110,7 +110,8 @@ def _registered(
 
 def _dataclass(value: Any) -> ContainerSpec:
     fields = (field.name for field in dataclasses.fields(value))
-    names = tuple(dict.fromkeys((*fields, *getattr(value, "__dict__", ()))))  # also attributes that are not fields
+    # Also attributes that are not fields; without fields that have no value yet.
+    names = tuple(name for name in dict.fromkeys((*fields, *getattr(value, "__dict__", ()))) if hasattr(value, name))
 
     def rebuild(values: Sequence[Any]) -> Any:
         rebuilt = copy.copy(value)

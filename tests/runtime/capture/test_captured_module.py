@@ -126,13 +126,14 @@ def test_its_state_can_be_saved_and_loaded(target: Any, model: Any) -> None:
     assert torch.equal(other(x), model(x))
 
 
-def test_a_scripted_module_is_captured_as_a_function() -> None:
+def test_a_scripted_module_is_refused_because_its_attributes_cannot_be_watched() -> None:
     from rocsolid.api.capture import capture
 
     scripted = torch.jit.trace(torch.nn.Linear(4, 4), torch.ones(1, 4))
     g, x = capture(scripted, backend="record"), torch.randn(2, 4)
     for _ in range(3):
         assert torch.equal(g(x), scripted(x))
+    assert "a scripted module, whose attributes are not Python objects" in str(g.report())
 
 
 def test_a_module_that_was_never_called_says_so(target: Any, model: Any) -> None:

@@ -306,3 +306,291 @@ def test_a_module_that_is_captured_twice(target: Any) -> None:
     for _ in range(3):
         assert torch.equal(g(x), model(x))
     assert isinstance(type(g)(4, 4), nn.Linear)
+
+
+class Double:
+    """Has a factor."""
+
+    factor = 2.0
+
+
+class Triple:
+    """Has another factor."""
+
+    factor = 3.0
+
+
+def test_a_replaced_dict_of_an_object(target: Any) -> None:
+    box: Any = Box(scale=2.0)
+    g, x = target.capture(lambda x: x * box.scale), target.randn(3)
+    g(x)
+    g(x)
+    box.__dict__ = {"scale": 3.0}
+    assert torch.equal(g(x), x * 3)
+
+
+def test_replaced_bases_of_a_class(target: Any) -> None:
+    class Factor(Double):
+        pass
+
+    factor = Factor()
+    g, x = target.capture(lambda x: x * factor.factor), target.randn(3)
+    g(x)
+    g(x)
+    Factor.__bases__ = (Triple,)
+    assert torch.equal(g(x), x * 3)
+
+
+def test_an_attribute_of_the_captured_function_itself(target: Any) -> None:
+    def run(x: Any) -> Any:
+        return x * captured.scale
+
+    captured, x = target.capture(run), target.randn(3)
+    for scale in (2.0, 3.0, 4.0):
+        captured.scale = scale
+        assert torch.equal(captured(x), x * scale)
+        assert torch.equal(captured(x), x * scale)
+
+
+def test_a_module_of_the_same_package_imported_inside_the_function(
+    target: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "imported_inside" / "inner"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "near.py").write_text("NEAR = 2.0\n")
+    (package.parent / "far.py").write_text("FAR = 1.0\n")
+    (package / "user.py").write_text(
+        "def run(x):\n    from . import near\n    from ..far import FAR\n    return x * near.NEAR * FAR\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from imported_inside import far  # type: ignore[import-not-found]
+    from imported_inside.inner import near, user  # type: ignore[import-not-found]
+
+    g, x = target.capture(user.run), target.randn(3)
+    g(x)
+    g(x)
+    near.NEAR = 3.0
+    assert torch.equal(g(x), x * 3)
+    g(x)
+    far.FAR = 2.0
+    assert torch.equal(g(x), x * 6)
+
+
+class Number(float):
+    """A float that has attributes."""
+
+    scale: float
+
+
+class Setting(property):
+    """A property that has attributes."""
+
+    scale = 2.0
+
+
+class WithSetting:
+    """Has a property with attributes."""
+
+    @Setting
+    def scale(self) -> float:
+        """The attribute of the property itself."""
+        return vars(type(self))["scale"].scale  # type: ignore[no-any-return]
+
+
+def test_an_attribute_of_a_number(target: Any) -> None:
+    box: Any = Box(number=Number(1.0))
+    box.number.scale = 2.0
+    g, x = target.capture(lambda x: x * box.number.scale), target.randn(3)
+    g(x)
+    g(x)
+    box.number.scale = 3.0
+    assert torch.equal(g(x), x * 3)
+
+
+def test_an_attribute_of_a_property(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = WithSetting()
+    g, x = target.capture(lambda x: x * box.scale), target.randn(3)
+    g(x)
+    g(x)
+    monkeypatch.setattr(vars(WithSetting)["scale"], "scale", 3.0, raising=False)
+    assert torch.equal(g(x), x * 3)
+
+
+class SlotModule(nn.Module):  # type: ignore[misc]
+    """A module with an attribute outside of its `__dict__`."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+
+    def forward(self, x: Any) -> Any:
+        """Scale."""
+        return x * self.scale
+
+
+def test_a_module_with_slots(target: Any) -> None:
+    module = SlotModule()
+    g, x = target.capture(module), target.randn(3)
+    g(x)
+    g(x)
+    module.scale = 3.0
+    assert torch.equal(g(x), x * 3)
+    g.scale = 4.0
+    assert torch.equal(g(x), x * 4)
+    assert module.scale == 4.0
+
+
+def test_a_method_of_an_object_without_weak_references() -> None:
+    class Slots:
+        __slots__ = ("scale",)
+
+        @rs.capture
+        def run(self, x: Any) -> Any:
+            return x * 2
+
+    with pytest.raises(rs.errors.CaptureError, match="__weakref__"):
+        Slots().run(torch.ones(2))
+
+
+class Twice(nn.Module):  # type: ignore[misc]
+    """A parametrization."""
+
+    def forward(self, weight: Any) -> Any:
+        """Scale the weight."""
+        return weight * 2
+
+
+def test_cached_parametrizations(target: Any) -> None:
+    layer = target.module(nn.Linear(4, 4))
+    nn.utils.parametrize.register_parametrization(layer, "weight", Twice())
+    g, x = target.capture(layer), target.randn(2, 4)
+    with torch.no_grad():
+        with nn.utils.parametrize.cached():
+            g(x)
+            g(x)
+        layer.parametrizations.weight.original.fill_(3.0)
+        assert torch.allclose(g(x), layer(x))
+        g(x)
+        with nn.utils.parametrize.cached():
+            assert torch.allclose(g(x), layer(x))
+
+
+def test_a_captured_module_that_is_parametrized_afterwards(target: Any) -> None:
+    layer, x = target.module(nn.Linear(4, 4)), target.randn(2, 4)
+    g = target.capture(layer)
+    weight = layer.weight.detach().clone()
+    with torch.no_grad():
+        for factor, change in ((1, None), (2, "register"), (1, "remove")):
+            if change == "register":
+                nn.utils.parametrize.register_parametrization(g, "weight", Twice())
+            elif change == "remove":
+                nn.utils.parametrize.remove_parametrizations(g, "weight", leave_parametrized=False)
+            for _ in range(3):
+                assert torch.allclose(g(x), nn.functional.linear(x, weight * factor, layer.bias))
+            assert torch.allclose(g.weight, weight * factor)
+            assert torch.allclose(layer.weight, weight * factor)
+    assert type(layer) is nn.Linear
+    assert isinstance(g, nn.Linear)
+    assert g.report().replays >= 3
+
+
+def test_a_flag_of_torch_that_the_function_reads(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, x = target.capture(lambda x: x * (2.0 if torch.backends.cudnn.benchmark else 3.0)), target.randn(3)
+    for flag in (False, True, False):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", flag)
+        assert torch.equal(g(x), x * (2.0 if flag else 3.0))
+        g(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "read", "restore"),
+    [
+        (lambda: torch.set_grad_enabled(True), torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
+        (
+            lambda: torch.set_default_dtype(torch.float64),
+            torch.get_default_dtype,
+            lambda: torch.set_default_dtype(torch.float32),
+        ),
+    ],
+)
+def test_a_function_that_changes_the_state_of_torch(target: Any, change: Any, read: Any, restore: Any) -> None:
+    def run(x: Any) -> Any:
+        change()
+        return x * 2
+
+    g, x = target.capture(run), target.randn(3)
+    try:
+        with torch.no_grad():
+            change()
+            expected = read()
+            for _ in range(3):
+                restore()
+                g(x)
+                assert read() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert "changes torch's state" in str(g.report())
+
+
+@dataclasses.dataclass
+class Partly:
+    """A dataclass with a field that is set later."""
+
+    data: Any
+    later: float = dataclasses.field(init=False)
+
+
+def test_a_field_that_is_not_set_yet(target: Any) -> None:
+    g, x = target.capture(lambda batch: batch.data * getattr(batch, "later", 2.0)), target.randn(3)
+    g(Partly(x))
+    assert torch.equal(g(Partly(x)), x * 2)
+    batch = Partly(x)
+    batch.later = 3.0
+    assert torch.equal(g(batch), x * 3)
+    assert torch.equal(g(batch), x * 3)
+
+
+class NoRepr(str):
+    """A string that cannot be printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(10**6000, 10**6000 + 1), (NoRepr("a"), NoRepr("b"))], ids=["huge", "no repr"]
+)
+def test_a_constant_that_cannot_be_printed(target: Any, first: Any, second: Any) -> None:
+    g, x = target.capture(lambda x, value: x * (2.0 if value == first else 3.0)), target.randn(3)
+    for value, factor in ((first, 2.0), (first, 2.0), (second, 3.0), (second, 3.0), (first, 2.0)):
+        assert torch.equal(g(x, value), x * factor)
+
+
+def test_warm_and_inputs_name_an_argument_that_cannot_be_captured(target: Any) -> None:
+    g, x = target.capture(lambda x, thing: x * len(str(thing))), target.randn(3)
+    with pytest.raises(rs.errors.CaptureError, match="argument `thing`"):
+        g.warm([((x, object()), {})])
+    with pytest.raises(rs.errors.CaptureError, match="argument `thing`"):
+        g.inputs(x, object())
+
+
+def test_padding_after_writing_into_a_longer_part_of_the_buffer(target: Any) -> None:
+    def run(x: Any) -> Any:
+        return x * 0 + x.sum()
+
+    g = target.capture(run, buckets={"x": rs.Bucket(0, (16,))})
+    short, long = target.randn(5), target.randn(10)
+    g(short)
+    g(short)
+    (part,) = g.inputs(long)
+    for _ in range(2):
+        part.copy_(long)
+        assert torch.allclose(g(short), run(short))
+    part.copy_(long)
+    assert torch.allclose(g(part), run(long))

@@ -246,8 +246,15 @@ def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
             if argument.is_input(leaf):
                 yield leaf.path, str(call.specs[next(indices)])
             else:
-                text = repr(leaf.value)
-                yield leaf.path, text if len(text) <= _MAX_VALUE_LENGTH else type(leaf.value).__name__
+                yield leaf.path, _value_text(leaf.value)
+
+
+def _value_text(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - of the user's class, or an integer with too many digits
+        return type(value).__name__
+    return text if len(text) <= _MAX_VALUE_LENGTH else type(value).__name__
 
 
 def _state_text(value: Hashable) -> str:

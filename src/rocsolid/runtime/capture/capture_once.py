@@ -17,7 +17,7 @@ from rocsolid.errors import CompileInCaptureError, first_line
 from rocsolid.model.capture_report import Reason
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
-from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
+from rocsolid.runtime.capture.call import Call, CannotCapture, read_torch_state, spec_of
 from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, memory_conflict
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
@@ -58,6 +58,7 @@ class FirstRun:
         state_before = collect_reachable(function, call.identity_arguments)
         unrestorable = [(c, c.read(c.value)) for c in state_before.contents if c.write is None]
         host_rng = HostRngSnapshot()
+        torch_state = read_torch_state(())
         known_before = [ref for ref in state_before.tensors if not is_lazy(ref.value)]
         state_writes = WriteDetector((ref.path, ref.value) for ref in known_before)
         weights = [(ref.path, ref.value) for ref in known_before if isinstance(ref.value, torch.nn.Parameter)]
@@ -70,6 +71,9 @@ class FirstRun:
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
         draws_random = rng.advanced()
+        self.changed_torch_state = [
+            name for (name, now), (_, old) in zip(read_torch_state(()), torch_state, strict=False) if now != old
+        ]
         self.host_rng = host_rng.drawn_from()
         self.advanced = [content for content, before in unrestorable if _was_advanced(content, before)]
         self.changed_arguments = call.changed_arguments()
@@ -192,6 +196,13 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
             Reason.SIDE_EFFECT,
             f"the function draws random numbers from Python's `{first.host_rng}`, and a replay would not draw new ones",
             fix="use torch.rand, torch.randn or torch.randint",
+        )
+    if first.changed_torch_state:
+        names = ", ".join(first.changed_torch_state)
+        raise CannotCapture(
+            Reason.SIDE_EFFECT,
+            f"the function changes torch's state ({names}), and a replay does not repeat that",
+            fix="change it outside the captured function, or only inside a `with` block",
         )
     if first.advanced:
         path, kind = first.advanced[0].path, type(first.advanced[0].value).__name__

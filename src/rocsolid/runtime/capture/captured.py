@@ -28,7 +28,7 @@ from rocsolid.runtime.capture.graph_cache import MAX_SHORT_LIVED, CaptureStats, 
 from rocsolid.runtime.capture.inputs import PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into_out
-from rocsolid.runtime.capture.reachable_state import collect_reachable
+from rocsolid.runtime.capture.reachable_state import collect_reachable, slot_names
 from rocsolid.runtime.capture.state_snapshot import (
     InitialState,
     LayoutSnapshot,
@@ -408,7 +408,10 @@ class Captured:
 
         """
         function = self._function()
-        parsed = [self._parse(function, args, kwargs) for args, kwargs in calls]
+        try:
+            parsed = [self._parse(function, args, kwargs) for args, kwargs in calls]
+        except CannotCapture as why:
+            raise CaptureError(why.message) from why
         arguments = {path: value for call in parsed for path, value in call.identity_arguments.items()}
         state = collect_reachable(function, arguments)
         initial = InitialState(
@@ -431,10 +434,14 @@ class Captured:
     def inputs(self, *args: Any, **kwargs: Any) -> Inputs:
         """Return the static input buffers of the graph for such a call.
 
-        Write into them and call the captured function with them: this saves the copy.
+        Write into them, as with `.copy_()`, and call the captured function with them: this saves the copy. A buffer that is given
+        other memory (`buffer.data = ...`) is no longer read.
         """
         function = self._function()
-        call = self._parse(function, args, kwargs)
+        try:
+            call = self._parse(function, args, kwargs)
+        except CannotCapture as why:
+            raise CaptureError(why.message) from why
         if self._cache.find(call.key) is None:
             self._call_without_graph(function, call)
         entry = self._cache.find(call.key)
@@ -445,7 +452,7 @@ class Captured:
         self._add_fast_path(call, entry)
         entry.stats.buffers_lent = True
         tensors = [
-            buffer.unpadded(tuple(dim.length for dim in call.bucketed if dim.tensor == index))
+            buffer.lend(tuple(dim.length for dim in call.bucketed if dim.tensor == index))
             if isinstance(buffer, PaddedBuffer)
             else buffer.tensor
             for index, buffer in enumerate(entry.buffers)
@@ -510,6 +517,13 @@ class Captured:
             raise AttributeError(msg)
         return getattr(self._function(), name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a public attribute on the function itself, where its own code reads it."""
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._function(), name, value)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return the captured method of an instance. Each instance has its own graphs."""
         if instance is None:
@@ -519,7 +533,16 @@ class Captured:
         if known is None or known[0]() is not instance:
             forget = functools.partial(_forget_method, weakref.ref(self), key)
             method = types.MethodType(self._function(), instance)
-            known = self._methods[key] = weakref.ref(instance, forget), self.with_function(method)
+            try:
+                reference = weakref.ref(instance, forget)
+            except TypeError as error:
+                kind = type(instance).__qualname__
+                msg = (
+                    f"a method of {kind} cannot be captured, because its instances have no weak references\n"
+                    f'fix: add "__weakref__" to {kind}.__slots__'
+                )
+                raise CaptureError(msg) from error
+            known = self._methods[key] = reference, self.with_function(method)
             known[1].hold_weakly()
         return known[1]
 
@@ -584,6 +607,16 @@ class CapturedModule:
         """Call the module: replay, capture, or run in eager."""
         return self.__rocsolid__(*args, **kwargs)
 
+    @property
+    def __class__(self) -> Any:
+        """The class of the module. `torch.nn.utils.parametrize` replaces it; this object then follows."""
+        return type(self.__rocsolid_function__)
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        self.__rocsolid_function__.__class__ = kind
+        _set_class(self, _captured_class(kind))
+
     def report(self) -> CaptureReport:
         """Return graphs, counters and refusals. The report can be printed, and saved with `.json()`."""
         return self.rocsolid.report()  # type: ignore[no-any-return]
@@ -632,6 +665,7 @@ class CapturedModule:
 _MODULE_METHODS: Final = (
     "warm", "freeze", "inputs", "invalidate", "explain", "report", "debug_dump", "close", "_repr_html_",
 )  # fmt: skip
+_set_class: Final = vars(object)["__class__"].__set__  # not the property of `CapturedModule`
 _module_classes: Final[weakref.WeakKeyDictionary[type, type]] = weakref.WeakKeyDictionary()
 
 
@@ -642,17 +676,21 @@ def captured_module(captured: Captured) -> Any:
     """
     module: Any = captured.__rocsolid_function__
     kind = type(module)
-    if isinstance(module, torch.jit.ScriptModule):
+    if isinstance(module, torch.jit.ScriptModule) or any(slot_names(kind)):  # not all attributes are in `__dict__`
         return captured
-    if kind not in _module_classes:
-        try:
-            _module_classes[kind] = _module_class(kind)
-        except Exception:  # noqa: BLE001 - of a metaclass of the user, such as a registry
-            return captured
-    made: Any = object.__new__(_module_classes[kind])
+    try:
+        made: Any = object.__new__(_captured_class(kind))
+    except Exception:  # noqa: BLE001 - of a metaclass of the user, such as a registry
+        return captured
     made.__rocsolid__ = captured
     object.__setattr__(made, "__dict__", vars(module))
     return made
+
+
+def _captured_class(kind: type) -> type:
+    if kind not in _module_classes:
+        _module_classes[kind] = _module_class(kind)
+    return _module_classes[kind]
 
 
 def _module_class(kind: Any) -> type:

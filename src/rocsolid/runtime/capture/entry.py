@@ -3,8 +3,11 @@
 `Entry.run` is the end of the replay fast path. Everything in it is prepared when the entry is built.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -80,6 +83,7 @@ class Entry:
     graph: Graph
     buffers: list[Buffer]
     static_inputs: list[Any]  # the tensors of the buffers
+    input_bounds: list[int]  # the first and the end address of each buffer, sorted
     outputs: Outputs
     captured_state: CapturedState
     ordering: Ordering
@@ -144,8 +148,12 @@ class Entry:
             stats.replays += 1
             return result
 
-    def _copy_misplaced(self, tensors: Sequence[Any]) -> list[Any]:
+    def _copy_misplaced(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """Return the tensors, with a copy of each that is the static input of another argument: it is overwritten before it is read."""
+        addresses = map(torch.Tensor.data_ptr, tensors)
+        # An odd position in the sorted bounds is inside a buffer.
+        if not any(map(and_, map(bisect_right, repeat(self.input_bounds), addresses), repeat(1))):
+            return tensors
         storages = [storage_id(static) for static in self.static_inputs]
         own = list(map(storage_id, tensors))
         return [
@@ -257,6 +265,7 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         graph=graph,
         buffers=buffers,
         static_inputs=static_inputs,
+        input_bounds=sorted(bound for buffer in buffers if buffer.memory.numel() for bound in _bounds(buffer.memory)),
         outputs=outputs,
         captured_state=captured_state,
         ordering=ordering,
@@ -274,6 +283,10 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         training=training,
         stats=EntryStats(),
     )
+
+
+def _bounds(memory: Any) -> tuple[int, int]:
+    return memory.data_ptr(), memory.data_ptr() + memory.untyped_storage().nbytes()
 
 
 def _make_copy_and_replay(

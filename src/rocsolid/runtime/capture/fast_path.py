@@ -18,6 +18,7 @@ from rocsolid.torchapi.graphs.replay_checks import function_modes, state_check, 
 from rocsolid.torchapi.pytree import constant_key, open_container, registered
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
+_MAX_LITERAL: Final = 2**63  # Python refuses to print integers with thousands of digits
 _SINGLETONS: Final = (None, True, False, ...)
 
 Read = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any] | None]
@@ -161,7 +162,7 @@ class _ReaderGenerator:
                 self._reject_if(f"{fields_now} != {self._global(fields)}")
         elif any(value is singleton for singleton in _SINGLETONS):
             self._reject_if(f"{name} is not {value!r}")
-        elif type(value) in (int, str):
+        elif type(value) is str or (type(value) is int and abs(value) < _MAX_LITERAL):
             self._reject_if(f"type({name}) is not {type(value).__name__} or {name} != {value!r}")
         elif type(value) is float:
             self._reject_if(f"type({name}) is not float or {name}.hex() != {value.hex()!r}")

@@ -66,6 +66,7 @@ class PaddedBuffer(Buffer):
         super().__init__(spec)
         self._dims = [(dim.dim, dim.size, dim.pad) for dim in bucketed]
         self._last_lengths: tuple[int, ...] | None = None
+        self._lent = False
         self._unpadded: dict[tuple[int, ...], Any] = {}
         self.plain = False
 
@@ -79,10 +80,15 @@ class PaddedBuffer(Buffer):
             self._unpadded[lengths] = view
         return view
 
+    def lend(self, lengths: tuple[int, ...]) -> Any:
+        """Return this part for the caller to write into, at any time: from now on every call pads the rest again."""
+        self._lent = True
+        return self.unpadded(lengths)
+
     def copy_in(self, tensor: Any) -> None:
         """Copy a tensor in. When the lengths have changed, the rest of the buffer is filled with padding first."""
         lengths = tuple(tensor.shape[dim] for dim, _, _ in self._dims)
-        if self._last_lengths != lengths:
+        if self._lent or self._last_lengths != lengths:
             self._pad(lengths)
             self._last_lengths = lengths
         target = self.unpadded(lengths)

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from rocsolid.torchapi.graphs.replay_checks import global_forward_hooks
+from rocsolid.torchapi.graphs.replay_checks import backend_flags, global_forward_hooks, parametrization_cache
 from rocsolid.torchapi.pytree import constant_key
 
 MISSING: Final = object()  # in place of a value: an attribute that is not set
@@ -137,7 +137,7 @@ class ReachableState:
     dicts: list[WatchedDict] = field(default_factory=list)
     sequences: list[tuple[str, Any]] = field(default_factory=list)  # lists, deques, sets; the keys of OrderedDicts
     attributes: list[Reference] = field(default_factory=list)  # closure cells, slots, the code of functions
-    objects: list[tuple[str, Any]] = field(default_factory=list)  # objects whose class could be changed
+    objects: list[tuple[str, Any]] = field(default_factory=list)  # objects whose class and `__dict__` could be replaced
     contents: list[Content] = field(default_factory=list)
     unwatchable: str = ""  # what of it cannot be watched; empty when everything can
 
@@ -180,6 +180,12 @@ class _Collector:
             known = len(self._names), len(self._python_modules)
             for module in list(self._python_modules.values()):  # with the names that are known by now
                 self._visit_globals(vars(module), self._names)
+        self._add_global_state()
+        self._add_gradients()
+        self._limit_contents()
+        return self._state
+
+    def _add_global_state(self) -> None:
         for items, names in self._global_names.values():
             if names:
                 self._state.dicts.append(WatchedDict("", items, frozenset(names), is_attributes=True))
@@ -188,9 +194,11 @@ class _Collector:
                 self._state.dicts.append(WatchedDict("", hooks, label="the global module hooks"))
         if not self._names.isdisjoint({"environ", "getenv"}):
             self._state.dicts.append(WatchedDict("os.environ", vars(os.environ)["_data"]))
-        self._add_gradients()
-        self._limit_contents()
-        return self._state
+        if "backends" in self._names:
+            self._state.contents.append(Content("torch.backends", None, _backend_flags, None))
+        if any("parametrizations" in vars(module).get("_modules", ()) for _, module in self._state.named_modules):
+            cache, name = parametrization_cache()
+            self._state.dicts.append(WatchedDict("parametrize", cache, frozenset({name}), is_attributes=True))
 
     def _visit_all(self) -> None:
         while self._next:
@@ -230,6 +238,7 @@ class _Collector:
             self._next.append((path, value.__func__))
         elif isinstance(value, property):
             self._next.append((path, value.fget))
+            self._visit_object(path, value)
         elif isinstance(value, functools.cached_property):
             self._next.append((path, value.func))
         elif isinstance(value, weakref.ref):
@@ -254,6 +263,7 @@ class _Collector:
             self._next.extend((joined(path, name), item) for name, item in vars(value).items())
         elif content := _content(path, value):
             self._state.contents.append(content)
+            self._visit_object(path, value)
             if content.read(value) == _UNKNOWN_POSITION:
                 self._state.unwatchable = f"`{path}`, a {type(value).__name__} whose position cannot be read"
         else:
@@ -269,7 +279,7 @@ class _Collector:
             self._state.tensors.append(reference)
             if self._is_new(value) and getattr(value, "__dict__", None):
                 self._visit_attributes(reference.path, vars(value))
-        elif not isinstance(value, _CONSTANTS):
+        elif not _is_constant(value):
             self._next.append((reference.path, value))
 
     def _visit_attributes(self, path: str, attributes: dict[str, Any], skipped: Iterable[str] = ()) -> None:
@@ -282,6 +292,11 @@ class _Collector:
         self._state.named_modules.append((path, module))
         self._state.objects.append((path, module))
         attributes = vars(module)
+        if isinstance(module, torch.jit.ScriptModule):
+            self._state.unwatchable = (
+                f"`{path or type(module).__name__}`, a scripted module, whose attributes are not Python objects"
+            )
+            return
         internal = _attributes_of_every_module()
         self._visit_attributes(path, attributes, skipped=internal)
         for kind in _MODULE_CONTENTS:
@@ -295,6 +310,7 @@ class _Collector:
                 label = f"the {kind.strip('_').replace('_', ' ')} of {name}"
                 self._state.dicts.append(WatchedDict(path, hooks, label=label))
                 self._next.extend((joined(path, kind), hook) for hook in hooks.values())
+        self._visit_slots(path, module)
         self._visit_class(type(module))
 
     def _visit_object(self, path: str, value: Any) -> None:
@@ -303,15 +319,17 @@ class _Collector:
         if is_library(kind.__module__) and not isinstance(value, torch.optim.Optimizer):
             return
         attributes = getattr(value, "__dict__", None)
-        slots = list(_slots(kind))
-        if not isinstance(attributes, dict) and not slots:
+        if not isinstance(attributes, dict) and not any(slot_names(kind)):
             return
         self._state.objects.append((path, value))
         if isinstance(attributes, dict):
             self._visit_attributes(path, attributes)
-        for name in slots:
-            self._add_attribute(joined(path, name), value, name)
+        self._visit_slots(path, value)
         self._visit_class(kind)
+
+    def _visit_slots(self, path: str, value: Any) -> None:
+        for name in slot_names(type(value)):
+            self._add_attribute(joined(path, name), value, name)
 
     def _add_attribute(self, path: str, holder: Any, name: str) -> None:
         reference = Reference(path, holder, name, None, by_attribute=True)
@@ -337,6 +355,8 @@ class _Collector:
                 continue
             self._state.dicts.append(WatchedDict(cls.__qualname__, attributes, is_attributes=True, owner=cls))
             if not library:
+                bases = Reference(f"{cls.__qualname__}.__bases__", cls, "__bases__", cls.__bases__, by_attribute=True)
+                self._state.attributes.append(bases)
                 self._visit_members(cls)
 
     def _visit_members(self, cls: type) -> None:
@@ -369,8 +389,7 @@ class _Collector:
             self._add_attribute(joined(name, "__defaults__"), function, "__defaults__")
         if function.__code__.co_kwonlyargcount:
             self._add_attribute(joined(name, "__kwdefaults__"), function, "__kwdefaults__")
-        if vars(function):
-            self._visit_attributes(name, vars(function), skipped=_WRAPPED_FUNCTION_ATTRIBUTES)
+        self._visit_attributes(name, vars(function), skipped=_WRAPPED_FUNCTION_ATTRIBUTES)
         self._visit_code(function.__code__, function.__globals__)
 
     def _visit_code(self, code: types.CodeType, global_values: dict[str, Any]) -> None:
@@ -380,9 +399,10 @@ class _Collector:
         self._names |= names
         self._visit_globals(global_values, names)
         for name in names - global_values.keys():
-            imported = sys.modules.get(name)  # imported inside the function
-            if isinstance(imported, types.ModuleType):
-                self._python_modules[id(imported)] = imported
+            for package in _packages(global_values.get("__package__")):  # imported inside the function
+                imported = sys.modules.get(package + name)
+                if isinstance(imported, types.ModuleType):
+                    self._python_modules[id(imported)] = imported
 
     def _visit_globals(self, values: dict[str, Any], names: set[str]) -> None:
         """Watch the values of these names, and visit them."""
@@ -404,7 +424,7 @@ class _Collector:
             if isinstance(container, OrderedDict):
                 self._state.sequences.append((path, container))
             items: Iterable[tuple[Any, Any]] = list(dict.items(container))  # not the method of a subclass
-            self._next.extend((f"{path} (key)", key) for key in dict.keys(container) if not isinstance(key, _CONSTANTS))
+            self._next.extend((f"{path} (key)", key) for key in dict.keys(container) if not _is_constant(key))
         else:
             if not any(type(container).__iter__ is base.__iter__ for base in _SEQUENCES):
                 self._state.unwatchable = f"`{path}`, a {type(container).__name__} with an `__iter__` of its own"
@@ -415,7 +435,7 @@ class _Collector:
                     self._state.unwatchable = f"lists with more than {_MAX_ITEMS:,} items, among them `{path}`"
             items = enumerate(container)
         for key, value in items:
-            if not isinstance(value, _CONSTANTS):
+            if not _is_constant(value):
                 self._add(Reference(f"{path}[{key!r}]", container, key, value))
 
     def _add_gradients(self) -> None:
@@ -441,6 +461,17 @@ def joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
+def _is_constant(value: Any) -> bool:
+    """Return whether a value cannot change. An instance of a subclass of `float` may have attributes that do."""
+    return isinstance(value, _CONSTANTS) and (isinstance(value, Enum) or not hasattr(value, "__dict__"))
+
+
+def _packages(package: Any) -> list[str]:
+    """Return what the name of an imported module may begin with: nothing, or with a relative import, a package and a dot."""
+    parts = package.split(".") if isinstance(package, str) and package else []
+    return ["", *(".".join(parts[:count]) + "." for count in range(len(parts), 0, -1))]
+
+
 def _names_in_code(code: types.CodeType) -> set[str]:
     """Return every name in a code object, and every string, which may be the name of an attribute: `getattr(self, "layer")`."""
     names = set(code.co_names)
@@ -462,7 +493,8 @@ def _is_called_by_torch(cls: type, name: str, member: Any) -> bool:
     return bool(bases) and (isinstance(member, property) or any(name in vars(base) for base in bases))
 
 
-def _slots(kind: type) -> Iterator[str]:
+def slot_names(kind: type) -> Iterator[str]:
+    """Yield the names of the attributes that a class declares in `__slots__`."""
     for cls in kind.__mro__:
         if not is_library(cls.__module__):
             for name, member in vars(cls).items():
@@ -543,6 +575,10 @@ def _iterator_position(value: Any) -> Any:
             return repr(value.__reduce__())
         except TypeError:
             return _UNKNOWN_POSITION
+
+
+def _backend_flags(_: Any) -> Any:
+    return backend_flags()
 
 
 class _Same:

@@ -18,6 +18,7 @@ _DISPATCH_MODES = private_name("torch._C", "_len_torch_dispatch_stack", "2.0..")
 _FUNCTION_MODES = private_name("torch._C", "_len_torch_function_stack", "2.0..")
 _FUNCTION_MODE_AT = private_name("torch._C", "_get_function_stack_at", "2.0..")
 _TRANSFORM_LEVEL = private_name("torch._C._functorch", "maybe_current_level", "2.0..")
+_PARAMETRIZE = private_name("torch.nn.utils.parametrize", "_cache_enabled", "2.0..")
 _DEVICE_CONTEXT = private_name("torch.utils._device", "DeviceContext", "2.0..")
 _ADDRESSES_EQUAL = private_name("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", gpu_builds_only=True)
 
@@ -79,6 +80,8 @@ def active_mode() -> str:
         return "a transform of torch.func (vmap, grad, jvp)"
     if _DISPATCH_MODES.get()():
         return "a TorchDispatchMode"
+    if _PARAMETRIZE.get():
+        return "torch.nn.utils.parametrize.cached()"
     device_context = _DEVICE_CONTEXT.get()
     return next((type(mode).__name__ for mode in function_modes() if not isinstance(mode, device_context)), "")
 
@@ -118,6 +121,34 @@ def dict_version() -> Callable[[dict[Any, Any]], object]:
 
 def _dict_content(values: dict[Any, Any]) -> object:
     return tuple(map(id, values)), tuple(map(id, values.values()))
+
+
+def parametrization_cache() -> tuple[dict[str, Any], str]:
+    """Return where torch stores whether `torch.nn.utils.parametrize.cached()` is active: a dictionary and the key."""
+    from torch.nn.utils import parametrize
+
+    return vars(parametrize), _PARAMETRIZE.name
+
+
+def backend_flags() -> tuple[Any, ...]:
+    """Return the flags of `torch.backends` that a program may branch on."""
+    from torch import backends
+
+    cuda, cudnn, matmul = backends.cuda, backends.cudnn, backends.cuda.matmul
+    return (
+        cudnn.enabled,
+        cudnn.benchmark,
+        cudnn.deterministic,
+        cudnn.allow_tf32,
+        matmul.allow_tf32,
+        matmul.allow_fp16_reduced_precision_reduction,
+        matmul.allow_bf16_reduced_precision_reduction,
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.math_sdp_enabled(),
+        cuda.cudnn_sdp_enabled(),
+        backends.mkldnn.enabled,
+    )
 
 
 def global_forward_hooks() -> list[dict[Any, Any]]:
