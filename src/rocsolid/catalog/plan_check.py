@@ -58,7 +58,10 @@ def _ids(setting: Setting) -> tuple[str, ...]:
 
 def _value_problem(setting: Setting, value: object) -> str:
     if value is None:
-        unset = setting.owner is Owner.PROCESS or None in (*setting.candidates, *(r.value for r in setting.recommendations))
+        unset = setting.owner is Owner.PROCESS or None in (
+            *setting.candidates,
+            *(r.value for r in setting.recommendations),
+        )
         return "" if unset else "the value is missing"
     if type(value) is not setting.value_type:
         return f"the value must be of type {setting.value_type.__name__}, not {type(value).__name__}"
