@@ -40,6 +40,29 @@ class IdleCause(Enum):
     UNKNOWN = "unknown"  # the launch of the next work is not in the trace
 
 
+class DoubtKind(Enum):
+    """Why a trace cannot be true, or cannot be complete."""
+
+    LOST_KERNELS = "lost-kernels"  # work that ran is not in the trace
+    LOST_CALLS = "lost-calls"  # launches are not in the trace
+    OVERLAP = "overlap"  # events of one stream run at the same time
+    DURATIONS = "durations"  # a kernel takes longer than the trace
+    CLOCK_SHIFT = "clock-shift"  # the clocks of host and device differ
+    GAPS_IN_DURATIONS = "gaps-in-durations"  # a kernel lasts until the next one starts
+    NO_HOST_EVENTS = "no-host-events"  # the file has only device events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A reason not to believe some numbers of a trace."""
+
+    kind: DoubtKind
+    text: str
+    device: str = ""  # empty for the whole file
+    count: int = 0
+    time_ns: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class CategoryTime:
     """The number and the time of the kernels, copies and memsets of one category."""
@@ -290,6 +313,7 @@ class TraceFile:
     skipped_events: int  # broken events
     unused_events: Mapping[str, int] = field(default_factory=dict)  # valid events that the analysis does not need
     damage: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     rank: int | None = None
     platform: str = ""
     devices: tuple[DeviceTrace, ...] = ()

@@ -13,6 +13,7 @@ from rocsolid.trace.analysis.counters import counter_rows, described_device, har
 from rocsolid.trace.analysis.gaps import classify_gaps, idle_times, longest_gaps
 from rocsolid.trace.analysis.intervals import coverage
 from rocsolid.trace.analysis.link_launches import LaunchLinks, launching_operators, link_launches
+from rocsolid.trace.analysis.plausibility import find_doubts
 from rocsolid.trace.columns import Column, EventKind, RowSelection, TraceColumns, select_rows, sorted_unique
 
 # A gap is reported as a jump of the clock if it is longer than both limits.
@@ -33,6 +34,7 @@ def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
         skipped_events=columns.skipped,
         unused_events=columns.unused_events,
         damage=(*columns.damage, *clock_jumps(columns)),
+        doubts=find_doubts(columns, links, captures),
         rank=_rank(columns),
         platform=_platform(columns),
         devices=tuple(

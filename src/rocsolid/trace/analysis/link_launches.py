@@ -45,6 +45,12 @@ def events_named(columns: TraceColumns, events: HostEvents, pattern: re.Pattern[
     return np.flatnonzero(matches[events.name]) if len(events) else np.zeros(0, dtype=np.int64)
 
 
+def device_syncs(columns: TraceColumns, links: LaunchLinks) -> Column:
+    """Return the rows of the calls that wait for everything on a device."""
+    waits = np.array(["DeviceSync" in name or "CtxSync" in name for name in columns.names], dtype=np.bool_)
+    return links.sync_calls[waits[columns.calls.name[links.sync_calls]]]
+
+
 def row_mask(rows: Column, count: int) -> Column:
     """Return a mask of `count` rows that is True for `rows`. numpy's set operations are much slower for millions of rows."""
     mask = np.zeros(count, dtype=np.bool_)
